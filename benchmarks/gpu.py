@@ -1,0 +1,121 @@
+"""The cube and the ball on a GPU: the workloads of `cube.py` and `ball.py`, in one table.
+
+    python benchmarks/gpu.py --out results
+    python benchmarks/gpu.py --out results --workloads cube --dtypes float32 --batches 65536
+
+writes `results/gpu.json` (rows as of the other benchmarks) and `results/gpu.md` (device, versions,
+table, ratios), after every batch size, so that what was measured survives an interruption. A batch
+is one chunk: all lanes are stepped together. MJX runs on the GPU too where it is installed, MuJoCo
+(C) on the cores of the host.
+
+Without a GPU it says so and ends; with `--allow-cpu` it first runs a batch of 4 on the CPU, which
+shows that it works and measures nothing.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import _harness
+import _peers
+from _drive import Start, check_physics, compare, our_worker
+from _harness import Row
+
+BATCHES = (1, 1024, 16384, 65536)
+STEPS = {"cube": _peers.CUBE.steps, "ball": _peers.BALL.steps}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = _harness.parser(__doc__ or "", BATCHES)
+    parser.add_argument("--out", type=Path, default=Path("results"), metavar="DIR")
+    parser.add_argument("--workloads", nargs="+", choices=tuple(STEPS), default=list(STEPS))
+    dtypes = ("float64", "float32")
+    parser.add_argument("--dtypes", nargs="+", choices=dtypes, default=list(dtypes))
+    parser.add_argument("--allow-cpu", action="store_true", help="without a GPU, try a batch of 4")
+    options = parser.parse_args(arguments)
+
+    import jax
+
+    facts = _harness.header()
+    gpu = jax.default_backend() == "gpu"
+    if not gpu:
+        print(f"No GPU: JAX finds {facts['device']}.")
+        if not options.allow_cpu:
+            return
+        print("A batch of 4 on the CPU follows; its times mean nothing.")
+        options.batches = [4]
+    _harness.print_header("Cube and ball on a GPU" if gpu else "Trial on the CPU", facts)
+
+    rows: list[Row] = []
+    for workload in options.workloads:
+        for dtype in options.dtypes:
+            physics = check_physics(workload, dtype, options)
+            for batch in options.batches:
+                one = argparse.Namespace(**{**vars(options), "batches": [batch]})
+                engines = _engines(workload, dtype, gpu, options)
+                rows += compare(workload, dtype, STEPS[workload], engines, (), physics, one)
+                _harness.write_json(rows, options.out / "gpu.json", facts)
+                (options.out / "gpu.md").write_text(_markdown(rows, facts), encoding="utf-8")
+    if options.json is not None:
+        _harness.write_json(rows, options.json, facts)
+    print(f"{len(rows)} rows in {options.out / 'gpu.json'} and {options.out / 'gpu.md'}")
+
+
+def _engines(workload: str, dtype: str, gpu: bool, options: argparse.Namespace) -> dict[str, Start]:
+    engines = {"diffnsd": our_worker(workload, "diffnsd", dtype, options)}
+    if workload == "ball":
+        engines["scan"] = our_worker("ball", "scan", dtype, options)
+    installed = _peers.installed()
+    seed, timeout = options.seed, options.timeout
+    if "mujoco-mjx" in installed and gpu:
+        engines["mujoco-mjx"] = lambda batch: _peers.mjx_worker(
+            workload, batch, dtype, seed, timeout_s=timeout
+        )
+    if "mujoco" in installed:
+        engines["mujoco"] = lambda batch: _peers.mujoco_worker(
+            workload, batch, seed, timeout_s=timeout
+        )
+    return {n: start for n, start in engines.items() if n in (options.engines or engines)}
+
+
+def _markdown(rows: Sequence[Row], facts: Mapping[str, str]) -> str:
+    """The rows as a table, under the device and the versions; then the ratios."""
+    lines = [f"# {facts['device']}", ""]
+    lines += [f"- {name}: {value}" for name, value in facts.items()]
+    lines += [
+        "",
+        "Times in µs per step and system: median (min to max). Memory is the device's, for `mujoco` "
+        "the process's.",
+        "",
+        "| engine | workload | batch | dtype | forward | gradient | compile s | gradient compile s "
+        "| peak MB |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        cells = (row.engine, row.workload, str(row.batch), row.dtype)
+        cells += (_spread(row, ""), _spread(row, "gradient_"))
+        figures = (row.compile_s, row.gradient_compile_s, row.peak_mb)
+        cells += tuple("" if x is None else f"{x:.1f}" for x in figures)
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", "| ratio of times | workload | batch | dtype | min | median | max |"]
+    lines += ["|---|---|---|---|---|---|---|"]
+    for row in rows:
+        for name, spread in row.checks.get("ratios_min_median_max", {}).items():
+            cells = (name, row.workload, str(row.batch), row.dtype, *(f"{x:.3g}" for x in spread))
+            lines.append("| " + " | ".join(cells) + " |")
+    notes = [
+        f"- {row.engine}, {row.workload}, batch {row.batch}, {row.dtype}: {row.checks[key]}"
+        for row in rows
+        for key in ("failed", "not_timed")
+        if isinstance(row.checks.get(key), str)
+    ]
+    return "\n".join([*lines, "", *notes]).rstrip() + "\n"
+
+
+def _spread(row: Row, which: str) -> str:
+    middle, low, high = (getattr(row, f"{which}us_per_step{end}") for end in ("", "_min", "_max"))
+    return "" if middle is None else f"{middle:.3g} ({low:.3g} to {high:.3g})"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Differentiable nonsmooth dynamics: contact, impact and dry friction in JAX.
+
+A tour in twenty lines. A `Model` is a system with its interactions, an `Interaction` a relation
+(where contacts are) with a law (what happens there), and an integrator steps it as a pure function:
+
+    import jax, jax.numpy as jnp
+    import diffnsd as nsd
+
+    jax.config.update("jax_enable_x64", True)          # recommended; never forced
+
+    def height(t, q):                                   # a gap function, positive when open
+        return q
+
+    def final_height(e):
+        ball = nsd.systems.LagrangianSystem([[1.0]], f_ext=[-9.81])
+        ground = nsd.Interaction(nsd.relations.GapRelation(height), nsd.laws.NewtonImpact(e))
+        start = nsd.State(q=jnp.array([1.0]), v=jnp.array([0.0]))
+        model, method = nsd.Model(ball, ground), nsd.MoreauJean()
+        return nsd.simulate(model, method, 0.0, 0.7, 1e-3, start).states.q[-1, 0]
+
+    value, slope = jax.value_and_grad(final_height)(0.8)
+    heights = nsd.rollout(final_height, jnp.linspace(0.5, 0.9, 64))
+
+Rigid bodies are `systems.NewtonEulerSystem`, friction is `laws.CoulombFriction`, ready examples are
+in `models`, fits to measurements in `identification`. Not everything differentiated is true: plain
+time stepping loses the derivative of impact times (see `integrators.MoreauJean`).
+"""
+
+# Floor 0: the state, and how a computation ended.
+from ._result import RESULTS as RESULTS
+from ._types import State as State
+
+# isort: split
+# Floor 1: groups of configurations and convex sets.
+from . import groups as groups, sets as sets
+from .groups import (
+    SO3 as SO3,
+    Euclidean as Euclidean,
+    Pose as Pose,
+    PoseGroup as PoseGroup,
+    Product as Product,
+)
+
+# isort: split
+# Floor 2: systems, relations, laws, and the problem that they lead to.
+from . import laws as laws, relations as relations, systems as systems
+from .complementarity import (
+    Auto as Auto,
+    ComplementarityProblem as ComplementarityProblem,
+    ComplementaritySolution as ComplementaritySolution,
+    solve_complementarity as solve_complementarity,
+)
+
+# isort: split
+# Floors 3 to 5: models, the methods that step them, and the loop over time.
+from .integrators import (
+    BackwardEuler as BackwardEuler,
+    MoreauJean as MoreauJean,
+    Newton as Newton,
+)
+from .model import Interaction as Interaction, Model as Model
+from .simulation import (
+    Checkpointed as Checkpointed,
+    Direct as Direct,
+    SaveAt as SaveAt,
+    Solution as Solution,
+    simulate as simulate,
+)
+
+# isort: split
+# Floor 6: batches, identification, ready models. `rollout` is the function; its folder keeps its
+# name for `from diffnsd.rollout import rollout`.
+from . import identification as identification, models as models
+from .rollout import rollout as rollout

@@ -1,0 +1,87 @@
+"""Loops over time steps: direct, or checkpointed for reverse mode over long runs."""
+
+import math
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_policies
+
+SAVED_NAME = "diffnsd_solution"
+"""Name under which a step's solved unknowns are kept for the backward pass."""
+
+
+class AbstractLoopAdjoint(eqx.Module):
+    """How a loop over steps is differentiated in reverse mode. Values never depend on it."""
+
+    def segment(self, steps: int) -> int:
+        """Number of consecutive steps per stored state, for a loop of `steps` steps."""
+        raise NotImplementedError
+
+
+class Direct(AbstractLoopAdjoint):
+    """Stores what every step needs; fastest, memory grows like the number of steps.
+
+    The iterations of the complementarity solver are not stored: a step keeps its state and its
+    solved unknowns, and its smooth part is evaluated again in the backward pass.
+    """
+
+    def segment(self, steps: int) -> int:
+        return steps
+
+
+class Checkpointed(AbstractLoopAdjoint):
+    """Stores one state per segment and recomputes the steps between; memory like `sqrt(steps)`.
+
+    **Arguments:**
+
+    - `segment_steps`: steps per segment. By default loops up to `threshold` steps are stored
+      directly and longer ones use `sqrt(steps)`. A gradient costs one more forward pass.
+    - `threshold`: number of steps up to which nothing is recomputed.
+
+    Reference: A. Griewank, A. Walther, Algorithm 799 (2000), doi:10.1145/347837.347846 (here with
+    one level of checkpoints, which also works in forward mode).
+    """
+
+    segment_steps: int | None = None
+    threshold: int = 1000
+
+    def __check_init__(self):
+        if self.segment_steps is not None and self.segment_steps < 1:
+            raise ValueError(f"segment_steps must be at least 1, got {self.segment_steps}.")
+
+    def segment(self, steps: int) -> int:
+        if self.segment_steps is not None:
+            return min(self.segment_steps, max(steps, 1))
+        if steps <= self.threshold:
+            return steps
+        return math.isqrt(steps - 1) + 1
+
+
+def scan(body: Callable, carry, length: int, adjoint: AbstractLoopAdjoint):
+    """`carry, out = body(carry, i)` for `i = 0 ... length - 1`, outputs stacked over `i`.
+
+    **Arguments:** `body`: pure function; `carry`: pytree of arrays; `length`: static number of
+    passes; `adjoint`: how reverse mode stores the loop.
+
+    **Returns:** the last carry and the stacked outputs.
+    """
+    policy = checkpoint_policies.save_only_these_names(SAVED_NAME)
+    step = jax.checkpoint(body, policy=policy, prevent_cse=False)
+    segment = adjoint.segment(length)
+    if segment >= length:
+        return jax.lax.scan(step, carry, jnp.arange(length))
+
+    full, rest = divmod(length, segment)
+
+    def run(carry, first):
+        return jax.lax.scan(step, carry, first + jnp.arange(segment))
+
+    starts = jnp.arange(full) * segment
+    carry, outs = jax.lax.scan(jax.checkpoint(run, prevent_cse=False), carry, starts)
+    outs = jax.tree.map(lambda x: x.reshape((full * segment, *x.shape[2:])), outs)
+    if rest == 0:
+        return carry, outs
+    carry, tail = jax.lax.scan(step, carry, full * segment + jnp.arange(rest))
+    return carry, jax.tree.map(lambda a, b: jnp.concatenate([a, b]), outs, tail)

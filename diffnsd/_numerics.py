@@ -1,0 +1,259 @@
+"""Norms, scalar kernels and small dense algebra that stay right under differentiation and `vmap`.
+
+The dense algebra works on *components*: a matrix is an array whose first two axes are rows and
+columns and whose trailing axes are anything (contacts, lanes of a batch). Every operation is then
+elementwise over the trailing axes and vectorises, which LAPACK calls on tiny matrices do not.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+UNROLL_LIMIT = 12
+"""Largest order of a matrix that is factorised on components; above it LAPACK is used."""
+
+
+def as_float(x, dtype=float) -> Array:
+    """A floating array: arrays of JAX keep their precision, anything else takes that of `dtype`."""
+    if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating):
+        return x
+    return jnp.asarray(x, dtype=dtype)
+
+
+def dot(a: Array, b: Array) -> Array:
+    """Sum over the first axis of `a * b`; the trailing axes are kept."""
+    total = a[0] * b[0]
+    for i in range(1, a.shape[0]):
+        total = total + a[i] * b[i]
+    return total
+
+
+def short_sum(x: Array, axis: int) -> Array:
+    """Sum over a short axis as a chain of additions, over a long one as a reduction.
+
+    A reduction of a few terms becomes a call that does not fuse with its surroundings.
+    """
+    count = x.shape[axis]
+    if not 0 < count <= 8:
+        return jnp.sum(x, axis=axis)
+    parts = [jax.lax.index_in_dim(x, i, axis, keepdims=False) for i in range(count)]
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def safe_norm(x: Array) -> Array:
+    """Euclidean norm over the first axis whose derivative at zero is zero, not NaN.
+
+    **Arguments:** `x`: shape `(k, ...)`. **Returns:** shape `(...)`.
+    """
+    square = dot(x, x)
+    positive = square > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)
+
+
+def max_abs(x: Array) -> Array:
+    """Largest magnitude in an array that may be empty (then 0)."""
+    return jnp.max(jnp.abs(x), initial=0.0)
+
+
+def cross(a: Array, b: Array) -> Array:
+    """Cross product over the first axis (length 3)."""
+    return jnp.stack(
+        [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
+    )
+
+
+def skew(x: Array) -> Array:
+    """The matrix of the cross product, `skew(x) y = x × y`, shape `(3, 3, ...)`."""
+    zero = jnp.zeros_like(x[0])
+    rows = [[zero, -x[2], x[1]], [x[2], zero, -x[0]], [-x[1], x[0], zero]]
+    return jnp.stack([jnp.stack(row) for row in rows])
+
+
+# Scalar kernels of t = theta^2. The closed forms lose digits like eps / t^k near zero, and their
+# derivatives lose more; the Taylor branch is therefore wide (t < 4, 14 terms), which keeps the
+# derivatives up to the third order to 1e-12 (float64). The closed form is evaluated at a harmless
+# argument inside the Taylor region, so that neither value nor derivative of the branch that is not
+# taken can spoil the other (the double `where`).
+
+
+def _switched(coefficients: Sequence[float], closed: Callable[[Array], Array]) -> Callable:
+    def kernel(t: Array) -> Array:
+        small = t < 4.0
+        inner = jnp.where(small, t, 0.0)
+        series = jnp.full_like(t, coefficients[-1])
+        for c in reversed(coefficients[:-1]):
+            series = series * inner + c
+        return jnp.where(small, series, closed(jnp.sqrt(jnp.where(small, 4.0, t))))
+
+    return kernel
+
+
+def _alternating(first_factorial: int, terms: int = 14) -> list[float]:
+    """`(-1)^j / (2j + first)!`: the series of `cos`, `sinc` and their relatives in `t`."""
+    return [(-1.0) ** j / math.factorial(2 * j + first_factorial) for j in range(terms)]
+
+
+cos_kernel = _switched(_alternating(0), jnp.cos)
+"""`cos(theta)` as a function of `theta^2`."""
+sinc_kernel = _switched(_alternating(1), lambda x: jnp.sin(x) / x)
+"""`sin(theta) / theta` as a function of `theta^2`."""
+versine_kernel = _switched(_alternating(2), lambda x: 2 * (jnp.sin(x / 2) / x) ** 2)
+"""`(1 - cos(theta)) / theta^2` as a function of `theta^2`."""
+sine_defect_kernel = _switched(_alternating(3), lambda x: (x - jnp.sin(x)) / x**3)
+"""`(theta - sin(theta)) / theta^3` as a function of `theta^2`."""
+
+
+def _bernoulli_series(terms: int) -> list[float]:
+    """`|B_2k| / (2k)!` for k = 1 ... terms, the series of `(1 - (theta/2) cot(theta/2)) / theta^2`."""
+    out, row = [], []
+    for m in range(2 * terms + 1):  # Akiyama-Tanigawa triangle, exact
+        row.append(Fraction(1, m + 1))
+        for j in range(m, 0, -1):
+            row[j - 1] = j * (row[j - 1] - row[j])
+        if m > 0 and m % 2 == 0:
+            out.append(float(abs(row[0]) / math.factorial(m)))
+    return out
+
+
+bernoulli_kernel = _switched(_bernoulli_series(20), lambda x: (1 - (x / 2) / jnp.tan(x / 2)) / x**2)
+"""`(1 - (theta/2) cot(theta/2)) / theta^2` as a function of `theta^2`, for `theta < 2 pi`."""
+
+
+def lu_solve(a: Array, b: Array) -> Array:
+    """Solves `a x = b` on components by Gaussian elimination without pivoting.
+
+    For matrices whose leading minors do not vanish: mass matrices plus positive semidefinite
+    terms, possibly with a small unsymmetric part. Orders above `UNROLL_LIMIT` go to LAPACK.
+
+    **Arguments:** `a`: shape `(n, n, ...)`; `b`: shape `(n, ...)`. **Returns:** shape `(n, ...)`.
+    """
+    n = a.shape[0]
+    if n > UNROLL_LIMIT:
+        lead = jnp.moveaxis(a, (0, 1), (-2, -1))
+        right = jnp.moveaxis(b, 0, -1)[..., None]
+        return jnp.moveaxis(jnp.linalg.solve(lead, right)[..., 0], -1, 0)
+    solution = _eliminate(
+        [[a[i, j] for j in range(n)] for i in range(n)], [[b[i]] for i in range(n)]
+    )
+    return jnp.stack([row[0] for row in solution]) if n else b
+
+
+def _eliminate(rows: list[list[Array]], right: list[list[Array]]) -> list[list[Array]]:
+    """Gaussian elimination on lists of arrays, several right-hand sides at once.
+
+    The back substitution divides again instead of keeping the reciprocal pivots: XLA would
+    recompute a kept reciprocal, with all that leads to it, in every consumer.
+    """
+    n, m = len(rows), len(right[0]) if right else 0
+    for i in range(n):
+        reciprocal = 1 / rows[i][i]
+        for j in range(i + 1, n):
+            factor = rows[j][i] * reciprocal
+            for k in range(i + 1, n):
+                rows[j][k] = rows[j][k] - factor * rows[i][k]
+            right[j] = [right[j][r] - factor * right[i][r] for r in range(m)]
+    for i in reversed(range(n)):
+        for k in range(i + 1, n):
+            right[i] = [right[i][r] - rows[i][k] * right[k][r] for r in range(m)]
+        right[i] = [x / rows[i][i] for x in right[i]]
+    return right
+
+
+def matrix_inverse(a: Array) -> Array:
+    """Inverse on components of `a`, shape `(n, n, ...)`; the matrices `lu_solve` is for."""
+    n = a.shape[0]
+    if n > UNROLL_LIMIT:
+        inverted = jnp.linalg.inv(jnp.moveaxis(a, (0, 1), (-2, -1)))
+        return jnp.moveaxis(inverted, (-2, -1), (0, 1))
+    if n == 0:
+        return a
+    return _stacked(inverse([[a[i, j] for j in range(n)] for i in range(n)]))
+
+
+def _stacked(rows: list[list[Array]]) -> Array:
+    return jnp.stack([jnp.stack(row) for row in rows])
+
+
+def matvec(a: Array, x: Array) -> Array:
+    """`a x` on components, `(n, n, ...)` times `(n, ...)`."""
+    if a.shape[1] > UNROLL_LIMIT:
+        return jnp.einsum("ij...,j...->i...", a, x)
+    total = a[:, 0] * x[0][None]
+    for j in range(1, a.shape[1]):
+        total = total + a[:, j] * x[j][None]
+    return total
+
+
+def inverse(rows: list[list[Array]]) -> list[list[Array]]:
+    """Inverse of a tiny matrix given as a list of rows of arrays (order 1, 2, 3, or any by LU)."""
+    n = len(rows)
+    if n == 1:
+        return [[1 / rows[0][0]]]
+    if n == 2:
+        (a, b), (c, d) = rows
+        r = 1 / (a * d - b * c)
+        return [[d * r, -b * r], [-c * r, a * r]]
+    if n == 3:
+        (a, b, c), (d, e, f), (g, h, i) = rows
+        p, q, s = e * i - f * h, f * g - d * i, d * h - e * g
+        r = 1 / (a * p + b * q + c * s)
+        return [
+            [p * r, (c * h - b * i) * r, (b * f - c * e) * r],
+            [q * r, (a * i - c * g) * r, (c * d - a * f) * r],
+            [s * r, (b * g - a * h) * r, (a * e - b * d) * r],
+        ]
+    one, zero = jnp.ones_like(rows[0][0]), jnp.zeros_like(rows[0][0])
+    identity = [[one if i == j else zero for j in range(n)] for i in range(n)]
+    return _eliminate([list(row) for row in rows], identity)
+
+
+def staged(pending: Array, function: Callable, *operands):
+    """Evaluates `function(*operands)` as a stage of its own, or zeros if nothing is pending.
+
+    XLA fuses chains of small elementwise operations by recomputing shared inputs in every consumer;
+    on the dense algebra of a contact solve this costs up to eight times the arithmetic. A
+    conditional is a boundary that fusion does not cross, and skips the work once it is not needed.
+
+    **Arguments:** `pending`: scalar boolean, not batched; `function`, `operands`: the stage.
+    """
+    shapes = jax.eval_shape(function, *operands)
+    return jax.lax.cond(
+        pending,
+        function,
+        lambda *_: jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes),
+        *operands,
+    )
+
+
+def lanes_last(kernel: Callable) -> Callable:
+    """Makes `vmap` hand a whole batch to `kernel`, with the batch on the last axis.
+
+    `kernel(tree)` must be elementwise in all axes after the documented ones and is not
+    differentiated. Under `vmap` it is then called once for all lanes (nested `vmap`s add further
+    trailing axes), and may end its loops when the last lane has finished.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def call(tree):
+        return kernel(tree)
+
+    @call.def_vmap
+    def rule(axis_size, in_batched, tree):
+        def to_last(x, batched):
+            if batched:
+                return jnp.moveaxis(x, 0, -1)
+            return jnp.broadcast_to(x[..., None], (*x.shape, axis_size))
+
+        (batched,) = in_batched
+        out = call(jax.tree.map(to_last, tree, batched))
+        out = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), out)
+        return out, jax.tree.map(lambda _: True, out)
+
+    return call

@@ -1,0 +1,44 @@
+"""Outcomes of a computation. The value of each member is a sentence: the cause, then the remedy."""
+
+import equinox as eqx
+
+
+class RESULTS(eqx.Enumeration):
+    """How a solve, a step or a simulation ended.
+
+    Inside compiled code a result is carried as a member of this enumeration; only the outermost
+    entry (`simulate`, `solve_complementarity`, ...) raises, and only if `throw=True`.
+    """
+
+    successful = ""
+    not_converged = (
+        "the complementarity problem of a step did not reach its tolerance; use a smaller step, "
+        "more iterations or another solver, and look at `stats.residual` for the step"
+    )
+    nonlinear_not_converged = (
+        "Newton's iteration on the smooth equations of a step did not reach its tolerance; use a "
+        "smaller step or raise `max_iterations` of the integrator"
+    )
+    nonfinite = (
+        "a step produced values that are not finite; check the parameters and the initial state, "
+        "or use a smaller step"
+    )
+    contact_overflow = (
+        "more contacts were active than `max_active` of an interaction allows; raise `max_active`"
+    )
+    event_occurred = "the simulation was stopped by its event"
+
+
+def first_error(old: RESULTS, new: RESULTS) -> RESULTS:
+    """Combines the results of two consecutive computations: the first failure wins.
+
+    **Arguments:** `old`, `new`: members of `RESULTS`, of any equal batch shape.
+
+    **Returns:** `new` where `old` is `successful`, else `old`.
+    """
+    return RESULTS.where(old == RESULTS.successful, new, old)
+
+
+def failed(result: RESULTS):
+    """Whether a result is an error (an event is not), as a boolean array."""
+    return (result != RESULTS.successful) & (result != RESULTS.event_occurred)

@@ -1,0 +1,10 @@
+"""The complementarity kernel: problems, residuals, solvers and the implicit derivative."""
+
+from ._problem import Block as Block, MixedProblem as MixedProblem
+from ._public import (
+    ComplementarityProblem as ComplementarityProblem,
+    ComplementaritySolution as ComplementaritySolution,
+    solve_complementarity as solve_complementarity,
+)
+from ._solve import solve_mixed as solve_mixed
+from ._solver import Auto as Auto, Statistics as Statistics

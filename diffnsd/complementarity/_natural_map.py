@@ -1,0 +1,72 @@
+"""The natural map of the laws, its derivative, and residuals.
+
+    F(v, z) = z − P_K(x),     x = z − rho (w + lift(w) e_N),     w = H v + offset
+
+A contact that is not active has F = z. Solutions do not depend on `rho`, nor do derivatives.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._numerics import dot, short_sum
+from ._problem import Block, MixedProblem
+
+
+def argument(block: Block, w: Array, z: Array, rho: Array) -> Array:
+    """The argument `x` of the projection, shape `(k, c, ...)`."""
+    lifted = jnp.concatenate([(w[0] + block.law.lift(w))[None], w[1:]])
+    return z - rho[None] * lifted
+
+
+def residual(block: Block, x: Array, z: Array) -> Array:
+    """The natural map `F`, shape `(k, c, ...)`."""
+    return z - projected(block, x)
+
+
+def projected(block: Block, x: Array) -> Array:
+    """Projection of `x` on the sets; zero where a contact is not active."""
+    return jnp.where(block.active[None], block.law.set().project(x), 0)
+
+
+def derivative(block: Block, w: Array, x: Array, rho: Array) -> tuple[Array, Array]:
+    """`D = dP_K/dx` and `N = rho D S`, `S = 1 + e_N grad(lift)^T`, each `(k, k, c, ...)`.
+
+    The tangent of the natural map is `dF = (1 − D) dz + N dw`.
+    """
+    rows = block.law.set().jacobian(x)
+    slope = block.law.lift_gradient(w)
+    k = w.shape[0]
+    d = [[jnp.where(block.active, rows[i][j], 0) for j in range(k)] for i in range(k)]
+    n = [[rho * (d[i][j] + d[i][0] * slope[j]) for j in range(k)] for i in range(k)]
+    return (
+        jnp.stack([jnp.stack(row) for row in d]),
+        jnp.stack([jnp.stack(row) for row in n]),
+    )
+
+
+def scale(problem: MixedProblem, v: Array, rho: tuple[Array, ...]) -> Array:
+    """Size `|rho w_free|` of the problem, `v` the velocity without multipliers, shape `(...)`."""
+    total = jnp.zeros_like(problem.rhs[0])
+    for block, r in zip(problem.blocks, rho, strict=True):
+        w = jnp.where(block.active[None], block.local(v) + block.offset, 0)
+        total = total + short_sum(dot(w, w) * r * r, 0)
+    return jnp.sqrt(total)
+
+
+def squared(parts: tuple[Array, ...]) -> Array:
+    """Sum of squares over rows and contacts of all blocks, shape `(...)`."""
+    return sum(short_sum(dot(part, part), 0) for part in parts)  # pyright: ignore[reportReturnType]
+
+
+def relative(residuals: tuple[Array, ...], z: tuple[Array, ...], size: Array) -> Array:
+    """`|F|` relative to `|z|`, but to `size` at least and `1e3 size` at most, shape `(...)`.
+
+    The upper limit keeps multipliers that grow without bound, as they do where a problem has no
+    solution, from making any residual look small. Zero where nothing is loaded.
+    """
+    if not residuals:
+        return jnp.zeros_like(size)
+    reference = jnp.clip(jnp.sqrt(squared(z)), size, 1e3 * size)
+    norm = jnp.sqrt(squared(residuals))
+    # A residual that is not a number stays one: it is not a solution.
+    return jnp.where(norm == 0, 0, norm / jnp.where(reference > 0, reference, 1))

@@ -1,0 +1,130 @@
+"""The solution of a step problem as a differentiable function.
+
+With `Phi(v, z; p) = (A v − b − B z, F(v, z; p)) = 0` at the solution, the implicit function theorem
+gives `Phi_(v,z) (dv, dz) = −Phi_p dp`. The same linear solve, transposed, serves reverse mode. The
+solver's iterations are never differentiated. At a change of mode the derivative is that of one
+side (the element of `AbstractSet.jacobian`); for redundant contacts the tangent of the multipliers
+is the one of minimum norm, and the tangent of `v` is unique.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+
+from .._loop import SAVED_NAME
+from .._numerics import lanes_last, lu_solve, matvec
+from ._elimination import blockwise, refine
+from ._natural_map import argument, projected
+from ._problem import MixedProblem
+from ._solver import Statistics, linearise
+
+
+def solve_mixed(
+    problem: MixedProblem, z0: tuple[Array, ...], solver
+) -> tuple[Array, tuple[Array, ...], Statistics]:
+    """Solves a `MixedProblem` and attaches the implicit derivative, forward and reverse.
+
+    **Arguments:** `problem`; `z0`: warm start of the multipliers; `solver`: for example `Auto()`.
+
+    **Returns:** `v (n,)`, `z` per block `(k, c)`, `Statistics` (without derivative).
+    """
+    if not problem.blocks:
+        return _without_contacts(problem)
+    dynamic, static = eqx.partition(problem, eqx.is_array)
+    floats, others = eqx.partition(dynamic, eqx.is_inexact_array)
+
+    @jax.custom_jvp
+    def solve(floats, others, z0):
+        def kernel(tree):
+            arrays, z0 = tree
+            return solver(eqx.combine(arrays, static), z0)
+
+        v, z, stats = lanes_last(kernel)((eqx.combine(floats, others), z0))
+        return checkpoint_name((v, z, stats), SAVED_NAME)
+
+    @solve.defjvp
+    def solve_jvp(primals, tangents):
+        floats, others, z0 = primals
+        # Named here too: what is named inside a differentiated function is not seen from outside.
+        v, z, stats = checkpoint_name(solve(floats, others, z0), SAVED_NAME)
+        instance = eqx.combine(floats, others, static)
+        r_v, r_z = _parameter_tangent(instance, floats, tangents[0], others, static, v, z)
+        dv, dz = _linear_solve(instance, v, z, r_v, r_z)
+        zero = jax.tree.map(_zero_tangent, stats)
+        return (v, z, stats), (dv, dz, zero)
+
+    return solve(floats, others, jax.lax.stop_gradient(z0))
+
+
+def _without_contacts(problem: MixedProblem):
+    """A linear system: nothing to iterate on."""
+    v = checkpoint_name(lu_solve(problem.matrix, problem.rhs), SAVED_NAME)
+    zero = jnp.zeros_like(v[0])
+    return v, (), Statistics(zero, jnp.zeros((), jnp.int32), zero + jnp.inf, jnp.array(True))
+
+
+def _zero_tangent(x):
+    if jnp.issubdtype(x.dtype, jnp.inexact):
+        return jnp.zeros_like(x)
+    return jnp.zeros(x.shape, jax.dtypes.float0)
+
+
+def _parameter_tangent(instance, floats, tangent, others, static, v, z):
+    """`−Phi_p dp` at fixed `(v, z)`: the right-hand sides `(r_v, r_z)` of the linear solve.
+
+    The derivative of the projection with respect to its argument is the set's own `jacobian`, so
+    that the right-hand side and the matrix take the same side of a kink.
+    """
+    rho = jax.lax.stop_gradient(instance.penalties())
+
+    def dynamics(p):
+        q = eqx.combine(p, others, static)
+        total = q.rhs - matvec(q.matrix, v)
+        for block, part in zip(q.blocks, z, strict=True):
+            total = total + block.generalised(part)
+        return total
+
+    def arguments(p):
+        q = eqx.combine(p, others, static)
+        w = q.local(v)
+        return tuple(map(argument, q.blocks, w, z, rho))
+
+    _, r_v = jax.jvp(dynamics, (floats,), (tangent,))
+    xs, dxs = jax.jvp(arguments, (floats,), (tangent,))
+
+    def projections(p):
+        q = eqx.combine(p, others, static)
+        return tuple(map(projected, q.blocks, xs))
+
+    _, from_sets = jax.jvp(projections, (floats,), (tangent,))
+    system = linearise(instance, v, z, rho)
+    r_z = tuple(blockwise(d, dx) + p for d, dx, p in zip(system.d, dxs, from_sets, strict=True))
+    return r_v, r_z
+
+
+def _linear_solve(instance: MixedProblem, v, z, r_v, r_z):
+    rho = jax.lax.stop_gradient(instance.penalties())
+    system = linearise(instance, v, z, rho)
+    eps = 1e-6 if jnp.finfo(v.dtype).bits >= 64 else 1e-3
+
+    # One flat vector: the transposition rule of the linear solve wants every part of the right-hand
+    # side to be linear in the tangents, and parts of it may be constant.
+    flat, unravel = ravel_pytree((r_v, r_z))
+
+    def product(x):
+        return ravel_pytree(system.product(*unravel(x)))[0]
+
+    def solver(transpose):
+        def run(_, right):
+            def kernel(tree):
+                matrix, (r_v, r_z) = tree
+                return refine(matrix, r_v, r_z, eps, transpose)
+
+            return ravel_pytree(lanes_last(kernel)((system, unravel(right))))[0]
+
+        return run
+
+    return unravel(jax.lax.custom_linear_solve(product, flat, solver(False), solver(True)))

@@ -1,0 +1,342 @@
+"""The solver of a step: warm-started semismooth Newton, and splitting for the lanes it leaves.
+
+Newton's method on the natural map with the proximal term of `_elimination` needs a few passes from
+a warm start and fails on some redundant or badly started problems; operator splitting (ADMM with
+the De Saxcé shift refreshed in every iteration) converges slowly and almost always. The residual of
+the natural map decides, never a solver's own word.
+
+References: P. Alart, A. Curnier (1991), doi:10.1016/0045-7825(91)90022-X; J. Carpentier,
+Q. Le Lidec, L. Montaut (2024), arXiv:2405.17020.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from .._numerics import lu_solve, matrix_inverse, matvec, staged
+from ._elimination import Linearised, back_substitute, congruence, eliminate
+from ._natural_map import argument, derivative, projected, relative, residual, scale
+from ._problem import MixedProblem, apply, gather
+
+
+class Statistics(eqx.Module):
+    """What a solve reports, each of shape `(...)`.
+
+    **Arguments:** `residual`: relative natural-map residual; `iterations`: passes of Newton and of
+    splitting; `margin`: distance of the projections' arguments to the nearest change of mode,
+    relative to the size of the problem; `converged`.
+    """
+
+    residual: Float[Array, "..."]
+    iterations: Int[Array, "..."]
+    margin: Float[Array, "..."]
+    converged: Bool[Array, "..."]
+
+
+class Auto(eqx.Module):
+    """The default solver: Newton for all lanes, then Newton and splitting for the hard ones.
+
+    Newton's matrix is regularised by `eps = max(proximal, damping * residual)`: far from the
+    solution this is a proximal-point step, near it Newton's method. The few lanes of a batch that
+    need more than `newton_steps` passes are gathered and finished on their own, so that the batch
+    does not pay for them.
+
+    **Arguments:**
+
+    - `tolerance`: relative natural-map residual to reach; `None` is 1e-9 in float64 and 1e-5 in
+      float32.
+    - `newton_steps`: Newton passes for all lanes. `hard_steps`: passes for the hard lanes before
+      `splitting_steps` iterations of operator splitting.
+    - `rounds`: largest number of such rounds.
+    - `proximal`, `damping`: the regularisation; `None` is 1e-8 (float64) or 1e-5 (float32).
+    - `relaxation`, `penalty`: over-relaxation of the splitting, and its penalty relative to the
+      local step of the natural map.
+    """
+
+    tolerance: float | None = eqx.field(default=None, static=True)
+    newton_steps: int = eqx.field(default=5, static=True)
+    hard_steps: int = eqx.field(default=25, static=True)
+    splitting_steps: int = eqx.field(default=50, static=True)
+    rounds: int = eqx.field(default=20, static=True)
+    proximal: float | None = eqx.field(default=None, static=True)
+    damping: float = eqx.field(default=0.1, static=True)
+    relaxation: float = eqx.field(default=1.6, static=True)
+    penalty: float = eqx.field(default=1.0, static=True)
+
+    def __check_init__(self):
+        if self.tolerance is not None and not self.tolerance > 0:
+            raise ValueError(f"tolerance must be positive, got {self.tolerance}.")
+
+    def limits(self, dtype) -> tuple[float, float]:
+        """`tolerance` and `proximal` for a dtype."""
+        double = jnp.finfo(dtype).bits >= 64
+        tolerance = self.tolerance if self.tolerance is not None else (1e-9 if double else 1e-5)
+        proximal = self.proximal if self.proximal is not None else (1e-8 if double else 1e-5)
+        return tolerance, proximal
+
+    def __call__(self, problem: MixedProblem, z0: tuple[Array, ...]):
+        """Solves for all lanes. **Returns:** `v`, `z`, `Statistics`."""
+        tolerance, _ = self.limits(problem.rhs.dtype)
+        if len(problem.blocks) == 1 and problem.blocks[0].offset.shape[:2] == (1, 1):
+            return _one_unknown(problem, tolerance)
+        task, iterate = _prepare(problem, z0)
+        iterate = self._newton(task, iterate, self.newton_steps)
+
+        def unfinished(carry):
+            iterate, count = carry
+            return jnp.any(iterate.best_residual > tolerance) & (count < self.rounds)
+
+        def round_(carry):
+            iterate, count = carry
+            return on_hard_lanes(self._hard, task, iterate, tolerance, count), count + 1
+
+        iterate, _ = jax.lax.while_loop(unfinished, round_, (iterate, jnp.zeros((), jnp.int32)))
+        return iterate.best_v, iterate.best_z, _statistics(task, iterate, tolerance)
+
+    def _newton(self, task, iterate, limit, weaken=1.0):
+        tolerance, proximal = self.limits(task.problem.rhs.dtype)
+        proximal, damping = proximal * weaken, self.damping * weaken**0.5
+
+        def proceed(carry):
+            it, since = carry
+            return jnp.any(it.best_residual > tolerance) & (since < limit)
+
+        def body(carry):
+            it, since = carry
+            return _newton_pass(task, it, proximal, damping, tolerance), since + 1
+
+        return jax.lax.while_loop(proceed, body, (iterate, jnp.zeros((), jnp.int32)))[0]
+
+    def _hard(self, task, iterate, count):
+        """One round: splitting first, except in the first round, then Newton.
+
+        Contacts that are redundant up to rounding stall at a residual that the regularisation
+        sets, and cycle without it: the rounds go through several strengths.
+        """
+        tolerance, _ = self.limits(task.problem.rhs.dtype)
+        iterate = jax.lax.cond(
+            count > 0,
+            lambda it: _splitting_phase(task, it, self, tolerance),
+            lambda it: it,
+            iterate,
+        )
+        weaken = 0.03 ** (count % 4).astype(task.size.dtype)
+        return self._newton(task, iterate, self.hard_steps, weaken)
+
+
+def on_hard_lanes(function, task, iterate, tolerance, count):
+    """Applies `function(task, iterate, count)` to the lanes with the largest residuals only.
+
+    An eighth of a batch is gathered (at least 8 lanes); rounds repeat until none is left. Lanes
+    that have been tried and failed go to the end of the queue.
+    """
+    lanes = iterate.best_residual.shape
+    if len(lanes) != 1 or lanes[0] <= 16:
+        return function(task, iterate, count)
+    capacity = max(8, lanes[0] // 8)
+    waiting = iterate.best_residual > tolerance
+    tried = jnp.where(waiting, iterate.passes, 0)
+    _, index = jax.lax.top_k(jnp.where(waiting, -tried, jnp.iinfo(tried.dtype).min), capacity)
+    hard_task, hard = jax.tree.map(lambda x: x[..., index], (task, iterate))
+    hard = function(
+        hard_task, hard, jnp.max(jnp.where(hard.best_residual > tolerance, hard.tries, 0))
+    )
+    hard = eqx.tree_at(lambda i: i.tries, hard, hard.tries + 1)
+    return jax.tree.map(lambda x, y: x.at[..., index].set(y), iterate, hard)
+
+
+class _Task(eqx.Module):
+    """A problem with what is computed from it once."""
+
+    problem: MixedProblem
+    mobility: Array
+    rho: tuple[Array, ...]
+    size: Array
+
+
+class _Iterate(eqx.Module):
+    """The current point with its natural map, and the best point so far."""
+
+    z: tuple[Array, ...]
+    w: tuple[Array, ...]
+    x: tuple[Array, ...]
+    f: tuple[Array, ...]
+    residual: Array
+    best_v: Array
+    best_z: tuple[Array, ...]
+    best_residual: Array
+    passes: Array
+    tries: Array
+
+
+def _map(function, *parts):
+    """Applies a function block by block."""
+    return tuple(function(*part) for part in zip(*parts, strict=True))
+
+
+def _visit(task: _Task, z, pending):
+    """The natural map at `z`: `v`, `w`, `x`, `F` and the relative residual, in small stages."""
+    problem = task.problem
+    load = staged(pending, lambda p, z: p.load(z), problem, z)
+    v = staged(pending, matvec, task.mobility, load)
+    w = staged(pending, lambda p, v: p.local(v), problem, v)
+    x = staged(
+        pending, lambda p, w, z, r: _map(argument, p.blocks, w, z, r), problem, w, z, task.rho
+    )
+    f = staged(pending, lambda p, x, z: _map(residual, p.blocks, x, z), problem, x, z)
+    norm = staged(pending, relative, f, z, task.size)
+    return v, w, x, f, norm
+
+
+def _moved(task, it: _Iterate, z, pending, tolerance, passes) -> _Iterate:
+    """The next iterate; the best point of a lane is final once it has converged."""
+    v, w, x, f, norm = _visit(task, z, pending)
+    open_ = ~(it.best_residual <= tolerance)
+    better = open_ & (norm < it.best_residual)
+
+    def pick(new, old):
+        return jax.tree.map(lambda a, b: jnp.where(better, a, b), new, old)
+
+    best_v, best_z, best = pick((v, z, norm), (it.best_v, it.best_z, it.best_residual))
+    counted = it.passes + jnp.where(open_, passes, 0)
+    return _Iterate(z, w, x, f, norm, best_v, best_z, best, counted, it.tries)
+
+
+def _prepare(problem: MixedProblem, z0):
+    """The task and the first iterate, from the warm start projected on the sets."""
+    some = jnp.any(problem.matrix != 0)
+    rho = problem.penalties()
+    mobility = staged(some, matrix_inverse, problem.matrix)
+    free = staged(some, matvec, mobility, problem.rhs)
+    size = staged(some, scale, problem, free, rho)
+    task = _Task(problem, mobility, rho, size)
+    z = _map(projected, problem.blocks, z0)
+    v, w, x, f, norm = _visit(task, z, some)
+    zero = jnp.zeros(norm.shape, jnp.int32)
+    return task, _Iterate(z, w, x, f, norm, v, z, norm, zero, zero)
+
+
+def _inputs(problem):
+    return tuple(b.output if b.input is None else b.input for b in problem.blocks)
+
+
+def linearised(problem: MixedProblem, d, n) -> Linearised:
+    """The linearisation with given derivatives `D`, `N` of the natural map."""
+    outputs = tuple(block.output for block in problem.blocks)
+    return Linearised(problem.matrix, outputs, _inputs(problem), tuple(d), tuple(n))
+
+
+def linearise(problem: MixedProblem, v, z, rho) -> Linearised:
+    """The linearisation of the natural map at a point."""
+    w = problem.local(v)
+    x = _map(argument, problem.blocks, w, z, rho)
+    pairs = _map(derivative, problem.blocks, w, x, rho)
+    return linearised(problem, [d for d, _ in pairs], [n for _, n in pairs])
+
+
+def _newton_pass(task, it, proximal, damping, tolerance):
+    problem = task.problem
+    pending = jnp.any(it.best_residual > tolerance)
+    pairs = staged(
+        pending,
+        lambda p, w, x, r: _map(derivative, p.blocks, w, x, r),
+        problem,
+        it.w,
+        it.x,
+        task.rho,
+    )
+    system = linearised(problem, [d for d, _ in pairs], [n for _, n in pairs])
+    eps = jnp.maximum(proximal, damping * jnp.minimum(it.residual, 1.0))
+    factors = eliminate(system, eps, pending)
+    minus = tuple(-f for f in it.f)
+    _, dz = back_substitute(factors, system, None, minus, pending)
+    # The velocity is recomputed from z: dv carries the rounding error of the proximal term.
+    z = _map(jnp.add, it.z, dz)
+    return _moved(task, it, z, pending, tolerance, 1)
+
+
+def _splitting_phase(task, it, options, tolerance):
+    """ADMM from the best iterate: `(W + sigma) z = −q − lift + sigma (y − dual)`, `y ∈ K`.
+
+    `sigma = penalty / rho` per contact. The linear solve is the elimination with diagonal blocks,
+    `A + H^T B / sigma`, so W is not formed here either and its unsymmetric part is kept. The lift
+    is refreshed in every iteration.
+    """
+    problem, pending = task.problem, jnp.any(it.best_residual > tolerance)
+    sigma = tuple(options.penalty / r for r in task.rho)
+    outputs = tuple(b.output for b in problem.blocks)
+    weighted = _map(lambda h, s: h / s[None, None], outputs, sigma)
+    matrix = staged(pending, congruence, problem.matrix, _inputs(problem), weighted)
+
+    def lifted(v):
+        def one(block):
+            w = block.local(v) + block.offset
+            return block.offset.at[0].add(block.law.lift(w)), w
+
+        return _map(one, problem.blocks)
+
+    def solve(v, y, dual, matrix):
+        target = _map(lambda y, d, q, s: y - d - q[0] / s[None], y, dual, lifted(v), sigma)
+        v = lu_solve(matrix, problem.rhs + sum(_map(gather, _inputs(problem), target)))
+        z = _map(lambda t, h, s: t - apply(h, v) / s[None], target, outputs, sigma)
+        return v, z
+
+    def body(_, carry):
+        v, y, dual = carry
+        v, z = staged(pending, solve, v, y, dual, matrix)
+        mix = options.relaxation
+        moved = _map(lambda a, b, d: mix * a + (1 - mix) * b + d, z, y, dual)
+        y = _map(projected, problem.blocks, moved)
+        return v, y, _map(jnp.subtract, moved, y)
+
+    dual = _map(
+        lambda b, q, s: -q[1].at[0].add(b.law.lift(q[1])) / s[None],
+        problem.blocks,
+        lifted(it.best_v),
+        sigma,
+    )
+    start = it.best_v, it.best_z, dual
+    _, y, _ = jax.lax.fori_loop(0, options.splitting_steps, body, start)
+    return _moved(task, it, y, pending, tolerance, options.splitting_steps)
+
+
+def _one_unknown(problem: MixedProblem, tolerance):
+    """One row of one contact: `w = a z + q` with `a > 0` is solved by `z = P_K(−q / a)`.
+
+    A scalar variational inequality with a positive slope: exact for every interval `K`.
+    """
+    (block,), (rho,) = problem.blocks, problem.penalties()
+    (b,) = _inputs(problem)
+    mobility = matrix_inverse(problem.matrix)
+    free, column = matvec(mobility, problem.rhs), matvec(mobility, b[0, :, 0])
+    q = block.local(free) + block.offset
+    a = jnp.sum(block.output[0, :, 0] * column, axis=0)
+    z = projected(block, -q / jnp.where(a > 0, a, 1)[None, None])
+    w = a[None, None] * z + q
+    x = argument(block, w, z, rho)
+    size = jnp.where(block.active, jnp.abs(rho * q[0]), 0)[0]
+    norm = relative((residual(block, x, z),), (z,), size)
+    margin = jnp.where(block.active, block.law.set().margin(x), jnp.inf)[0]
+    stats = Statistics(
+        norm,
+        jnp.zeros(norm.shape, jnp.int32),
+        margin / jnp.where(size > 0, size, 1),
+        norm <= tolerance,
+    )
+    return free + column * z[0], (z,), stats
+
+
+def _statistics(task, it, tolerance):
+    margin = jnp.full_like(it.best_residual, jnp.inf)
+    w = task.problem.local(it.best_v)
+    x = _map(argument, task.problem.blocks, w, it.best_z, task.rho)
+    for block, part in zip(task.problem.blocks, x, strict=True):
+        distance = jnp.where(block.active, block.law.set().margin(part), jnp.inf)
+        margin = jnp.minimum(margin, jnp.min(distance, axis=0, initial=jnp.inf))
+    return Statistics(
+        it.best_residual,
+        it.passes,
+        margin / jnp.where(task.size > 0, task.size, 1),
+        it.best_residual <= tolerance,
+    )

@@ -1,0 +1,69 @@
+"""The vector space R^n as a group under addition."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._types import Config, Vector
+from ._base import AbstractGroup
+
+
+class Euclidean(AbstractGroup):
+    """R^n with addition. Elements and tangent vectors are arrays of shape `(n,)`.
+
+    **Arguments:** `n`: dimension.
+    """
+
+    n: int
+
+    @property
+    def dim(self) -> int:
+        return self.n
+
+    def identity(self) -> Config:
+        return jnp.zeros(self.n)
+
+    def compose(self, a: Config, b: Config) -> Config:
+        return a + b
+
+    def inverse(self, a: Config) -> Config:
+        return -a
+
+    def exp(self, xi: Vector) -> Config:
+        return xi
+
+    def log(self, g: Config) -> Vector:
+        return g
+
+    def cay(self, xi: Vector) -> Config:
+        return xi
+
+    def cay_inv(self, g: Config) -> Vector:
+        return g
+
+    def hat(self, xi: Vector) -> Float[Array, "r r"]:
+        """Translations as `(n+1, n+1)` affine matrices."""
+        return jnp.zeros((self.n + 1, self.n + 1), xi.dtype).at[:-1, -1].set(xi)
+
+    def vee(self, matrix: Float[Array, "r r"]) -> Vector:
+        return matrix[:-1, -1]
+
+    def ad(self, xi: Vector) -> Float[Array, "n n"]:
+        return jnp.zeros((self.n, self.n), xi.dtype)
+
+    def Ad(self, g: Config) -> Float[Array, "n n"]:
+        return jnp.eye(self.n, dtype=g.dtype)
+
+    def dexp(self, xi: Vector, w: Vector) -> Vector:
+        del xi
+        return w
+
+    dexpinv = dcay = dcayinv = dexp
+
+    def check(self, q: Config) -> str | None:
+        shape = np.shape(q)
+        return None if shape == (self.n,) else f"q has shape {shape}, expected ({self.n},)"
+
+    def tangent_of(self, q: Config, q_dot: Config) -> Vector:
+        del q
+        return q_dot

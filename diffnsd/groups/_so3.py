@@ -1,0 +1,155 @@
+"""Rotations of space as unit quaternions."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._numerics import (
+    bernoulli_kernel,
+    cos_kernel,
+    cross,
+    dot,
+    sinc_kernel,
+    sine_defect_kernel,
+    skew,
+    versine_kernel,
+)
+from .._types import Config, Vector
+from ._base import AbstractGroup
+
+Quaternion = Float[Array, "4 ..."]
+
+
+def quaternion_product(a: Quaternion, b: Quaternion) -> Quaternion:
+    """Hamilton product of scalar-first quaternions along the first axis."""
+    return jnp.stack(
+        [
+            a[0] * b[0] - a[1] * b[1] - a[2] * b[2] - a[3] * b[3],
+            a[0] * b[1] + a[1] * b[0] + a[2] * b[3] - a[3] * b[2],
+            a[0] * b[2] - a[1] * b[3] + a[2] * b[0] + a[3] * b[1],
+            a[0] * b[3] + a[1] * b[2] - a[2] * b[1] + a[3] * b[0],
+        ]
+    )
+
+
+def quaternion_exp(xi: Float[Array, "3 ..."]) -> Quaternion:
+    """Unit quaternion of the rotation vector `xi` [rad], `(cos(|xi|/2), sin(|xi|/2) xi/|xi|)`."""
+    quarter = dot(xi, xi) / 4
+    half_sinc = sinc_kernel(quarter) / 2
+    return jnp.stack([cos_kernel(quarter), *(half_sinc * xi[i] for i in range(3))])
+
+
+def quaternion_log(q: Quaternion) -> Float[Array, "3 ..."]:
+    """Rotation vector of a unit quaternion, smooth up to and at a rotation by pi.
+
+    `theta = 2 atan2(|v|, w)` after the sign is flipped to `w >= 0`; near the identity the ratio
+    `theta / |v|` is taken from its series in `(|v|/w)^2`, guarded at `w = 0`.
+    """
+    q = jnp.where(q[0] < 0, -q, q)
+    w, v = q[0], q[1:]
+    square = dot(v, v)
+    small = square < 1e-2 * w * w
+    length = jnp.sqrt(jnp.where(small, 1.0, square))
+    ratio = jnp.where(small, square, 0.0) / jnp.where(small, w * w, 1.0)
+    series = sum((-ratio) ** j / (2 * j + 1) for j in range(9)) / jnp.where(small, w, 1.0)
+    closed = jnp.arctan2(length, jnp.where(small, 1.0, w)) / length
+    return 2 * jnp.where(small, series, closed)[None] * v
+
+
+def rotate(q: Quaternion, x: Float[Array, "3 ..."]) -> Float[Array, "3 ..."]:
+    """Rotates body components `x` to world components by a unit quaternion."""
+    v = q[1:]
+    inner = cross(v, x) + q[0] * x
+    return x + 2 * cross(v, inner)
+
+
+def rotation_matrix(q: Quaternion) -> Float[Array, "3 3 ..."]:
+    """Rotation matrix, body to world, of a unit quaternion."""
+    w, x, y, z = q[0], q[1], q[2], q[3]
+    rows = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    ]
+    return jnp.stack([jnp.stack(row) for row in rows])
+
+
+class SO3(AbstractGroup):
+    """Rotations of space as unit quaternions, scalar first, body to world.
+
+    Elements have shape `(4,)`, tangent vectors are body angular velocities, shape `(3,)`.
+    The right-trivialised tangents are (x a rotation vector, t = |x|)
+
+        dexp    = 1 + (1 - cos t)/t^2 x^ + (t - sin t)/t^3 x^ x^
+        dexpinv = 1 - x^/2 + (1 - (t/2) cot(t/2))/t^2 x^ x^
+        dcay    = (1 + x^/2) / (1 + t^2/4),     dcayinv = 1 - x^/2 + x x^T/4
+
+    Reference: A. Iserles, H. Munthe-Kaas, S. Norsett, A. Zanna, Lie-group methods (2000),
+    doi:10.1017/S0962492900002154.
+    """
+
+    @property
+    def dim(self) -> int:
+        return 3
+
+    def identity(self) -> Config:
+        return jnp.array([1.0, 0.0, 0.0, 0.0])
+
+    def compose(self, a: Config, b: Config) -> Config:
+        return quaternion_product(a, b)
+
+    def inverse(self, a: Config) -> Config:
+        return jnp.concatenate([a[:1], -a[1:]])
+
+    def exp(self, xi: Vector) -> Config:
+        return quaternion_exp(xi)
+
+    def log(self, g: Config) -> Vector:
+        return quaternion_log(g)
+
+    def cay(self, xi: Vector) -> Config:
+        """Rotation by `2 atan(|xi|/2)` about `xi`: the quaternion along `(1, xi/2)`."""
+        scale = 1 / jnp.sqrt(1 + dot(xi, xi) / 4)
+        return jnp.concatenate([scale[None], scale * xi / 2])
+
+    def cay_inv(self, g: Config) -> Vector:
+        return 2 * g[1:] / g[0]
+
+    def hat(self, xi: Vector) -> Float[Array, "3 3"]:
+        return skew(xi)
+
+    def vee(self, matrix: Float[Array, "3 3"]) -> Vector:
+        return jnp.stack([matrix[2, 1], matrix[0, 2], matrix[1, 0]])
+
+    def ad(self, xi: Vector) -> Float[Array, "3 3"]:
+        return skew(xi)
+
+    def Ad(self, g: Config) -> Float[Array, "3 3"]:
+        return rotation_matrix(g)
+
+    def dexp(self, xi: Vector, w: Vector) -> Vector:
+        t = dot(xi, xi)
+        first = cross(xi, w)
+        return w + versine_kernel(t) * first + sine_defect_kernel(t) * cross(xi, first)
+
+    def dexpinv(self, xi: Vector, w: Vector) -> Vector:
+        first = cross(xi, w)
+        return w - first / 2 + bernoulli_kernel(dot(xi, xi)) * cross(xi, first)
+
+    def dcay(self, xi: Vector, w: Vector) -> Vector:
+        return (w + cross(xi, w) / 2) / (1 + dot(xi, xi) / 4)
+
+    def dcayinv(self, xi: Vector, w: Vector) -> Vector:
+        return w - cross(xi, w) / 2 + xi * dot(xi, w) / 4
+
+    def check(self, q: Config) -> str | None:
+        q = np.asarray(q)
+        if q.shape != (4,):
+            return f"a quaternion has shape {q.shape}, expected (4,), scalar first"
+        norm = float(np.sqrt(np.sum(q * q)))
+        if not abs(norm - 1) < 1e-3:
+            return f"a quaternion has norm {norm:.6g}; divide it by its norm"
+        return None
+
+    def tangent_of(self, q: Config, q_dot: Config) -> Vector:
+        return 2 * quaternion_product(self.inverse(q), q_dot)[1:]

@@ -1,0 +1,48 @@
+"""Identification: parameters with bounds, fits by gradients, least squares, uncertainty, shooting.
+
+Nothing here depends on the physics: models are pytrees, losses and residuals are functions.
+"""
+
+from ._base import AbstractTransform as AbstractTransform, Parameters as Parameters
+from ._fit import fit as fit
+from ._inertia import PhysicalInertia as PhysicalInertia, PhysicalMoments as PhysicalMoments
+from ._least_squares import least_squares as least_squares
+from ._linearise import (
+    AbstractJacobian as AbstractJacobian,
+    AbstractRobustLoss as AbstractRobustLoss,
+    ForwardJacobian as ForwardJacobian,
+    Huber as Huber,
+    Linearisation as Linearisation,
+    ReverseJacobian as ReverseJacobian,
+    linearise as linearise,
+)
+from ._outcome import (
+    FIT_RESULTS as FIT_RESULTS,
+    Evaluations as Evaluations,
+    FitError as FitError,
+    FitHistory as FitHistory,
+    FitProgress as FitProgress,
+    FitResult as FitResult,
+    Stage as Stage,
+)
+from ._parameters import (
+    Rebuild as Rebuild,
+    Scaled as Scaled,
+    Tied as Tied,
+    parameters as parameters,
+)
+from ._shooting import (
+    ShootingPlan as ShootingPlan,
+    masked_mean as masked_mean,
+    mean_of_means as mean_of_means,
+    pad as pad,
+    segments as segments,
+)
+from ._transforms import (
+    AtLeast as AtLeast,
+    AtMost as AtMost,
+    Interval as Interval,
+    Positive as Positive,
+    Unbounded as Unbounded,
+)
+from ._uncertainty import Uncertainty as Uncertainty, uncertainty as uncertainty

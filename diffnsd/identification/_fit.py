@@ -1,0 +1,203 @@
+"""Minimising any differentiable loss with any Optax transformation."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, PyTree
+
+from ._base import check_parameters, named_values
+from ._outcome import FIT_RESULTS, Callback, FitResult, Recorder, all_finite, midpoint
+
+
+def fit(
+    loss: Callable[[PyTree], Any],
+    params: PyTree[Array],
+    optimizer: optax.GradientTransformation | optax.GradientTransformationExtraArgs,
+    *,
+    max_steps: int = 200,
+    rtol: float = 1e-6,
+    atol: float = 0.0,
+    patience: int = 20,
+    max_rejections: int = 8,
+    callback: Callback | None = None,
+    throw: bool = True,
+) -> FitResult:
+    """Minimises `loss(params)` by gradients and keeps the best iterate.
+
+    The fit has converged when a step changes the loss by at most `atol + rtol |loss|` and every raw
+    parameter by at most `rtol (1 + |raw|)`, or when the loss has not improved by that much over
+    `patience` evaluations and lies still within `atol + sqrt(rtol) |loss|`. An iterate whose loss
+    or gradient is not finite is rejected: the next one is half way back to the last good one, and
+    the state of the optimizer does not see it. Ctrl-C ends the fit with the best iterate so far and
+    `result` `FIT_RESULTS.interrupted`.
+
+    The loss is compiled once (once more for an optimizer with a line search), before the first
+    step. Data may be closed over; arrays in an `equinox.Partial` or `equinox.Module` that serves as
+    `loss` are passed as arguments and not compiled in as constants.
+
+    **Arguments:**
+
+    - `loss`: pure function of the parameters, to a scalar or `(scalar, aux)`.
+    - `params`: pytree of floating arrays, usually from `parameters`.
+    - `optimizer`: any Optax transformation; `optax.adam(0.05)` and `optax.lbfgs()` are good starts.
+    - `max_steps`: limit on the evaluated iterates.
+    - `rtol`, `atol`, `patience`: when the fit stops; `atol` has the unit of the loss.
+    - `max_rejections`: iterates in a row that may be rejected.
+    - `callback`: `callback(step, FitProgress)`, before compiling and after each evaluated iterate.
+    - `throw`: whether a failed fit raises.
+
+    **Returns:** a `FitResult`. Evaluations inside a line search are counted.
+
+    **Raises:** `FitError`, if `throw`, when the loss is not finite at the start or the fit cannot
+    get away from where it is not; it carries the result. `TypeError` or `ValueError` for parameters
+    that cannot be optimised and for a loss that is not a scalar.
+    """
+    check_parameters(params)
+    optimizer = optax.with_extra_args_support(optimizer)
+    record = Recorder(params, max_steps, callback)
+    try:
+        evaluate = record.compiled(_evaluate, loss, params)
+        limits = _Limits(rtol, atol, patience, max_rejections)
+        result = _descend(loss, evaluate, params, optimizer, record, limits)
+        if record.extra is _MISSING:
+            record.spent(1, 1)
+            record.extra = evaluate(loss, record.params)[1]
+    except KeyboardInterrupt:
+        result = FIT_RESULTS.interrupted
+    aux = None if record.extra is _MISSING else record.extra
+    return record.finish(result, aux, None, throw)
+
+
+class _Limits(NamedTuple):
+    """When a fit stops; see `fit`."""
+
+    rtol: float
+    atol: float
+    patience: int
+    rejections: int
+
+
+_MISSING = object()
+"""In place of an `aux` that a line search has not kept."""
+
+
+def _descend(loss, evaluate, params, optimizer, record: Recorder, limits: _Limits):
+    """Runs the iteration; what it finds goes into `record`. Returns the outcome."""
+    opt_state, update, known, missing = optimizer.init(params), None, None, None
+    good, in_a_row, idle = params, 0, 0
+    previous, change, reference = float("nan"), float("inf"), float("inf")
+    while record.steps < record.max_steps:
+        if known is None:
+            value, aux, grad, values, norm, finite = evaluate(loss, params)
+            record.spent(1, 1)
+            missing = None if aux is None else _MISSING
+        else:
+            (value, grad, values, norm, finite), aux = known, missing
+        record.note(params, value, norm, values, aux, accepted=bool(finite))
+        if not bool(finite):
+            in_a_row += 1
+            if record.steps == record.rejected:
+                return FIT_RESULTS.nonfinite_start
+            if in_a_row > limits.rejections:
+                return FIT_RESULTS.nonfinite_trial
+            params, known = midpoint(good, params), None
+            continue
+
+        good, in_a_row, current = params, 0, float(value)
+        tolerance = limits.atol + limits.rtol * abs(current)
+        idle = 0 if reference - current > tolerance else idle + 1
+        reference = current if idle == 0 else reference
+        if abs(previous - current) <= tolerance and change <= limits.rtol:
+            return FIT_RESULTS.successful
+        if idle >= limits.patience and _lies_still(record, limits):
+            return FIT_RESULTS.successful
+        if record.steps == record.max_steps:
+            break
+        if update is None:
+            update = record.compiled(_update, optimizer, loss, value, grad, opt_state, params)
+        params, opt_state, change, known = update(optimizer, loss, value, grad, opt_state, params)
+        change, previous = float(change), current
+        record.spent(*_spent_in_line_search(opt_state))
+        # A line search that failed leaves no usable value behind: evaluate again.
+        known = known if known is not None and bool(known[-1]) else None
+    return FIT_RESULTS.max_steps_reached
+
+
+def _lies_still(record: Recorder, limits: _Limits) -> bool:
+    """Whether a loss that has stopped improving has settled, and does not go up and down."""
+    recent = [row[0] for row in record.rows[-limits.patience :]]
+    still = limits.atol + limits.rtol**0.5 * abs(record.loss)
+    return max(recent) - record.loss <= still
+
+
+def _with_aux(loss: Callable, params: PyTree) -> tuple[Array, Any]:
+    """`loss(params)` as `(scalar, aux)`, checked."""
+    out = loss(params)
+    value, aux = out if isinstance(out, tuple) and len(out) == 2 else (out, None)
+    value = jnp.asarray(value)
+    if value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
+        raise ValueError(
+            "the loss must return a floating point scalar, or (scalar, aux); it returned shape "
+            f"{value.shape}, dtype {value.dtype}: take a mean or a sum."
+        )
+    return value, aux
+
+
+def _evaluate(loss: Callable, params: PyTree):
+    (value, aux), grad = jax.value_and_grad(lambda p: _with_aux(loss, p), has_aux=True)(params)
+    value, grad, values, norm, finite = _described(value, grad, params)
+    return value, aux, grad, values, norm, finite
+
+
+def _described(value: Array, grad: PyTree, params: PyTree):
+    """An evaluation with what is reported of it."""
+    return value, grad, named_values(params), optax.tree.norm(grad), all_finite((value, grad))
+
+
+def _update(optimizer, loss, value, grad, opt_state, params):
+    """One step of the optimizer; also the new iterate's evaluation, if a line search knows it."""
+    # Optax mixes dtypes (a count and a rate), which strict promotion forbids.
+    with jax.numpy_dtype_promotion("standard"):
+        updates, opt_state = optimizer.update(
+            grad,
+            opt_state,
+            params,
+            value=value,
+            grad=grad,
+            value_fn=lambda p: _with_aux(loss, p)[0],
+        )
+    new = optax.apply_updates(params, updates)
+    changes = jax.tree.map(lambda a, b: jnp.max(jnp.abs(b - a) / (1 + jnp.abs(a))), params, new)
+    change = jnp.max(jnp.stack(jax.tree.leaves(changes)))
+    known = None
+    for state in _line_searches(opt_state):
+        if state.grad is not None:
+            known = _described(state.value, state.grad, new)
+    return new, opt_state, change, known
+
+
+def _line_searches(opt_state) -> list:
+    """States of Optax line searches inside the state of an optimizer."""
+    kinds = (optax.ScaleByZoomLinesearchState, optax.ScaleByBacktrackingLinesearchState)
+    nodes = jax.tree.leaves(opt_state, is_leaf=lambda x: isinstance(x, kinds))
+    return [node for node in nodes if isinstance(node, kinds)]
+
+
+def _spent_in_line_search(opt_state) -> tuple[int, int]:
+    """Evaluations of the loss, and of its gradient, during the last update.
+
+    Every step of Optax's zoom search evaluates value and gradient; every step of its backtracking
+    search the value, with one gradient at the end if it stores it.
+    """
+    losses = gradients = 0
+    for state in _line_searches(opt_state):
+        steps = int(state.info.num_linesearch_steps)
+        losses += steps
+        if isinstance(state, optax.ScaleByZoomLinesearchState):
+            gradients += steps
+        else:
+            gradients += int(state.grad is not None and steps > 0)
+    return losses, gradients

@@ -1,0 +1,191 @@
+"""Residuals and their Jacobian at given parameters, with masks and robust losses."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, PyTree
+
+
+class AbstractJacobian(eqx.Module):
+    """How the Jacobian of the residuals is computed; its value does not depend on it."""
+
+    @abstractmethod
+    def __call__(
+        self, function: Callable[[Array], Array], x: Float[Array, " p"]
+    ) -> tuple[Float[Array, " r"], Float[Array, "r p"]]:
+        """`function(x)` and its derivative."""
+
+
+class ForwardJacobian(AbstractJacobian):
+    """All columns carried along one evaluation. For few parameters; needs no memory over time."""
+
+    def __call__(self, function, x):
+        columns = jnp.eye(x.size, dtype=x.dtype)
+        push = jax.vmap(lambda t: jax.jvp(function, (x,), (t,)), out_axes=(None, 1))
+        return push(columns)
+
+
+FORWARD = ForwardJacobian()
+
+
+class ReverseJacobian(AbstractJacobian):
+    """One backward pass for each residual. For fewer residuals than parameters."""
+
+    def __call__(self, function, x):
+        residual, pull = jax.vjp(function, x)
+        (jacobian,) = jax.vmap(pull)(jnp.eye(residual.size, dtype=residual.dtype))
+        return residual, jacobian
+
+
+class AbstractRobustLoss(eqx.Module):
+    """A loss `sum rho(r)` in the form of squares: `rho(r) = weigh(r)^2 / 2`."""
+
+    @abstractmethod
+    def weigh(self, residual: Array) -> Array:
+        """`r sqrt(2 rho(r)) / |r|`, the residual that least squares then sees."""
+
+
+class Huber(AbstractRobustLoss):
+    """Huber's loss: `rho(r) = r^2 / 2` up to `|r| = delta`, then `delta (|r| - delta / 2)`.
+
+    Outliers pull with a constant force. The residual is reweighted to `r sqrt(2 rho(r)) / |r|`
+    before it is linearised, so that accepted steps decrease Huber's loss itself.
+
+    **Arguments:** `delta`: where it changes from quadratic to linear, in the unit of the residuals.
+
+    **Raises:** `ValueError` if `delta` is not positive.
+
+    Reference: P. J. Huber, "Robust estimation of a location parameter" (1964),
+    doi:10.1214/aoms/1177703732.
+    """
+
+    delta: float = eqx.field(static=True)
+
+    def __check_init__(self):
+        if not self.delta > 0:
+            raise ValueError(f"delta must be positive, got {self.delta}.")
+
+    def weigh(self, residual: Array) -> Array:
+        size = jnp.abs(residual)
+        outside = size > self.delta
+        safe = jnp.where(outside, size, self.delta)
+        far = jnp.sign(residual) * jnp.sqrt(self.delta * (2 * safe - self.delta))
+        return jnp.where(outside, far, residual)
+
+
+class Linearisation(eqx.Module):
+    """Residuals and Jacobian at some parameters, flattened.
+
+    **Arguments:**
+
+    - `residual`: shape `(r,)`; masked entries are zero, a robust loss has been applied.
+    - `jacobian`: shape `(r, p)`, with respect to the raw parameters in the order of
+      `jax.flatten_util.ravel_pytree`; masked rows are zero.
+    - `mask`: shape `(r,)`; which entries count.
+    - `shapes`: shapes of the leaves of the residual pytree.
+    """
+
+    residual: Float[Array, " r"]
+    jacobian: Float[Array, "r p"]
+    mask: Bool[Array, " r"]
+    shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+
+    def rows(self, labels) -> np.ndarray:
+        """Spreads labels of, say, trajectories over the entries of the residual.
+
+        **Arguments:** `labels`: shape `(r,)`, or a shape that every residual leaf begins with.
+
+        **Returns:** shape `(r,)`.
+        """
+        labels = np.asarray(labels)
+        total = self.mask.shape[0]
+        if all(shape[: labels.ndim] == labels.shape for shape in self.shapes):
+            spread = [
+                np.broadcast_to(
+                    labels.reshape(labels.shape + (1,) * (len(shape) - labels.ndim)), shape
+                ).ravel()
+                for shape in self.shapes
+            ]
+            return np.concatenate(spread)
+        if labels.shape == (total,):
+            return labels
+        raise ValueError(
+            f"labels of shape {labels.shape} fit neither the {total} residuals nor the leading "
+            f"axes of their shapes {self.shapes}."
+        )
+
+
+def linearise(
+    residual: Callable[[PyTree], PyTree[Array]],
+    params: PyTree[Array],
+    *,
+    mask: PyTree | None = None,
+    robust: AbstractRobustLoss | None = None,
+    jacobian: AbstractJacobian = FORWARD,
+) -> Linearisation:
+    """Residuals and their Jacobian with respect to the raw parameters.
+
+    **Arguments:**
+
+    - `residual`: function of the parameters to a pytree of floating arrays.
+    - `params`: pytree of floating arrays.
+    - `mask`: which residuals count: one boolean array for all leaves, or a pytree like the
+      residuals; its shape is one that the residual leaf begins with. The others must be finite.
+    - `robust`: a robust loss instead of the sum of squares.
+    - `jacobian`: `ForwardJacobian()` or `ReverseJacobian()`.
+
+    **Returns:** a `Linearisation`. **Raises:** `ValueError` for a mask that does not fit.
+    """
+    flat, unravel = ravel_pytree(params)
+    structures, shapes = [], []
+
+    def function(x):
+        out = residual(unravel(x))
+        leaves, structure = jax.tree.flatten(out)
+        structures[:], shapes[:] = [structure], [tuple(jnp.shape(leaf)) for leaf in leaves]
+        parts = []
+        for leaf, keep in zip(leaves, _spread_mask(mask, structure, shapes), strict=True):
+            leaf = jnp.asarray(leaf)
+            if not jnp.issubdtype(leaf.dtype, jnp.floating):
+                raise ValueError(f"residuals must be floating point arrays, got {leaf.dtype}.")
+            kept = jnp.where(keep, leaf, jnp.zeros_like(leaf)).ravel()
+            parts.append(kept if robust is None else robust.weigh(kept))
+        if not parts:
+            raise ValueError("the residual function returned no arrays.")
+        return jnp.concatenate(parts)
+
+    values, slopes = jacobian(function, flat)
+    # `structures` and `shapes` are static: the masks are made anew outside of the differentiation.
+    masks = _spread_mask(mask, structures[0], shapes)
+    keep = jnp.concatenate([m.ravel() for m in masks])
+    return Linearisation(values, slopes, keep, tuple(shapes))
+
+
+def _spread_mask(mask, structure, shapes) -> list[Array]:
+    """The mask of every residual leaf, in the shape of that leaf."""
+    if mask is None:
+        return [jnp.ones(shape, bool) for shape in shapes]
+    if eqx.is_array_like(mask):
+        parts = [mask] * len(shapes)
+    else:
+        parts, mask_structure = jax.tree.flatten(mask)
+        if mask_structure != structure:
+            raise ValueError(
+                f"the mask has structure {mask_structure}, the residuals have {structure}."
+            )
+    spread = []
+    for part, shape in zip(parts, shapes, strict=True):
+        part = jnp.asarray(part, bool)
+        if shape[: part.ndim] != part.shape:
+            raise ValueError(
+                f"the mask of shape {part.shape} must be what the residual shape {shape} "
+                "begins with."
+            )
+        trailing = (1,) * (len(shape) - part.ndim)
+        spread.append(jnp.broadcast_to(part.reshape(part.shape + trailing), shape))
+    return spread

@@ -1,0 +1,283 @@
+"""How a fit reports: outcomes, progress, history, and the keeper of the best iterate."""
+
+import enum
+import time
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PyTree
+
+from .._result import RESULTS
+from ._base import named_values
+
+
+class FIT_RESULTS(RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
+    """How a fit ended; extends the outcomes of a simulation."""
+
+    max_steps_reached = (
+        "the fit used all its steps before the loss settled; the best iterate is returned; raise "
+        "`max_steps`, use a smaller or decaying learning rate, or continue from there"
+    )
+    interrupted = "the fit was interrupted; the best iterate so far is returned"
+    stalled = (
+        "no further step lowered the loss, although its gradient is not zero; the loss is probably "
+        "rough here: use shorter segments, smaller time steps, or another start or solver"
+    )
+    nonfinite_start = (
+        "the loss or its derivative at the start values is not finite; check the start values, the "
+        "data and their masks (a masked entry must be finite too)"
+    )
+    nonfinite_trial = (
+        "several trial steps in a row led to a loss or derivative that is not finite; the best "
+        "iterate is kept; use a smaller learning rate or tighter bounds"
+    )
+
+
+class Stage(enum.Enum):
+    """What a fit is doing when it calls its callback."""
+
+    COMPILING = "compiling"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class Evaluations(eqx.Module):
+    """How often a fit has evaluated its loss.
+
+    **Arguments:**
+
+    - `loss`: evaluations of the loss (or of the residuals), those with a derivative included.
+    - `gradient`: those evaluated together with a derivative: a gradient, or for least squares a
+      Jacobian, whose columns are all carried along one evaluation.
+    """
+
+    loss: int
+    gradient: int
+
+
+class FitProgress(eqx.Module):
+    """What the callback of a fit sees.
+
+    **Arguments:**
+
+    - `stage`: compiling, running or finished.
+    - `step`, `max_steps`: evaluated iterates so far, and their limit.
+    - `loss`, `best_loss`: of this iterate and of the best one; NaN before the first.
+    - `gradient_norm`: Euclidean norm of the gradient with respect to the raw parameters.
+    - `values`: physical values of this iterate by name.
+    - `evaluations`: evaluations so far.
+    - `seconds`: since the fit began.
+    """
+
+    stage: Stage
+    step: int
+    max_steps: int
+    loss: float
+    best_loss: float
+    gradient_norm: float
+    values: dict[str, Any]
+    evaluations: Evaluations
+    seconds: float
+
+
+Callback = Callable[[int, FitProgress], Any]
+"""`callback(step, progress)`; its value is ignored. To stop a fit, raise `KeyboardInterrupt`."""
+
+
+class FitHistory(eqx.Module):
+    """Every evaluated iterate of a fit, `i` of them, as NumPy arrays.
+
+    **Arguments:**
+
+    - `loss`: shape `(i,)`; not finite for an iterate that was rejected for that reason.
+    - `gradient_norm`: shape `(i,)`.
+    - `accepted`: shape `(i,)`; whether the iteration went on from this iterate.
+    - `values`: physical values by name, each of shape `(i, ...)`.
+    - `gradient_evaluations`: shape `(i,)`, those spent up to this iterate.
+    - `seconds`: shape `(i,)`, since the fit began.
+    """
+
+    loss: Float[np.ndarray, " i"]
+    gradient_norm: Float[np.ndarray, " i"]
+    accepted: Bool[np.ndarray, " i"]
+    values: dict[str, np.ndarray]
+    gradient_evaluations: np.ndarray
+    seconds: Float[np.ndarray, " i"]
+
+
+class FitResult(eqx.Module):
+    """The outcome of `fit` or `least_squares`.
+
+    **Arguments:**
+
+    - `params`: the best iterate, of the type that was given.
+    - `loss`: its loss; NaN if the fit was interrupted before its first evaluation.
+    - `aux`: what the loss returned beside its value there, or `None`.
+    - `linearisation`: from `least_squares`: residuals and Jacobian there, for `uncertainty`.
+    - `history`: all evaluated iterates.
+    - `evaluations`: how often the loss was evaluated, and with a derivative.
+    - `steps`, `rejected`: evaluated iterates, and those that were not taken.
+    - `compile_seconds`, `run_seconds`: wall time.
+    - `result`: a member of `FIT_RESULTS`.
+    """
+
+    params: PyTree[Array]
+    loss: float
+    aux: Any
+    linearisation: Any
+    history: FitHistory
+    evaluations: Evaluations
+    steps: int
+    rejected: int
+    compile_seconds: float
+    run_seconds: float
+    result: Any  # members of an enumeration are no instances of it
+
+    def values(self) -> dict[str, Array]:
+        """Physical values of the best iterate by name."""
+        return named_values(self.params)
+
+    @property
+    def message(self) -> str:
+        """Cause and remedy of the outcome in words; empty if the fit converged."""
+        return FIT_RESULTS[self.result]
+
+
+class FitError(RuntimeError):
+    """Raised by `throw=True` for a fit that failed; `error.result` is the `FitResult`."""
+
+    def __init__(self, result: FitResult):
+        super().__init__(result.message)
+        self.result = result
+
+
+_RECENT: list[tuple[Any, Any, Callable]] = []
+"""The last few compiled evaluations: a fit that is repeated with other values compiles nothing."""
+
+
+def _compile(function: Callable, args: tuple) -> Callable:
+    """`function` compiled for `args`, or the one compiled before for the same structure."""
+    arrays, static = eqx.partition(args, eqx.is_array)
+    shapes = jax.tree.map(lambda x: (x.shape, str(x.dtype)), arrays)
+    key = jax.tree.leaves(shapes), jax.tree.structure(arrays), jax.tree.leaves(static)
+    for known, signature, compiled in _RECENT:
+        if known is function and signature == key:
+            return compiled
+    compiled = eqx.filter_jit(function).lower(*args).compile()
+    _RECENT.append((function, key, compiled))
+    del _RECENT[:-4]
+    return compiled
+
+
+class Recorder:
+    """Keeps the best iterate, the history and the counts while a fit runs."""
+
+    def __init__(self, params: PyTree, max_steps: int, callback: Callback | None):
+        if max_steps < 1:
+            raise ValueError(f"max_steps must be at least 1, got {max_steps}.")
+        self.start = time.perf_counter()
+        self.max_steps, self.callback = max_steps, callback
+        self.params, self.loss, self.extra = params, float("nan"), None
+        self.loss_evaluations = self.gradient_evaluations = self.rejected = 0
+        self.compile_seconds = 0.0
+        self.rows: list[tuple] = []
+        self.last = (float("nan"), float("nan"), {})
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.start
+
+    @property
+    def steps(self) -> int:
+        return len(self.rows)
+
+    def report(self, stage: Stage) -> None:
+        if self.callback is None:
+            return
+        loss, norm, values = self.last
+        counts = Evaluations(self.loss_evaluations, self.gradient_evaluations)
+        progress = FitProgress(
+            stage, self.steps, self.max_steps, loss, self.loss, norm, values, counts, self.seconds
+        )
+        self.callback(self.steps, progress)
+
+    def compiled(self, function: Callable, *args) -> Callable:
+        """`function` compiled for these arguments; the time is booked as compile time."""
+        self.report(Stage.COMPILING)
+        start = time.perf_counter()
+        try:
+            return _compile(function, args)
+        finally:
+            self.compile_seconds += time.perf_counter() - start
+
+    def spent(self, losses: int, gradients: int) -> None:
+        """Books evaluations of the loss, and those with a derivative."""
+        self.loss_evaluations += losses
+        self.gradient_evaluations += gradients
+
+    def note(self, params, loss, norm, values, extra, accepted: bool) -> None:
+        """Books one evaluated iterate and tells the callback."""
+        loss, norm = float(loss), float(norm)
+        values = {name: np.asarray(value) for name, value in values.items()}
+        self.rows.append((loss, norm, accepted, values, self.gradient_evaluations, self.seconds))
+        self.rejected += not accepted
+        best = self.loss if self.loss == self.loss else float("inf")
+        if accepted and loss < best:
+            self.params, self.loss, self.extra = params, loss, extra
+        self.last = (loss, norm, values)
+        self.report(Stage.RUNNING)
+
+    def finish(self, result, aux, linearisation, throw: bool) -> FitResult:
+        """The result of the fit so far; raises it if it failed and `throw`."""
+        try:
+            self.report(Stage.FINISHED)
+        except KeyboardInterrupt:
+            result = FIT_RESULTS.interrupted
+        losses, norms, accepted, values, counts, seconds = (
+            zip(*self.rows, strict=True) if (self.rows) else ((),) * 6
+        )
+        names = values[0] if values else {}
+        history = FitHistory(
+            np.asarray(losses, float),
+            np.asarray(norms, float),
+            np.asarray(accepted, bool),
+            {name: np.stack([value[name] for value in values]) for name in names},
+            np.asarray(counts, int),
+            np.asarray(seconds, float),
+        )
+        fitted = FitResult(
+            params=self.params,
+            loss=self.loss,
+            aux=aux,
+            linearisation=linearisation,
+            history=history,
+            evaluations=Evaluations(self.loss_evaluations, self.gradient_evaluations),
+            steps=self.steps,
+            rejected=self.rejected,
+            compile_seconds=self.compile_seconds,
+            run_seconds=self.seconds - self.compile_seconds,
+            result=result,
+        )
+        if throw and any(result is x for x in _FAILURES):
+            raise FitError(fitted)
+        return fitted
+
+
+_FAILURES = (FIT_RESULTS.nonfinite_start, FIT_RESULTS.nonfinite_trial)
+
+
+def all_finite(tree: PyTree[Array]) -> Bool[Array, ""]:
+    """Whether every entry of every leaf is finite."""
+    finite = jnp.asarray(True)
+    for leaf in jax.tree.leaves(tree):
+        finite = finite & jnp.all(jnp.isfinite(leaf))
+    return finite
+
+
+def midpoint(a: PyTree[Array], b: PyTree[Array]) -> PyTree[Array]:
+    """The tree half way between two trees of arrays."""
+    return jax.tree.map(lambda x, y: (x + y) / 2, a, b)

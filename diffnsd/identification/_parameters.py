@@ -1,0 +1,300 @@
+"""Which leaves of a model are identified, under which names and within which bounds."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+from jaxtyping import Array, ArrayLike, PyTree
+
+from ._base import AbstractTransform, Parameters, path_name
+from ._transforms import AtLeast, AtMost, Interval, Unbounded
+
+
+@dataclasses.dataclass(frozen=True)
+class Tied:
+    """Several leaves of a model that are one parameter: `leaf_i = scale_i * value`.
+
+    **Arguments:**
+
+    - `leaves`: a leaf, or a tuple of leaves, of the model given to `where`.
+    - `scales`: one factor for each leaf, 1 by default; a single one need not be in a tuple. If any
+      of them is an array, the value is one number and each leaf has the shape of its factor: the
+      corners of a cube are `Tied(model.corners, scales=signs)` with the half width as their value.
+    """
+
+    leaves: Any
+    scales: Sequence[ArrayLike] | ArrayLike | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled:
+    """One factor on leaves of a model, starting at 1: `leaf_i = value * (leaf_i of that model)`.
+
+    **Arguments:** `leaves`: a leaf, or a tuple of leaves, of the model given to `where`.
+    """
+
+    leaves: Any
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Leaf:
+    """Stands for a leaf of the model while `where` selects; knows where it belongs."""
+
+    index: int
+    name: str
+    value: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class _Entry:
+    """One parameter before its bounds are known: its start value, and the leaves it writes."""
+
+    name: str
+    value: Array
+    targets: tuple[int, ...]
+    scales: tuple[Array | None, ...]
+
+
+class Rebuild(eqx.Module):
+    """`rebuild(params)`: the model with the physical values of `params` put into its leaves.
+
+    **Arguments:**
+
+    - `model`: the model that the other leaves come from.
+    - `targets`: for each parameter the positions of its leaves among the leaves of the model.
+    - `scales`: for each of those leaves its factor, or `None`.
+    - `names`: the names of the parameters.
+    """
+
+    model: PyTree
+    targets: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    scales: tuple[tuple[Array | None, ...], ...]
+    names: tuple[str, ...] = eqx.field(static=True)
+
+    def __call__(self, params: Parameters) -> PyTree:
+        if params.names != self.names:
+            raise ValueError(
+                f"these parameters ({', '.join(params.names)}) belong to another model; "
+                f"this one has {', '.join(self.names)}."
+            )
+        leaves, structure = jtu.tree_flatten(self.model)
+        for name, targets, scales in zip(self.names, self.targets, self.scales, strict=True):
+            value = params[name]
+            for index, scale in zip(targets, scales, strict=True):
+                leaf = value if scale is None else _times(scale, value)
+                leaves[index] = leaf.astype(jnp.result_type(leaves[index]))
+        return jtu.tree_unflatten(structure, leaves)
+
+
+def parameters(
+    model: PyTree,
+    where: Callable[[PyTree], Any],
+    bounds: Any = None,
+    units: Mapping[str, str] | None = None,
+) -> tuple[Parameters, Rebuild]:
+    """Chooses the parameters of a model that are identified.
+
+        params, rebuild = parameters(
+            model, lambda m: {"mu": m.law.mu, "e": m.law.e}, {"mu": (0, None), "e": (0, 1)}
+        )
+        model = rebuild(params)
+
+    **Arguments:**
+
+    - `model`: any pytree, usually an `equinox.Module`.
+    - `where`: selects from the model one leaf, a tuple of leaves or a dict of leaves; in place of a
+      leaf also `Tied` or `Scaled`. The keys of a dict are the names of the parameters; otherwise a
+      name is the path of the leaf in the model.
+    - `bounds`: in the same structure (of a dict, some keys suffice) a transform, a pair `(lo, hi)`
+      with `None` for an open side, or `None` for a parameter without bounds. Start values on a
+      bound are moved inside by the small amount that the transform states.
+    - `units`: units by name, for reports.
+
+    **Returns:** `params`, a pytree of unconstrained arrays with the physical values behind it, and
+    `rebuild`, the function that puts these values into the model.
+
+    **Raises:** `ValueError` if `where` asks for a leaf that does not exist (the message lists those
+    that do) or selects something else than whole leaves, for a start value that is not finite or
+    outside of its bounds, and for bounds or units that do not match; `TypeError` for a leaf that is
+    not a floating point number.
+    """
+    selected = _run_where(model, where)
+    single = not isinstance(selected, (tuple, list, Mapping))
+    entries = _entries(selected, model)
+    names = tuple(entry.name for entry in entries)
+    seen: dict[int, str] = {}
+    raw, transforms = [], []
+    for entry, bound in zip(entries, _match_bounds(bounds, names, single), strict=True):
+        for target in entry.targets:
+            if target in seen:
+                raise ValueError(f"{entry.name} and {seen[target]} select the same leaf.")
+            seen[target] = entry.name
+        try:
+            transform = _as_transform(bound)
+            raw.append(transform.inverse(entry.value))
+        except ValueError as error:
+            raise ValueError(f"Parameter {entry.name}: {error}") from None
+        transforms.append(transform)
+
+    units = dict(units or {})
+    if unknown := [name for name in units if name not in names]:
+        raise ValueError(f"units for {unknown}, but the parameters are {', '.join(names)}.")
+    params = Parameters(
+        tuple(raw), names, tuple(transforms), tuple(units.get(name) for name in names)
+    )
+    rebuild = Rebuild(
+        model, tuple(e.targets for e in entries), tuple(e.scales for e in entries), names
+    )
+    return params, rebuild
+
+
+def _times(scale: Array, value: Array) -> Array:
+    """`scale * value` in the dtype of the value, where one of the two may be a scalar."""
+    return scale.astype(value.dtype) * value
+
+
+def _available(model: PyTree, limit: int = 40) -> str:
+    """The leaves of a model that could be parameters, for messages."""
+    lines = []
+    for path, leaf in jtu.tree_flatten_with_path(model)[0]:
+        if _is_float(leaf):
+            lines.append(f"  {path_name(path) or '(the model itself)'}  shape {np.shape(leaf)}")
+    more = [f"  ... and {len(lines) - limit} more"] if len(lines) > limit else []
+    return "\n".join(lines[:limit] + more) or "  (none)"
+
+
+def _is_float(leaf) -> bool:
+    if isinstance(leaf, float):
+        return True
+    return eqx.is_array_like(leaf) and jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
+
+
+def _run_where(model: PyTree, where: Callable) -> Any:
+    """What `where` selects, as placeholders, with failures told in terms of the model."""
+    paths, structure = jtu.tree_flatten_with_path(model)
+    stand_ins = [_Leaf(i, path_name(path) or "value", x) for i, (path, x) in enumerate(paths)]
+    try:
+        return where(jtu.tree_unflatten(structure, stand_ins))
+    except (AttributeError, KeyError, IndexError) as error:
+        raise ValueError(
+            f"`where` asks for something that the model does not have ({error}). "
+            f"Its leaves are:\n{_available(model)}"
+        ) from None
+    except TypeError as error:
+        raise ValueError(
+            f"`where` must only select whole leaves, without computing or indexing ({error}); for "
+            "factors and shared values use `Tied` or `Scaled`."
+        ) from None
+
+
+def _entries(selected: Any, model: PyTree) -> list[_Entry]:
+    """The parameters that `where` has selected, with their start values."""
+    if isinstance(selected, Mapping):
+        items = [(str(name), item) for name, item in selected.items()]
+    elif isinstance(selected, (tuple, list)):
+        items = [(None, item) for item in selected]
+    else:
+        items = [(None, selected)]
+    if not items:
+        raise ValueError("`where` selects nothing; its leaves are:\n" + _available(model))
+    return [_entry(name, item, model) for name, item in items]
+
+
+def _entry(name: str | None, item: Any, model: PyTree) -> _Entry:
+    leaves = item.leaves if isinstance(item, (Tied, Scaled)) else item
+    leaves = tuple(leaves) if isinstance(leaves, (tuple, list)) else (leaves,)
+    for leaf in leaves:
+        if not isinstance(leaf, _Leaf):
+            kind = "nothing (None)" if leaf is None else f"a {type(leaf).__name__}"
+            raise ValueError(
+                f"`where` selects {kind} for {name or 'a parameter'}, not a leaf. "
+                f"The model's leaves are:\n{_available(model)}"
+            )
+        if not _is_float(leaf.value):
+            raise TypeError(
+                f"{leaf.name} is {leaf.value!r}, not an array of floating point numbers, and "
+                "cannot be identified; convert it to a float in the model."
+            )
+        if not np.all(np.isfinite(np.asarray(leaf.value))):
+            raise ValueError(
+                f"{leaf.name} is {leaf.value}, which is not finite; give the model a finite start "
+                "value."
+            )
+    label: str = name or leaves[0].name
+    values = [jnp.asarray(leaf.value) for leaf in leaves]
+    targets = tuple(leaf.index for leaf in leaves)
+    if isinstance(item, Scaled):
+        return _Entry(label, jnp.ones((), values[0].dtype), targets, tuple(values))
+    if isinstance(item, Tied) and item.scales is not None:
+        scales = item.scales if isinstance(item.scales, (tuple, list)) else (item.scales,)
+        if len(scales) != len(leaves):
+            raise ValueError(f"Parameter {label}: {len(leaves)} leaves, {len(scales)} scales.")
+        factors = tuple(jnp.asarray(scale, values[0].dtype) for scale in scales)
+    else:
+        factors = (None,) * len(leaves)
+    return _Entry(label, _common_value(label, values, factors), targets, factors)
+
+
+def _common_value(name: str, values: list[Array], factors: tuple[Array | None, ...]) -> Array:
+    """The one value with `values[i] = factors[i] * value`. **Raises:** `ValueError` if none is."""
+    one_number = any(factor is not None and factor.ndim > 0 for factor in factors)
+    first, factor = np.asarray(values[0]), factors[0]
+    scale = np.ones(()) if factor is None else np.asarray(factor)
+    if one_number:
+        if first.shape != scale.shape:
+            raise ValueError(f"Parameter {name}: leaf {first.shape}, its scale {scale.shape}.")
+        value = np.sum(first * scale) / np.sum(scale * scale)
+    else:
+        value = first / scale
+    for other, factor in zip(values, factors, strict=True):
+        expected = value if factor is None else np.asarray(factor) * value
+        if np.shape(expected) != other.shape or not np.allclose(
+            expected, np.asarray(other), rtol=1e-5, atol=1e-7 * np.max(np.abs(value), initial=0.0)
+        ):
+            raise ValueError(
+                f"Parameter {name}: the tied leaves do not start from one value (expected "
+                f"{expected}, the model has {other}); set them equal, up to their scales, first."
+            )
+    return jnp.asarray(value, values[0].dtype)
+
+
+def _match_bounds(bounds: Any, names: tuple[str, ...], single: bool) -> list:
+    """One bound for each parameter."""
+    if bounds is None:
+        return [None] * len(names)
+    if isinstance(bounds, Mapping):
+        if unknown := [str(name) for name in bounds if name not in names]:
+            raise ValueError(
+                f"bounds for {', '.join(unknown)}, but the parameters are {', '.join(names)}."
+            )
+        return [bounds.get(name) for name in names]
+    if single:
+        return [bounds]
+    if not isinstance(bounds, (tuple, list)) or len(bounds) != len(names):
+        raise ValueError(
+            f"`bounds` must have one entry for each of the {len(names)} parameters "
+            f"({', '.join(names)}), got {bounds!r}."
+        )
+    return list(bounds)
+
+
+def _as_transform(bound: Any) -> AbstractTransform:
+    """A transform from what a user may write for one bound."""
+    if bound is None:
+        return Unbounded()
+    if isinstance(bound, AbstractTransform):
+        return bound
+    if isinstance(bound, (tuple, list)) and len(bound) == 2:
+        lo = -np.inf if bound[0] is None else bound[0]
+        hi = np.inf if bound[1] is None else bound[1]
+        has_lo, has_hi = bool(np.all(np.isfinite(lo))), bool(np.all(np.isfinite(hi)))
+        if has_lo and has_hi:
+            return Interval(lo, hi)
+        if has_lo:
+            return AtLeast(lo)
+        return AtMost(hi) if has_hi else Unbounded()
+    raise ValueError(f"a bound is a pair (lo, hi), a transform or None, got {bound!r}.")

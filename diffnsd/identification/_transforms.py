@@ -1,0 +1,279 @@
+"""Bijections between all reals and the values that a scalar physical quantity may take.
+
+The bounded maps are algebraic, not logistic. With the softness `s` and `kappa = s^2`,
+
+    soft(x) = (x + sqrt(x^2 + 4 kappa)) / 2          half line, x = (value - lo) / scale
+    clip(x) = soft(x) - soft(x - 1)                  interval,  value = lo + (hi - lo) clip(x)
+
+is nearly the identity where the bound is further away than `s`, so that steps and curvatures are
+those of the physical quantity itself, and has slope one half at `x = 0`, so that a parameter that
+starts on its bound can leave it (a logistic map has slope zero there). Towards the bound the value
+decays like `kappa / x` and `kappa / x^2`: an optimum on the bound is approached, never reached.
+`soft` is the proximal map of `kappa` times the logarithmic barrier of the half line.
+"""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ._base import AbstractTransform
+
+_NUDGE = 0.1
+"""Start values nearer to a bound than this fraction of the softness are moved to slope one half."""
+
+Bound = float | tuple
+
+
+def _static(bound) -> Bound:
+    """A bound as a float or nested tuples of floats, which can be hashed and compared."""
+
+    def freeze(x):
+        return tuple(freeze(y) for y in x) if isinstance(x, list) else float(x)
+
+    return freeze(np.asarray(bound, dtype=float).tolist())
+
+
+def _soft(x: Array, kappa: float) -> Array:
+    """`(x + sqrt(x^2 + 4 kappa)) / 2` without cancellation at either end."""
+    magnitude = jnp.where(x > 0, x, -x)
+    total = jnp.sqrt(x * x + 4 * kappa) + magnitude
+    return jnp.where(x > 0, total / 2, 2 * kappa / total)
+
+
+def _clip_low(x: Array, kappa: float) -> Array:
+    """`soft(x) - soft(x - 1)` for `x <= 1/2`, all terms positive."""
+    a, b = jnp.sqrt(x * x + 4 * kappa), jnp.sqrt((x - 1) ** 2 + 4 * kappa)
+    return (_soft(x, kappa) + 2 * kappa / (b + 1 - x)) / (a + b)
+
+
+def _clip_inverse(y: Array, kappa: float) -> Array:
+    """`x` with `soft(x) - soft(x - 1) = y`, for `0 < y <= 1/2`.
+
+    With `A, B` the two roots and `c = 2 y - 1 = A - B`, `z = 2 x - 1 = A^2 - B^2 = c (A + B)`;
+    eliminating `A` gives `z = c sqrt(1 + 16 kappa / (1 - c^2))`.
+    """
+    c = 2 * y - 1
+    return (1 + c * jnp.sqrt(1 + 4 * kappa / (y * (1 - y)))) / 2
+
+
+def _check_softness(softness: float) -> None:
+    if not 0 < softness <= 0.25:
+        raise ValueError(f"softness must be in (0, 0.25], got {softness}.")
+
+
+def _check_scale(scale: float) -> None:
+    if not (np.isfinite(scale) and scale > 0):
+        raise ValueError(f"scale must be positive, got {scale}.")
+
+
+class Unbounded(AbstractTransform):
+    """Any real value: `value = scale * raw`.
+
+    **Arguments:** `scale`: size of a typical change, in the unit of the value. Gradient methods
+    such as Adam take steps of the size of their learning rate in `raw`.
+
+    **Raises:** `ValueError` if `scale` is not positive.
+    """
+
+    scale: float = eqx.field(default=1.0, static=True)
+
+    is_box: ClassVar[bool] = False
+
+    def __check_init__(self):
+        _check_scale(self.scale)
+
+    def forward(self, raw: Array) -> Array:
+        return self.scale * raw
+
+    def to_raw(self, value: Array) -> Array:
+        return value / self.scale
+
+    def inside(self, value: Array) -> Array:
+        return value
+
+    def problem(self, value: np.ndarray) -> str | None:
+        return None
+
+    def limits(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.asarray(-np.inf), np.asarray(np.inf)
+
+
+class Positive(AbstractTransform):
+    """Positive values with relative steps: `value = scale * exp(raw)`.
+
+    For masses, lengths, stiffnesses: things that are never zero. For a quantity that may be zero,
+    such as a friction coefficient, use `AtLeast(0)`.
+
+    **Arguments:** `scale`: the value at `raw = 0`, in the unit of the value.
+
+    **Raises:** `ValueError` if `scale` is not positive.
+    """
+
+    scale: float = eqx.field(default=1.0, static=True)
+
+    is_box: ClassVar[bool] = False
+
+    def __check_init__(self):
+        _check_scale(self.scale)
+
+    def forward(self, raw: Array) -> Array:
+        return self.scale * jnp.exp(raw)
+
+    def to_raw(self, value: Array) -> Array:
+        return jnp.log(value / self.scale)
+
+    def inside(self, value: Array) -> Array:
+        return value
+
+    def problem(self, value: np.ndarray) -> str | None:
+        if np.all(value > 0):
+            return None
+        return (
+            f"the value must be positive, got {value}; for a quantity that may be 0 use AtLeast(0)."
+        )
+
+    def limits(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.asarray(0.0), np.asarray(np.inf)
+
+
+class AtLeast(AbstractTransform):
+    """Values from `lo` upwards: `value = lo + scale * (raw + sqrt(raw^2 + 4 softness^2)) / 2`.
+
+    A start value nearer to `lo` than a tenth of `softness * scale` is moved to
+    `lo + softness * scale`, where the slope is one half: a parameter that starts on its bound can
+    leave it.
+
+    **Arguments:**
+
+    - `lo`: the bound, a number or an array of the shape of the value, in its unit.
+    - `scale`: size of a typical value above the bound, in the unit of the value.
+    - `softness`: width of the bend at the bound, as a fraction of `scale`.
+
+    **Raises:** `ValueError` if `lo` is not finite, or `scale` or `softness` out of range.
+    """
+
+    lo: Bound = eqx.field(converter=_static, static=True)
+    scale: float = eqx.field(default=1.0, static=True)
+    softness: float = eqx.field(default=0.01, static=True)
+    is_box: ClassVar[bool] = True
+
+    def __check_init__(self):
+        _check_scale(self.scale)
+        _check_softness(self.softness)
+        if not np.all(np.isfinite(self.lo)):
+            raise ValueError(f"lo must be finite, got {self.lo}; without a bound use Unbounded().")
+
+    def forward(self, raw: Array) -> Array:
+        return jnp.asarray(self.lo, raw.dtype) + self.scale * _soft(raw, self.softness**2)
+
+    def to_raw(self, value: Array) -> Array:
+        y = (value - jnp.asarray(self.lo, value.dtype)) / self.scale
+        return y - self.softness**2 / y
+
+    def inside(self, value: Array) -> Array:
+        lo, step = jnp.asarray(self.lo, value.dtype), self.softness * self.scale
+        return jnp.where(value - lo < _NUDGE * step, lo + step, value)
+
+    def problem(self, value: np.ndarray) -> str | None:
+        if np.all(value >= np.asarray(self.lo)):
+            return None
+        return f"the value must be at least {self.lo}, got {value}."
+
+    def limits(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.asarray(self.lo), np.asarray(np.inf)
+
+
+class AtMost(AbstractTransform):
+    """Values up to `hi`; the mirror image of `AtLeast`.
+
+    **Arguments:** `hi`: the bound; `scale`, `softness`: as for `AtLeast`.
+
+    **Raises:** `ValueError` if `hi` is not finite, or `scale` or `softness` out of range.
+    """
+
+    hi: Bound = eqx.field(converter=_static, static=True)
+    scale: float = eqx.field(default=1.0, static=True)
+    softness: float = eqx.field(default=0.01, static=True)
+    is_box: ClassVar[bool] = True
+
+    def __check_init__(self):
+        _check_scale(self.scale)
+        _check_softness(self.softness)
+        if not np.all(np.isfinite(self.hi)):
+            raise ValueError(f"hi must be finite, got {self.hi}; without a bound use Unbounded().")
+
+    def forward(self, raw: Array) -> Array:
+        return jnp.asarray(self.hi, raw.dtype) - self.scale * _soft(-raw, self.softness**2)
+
+    def to_raw(self, value: Array) -> Array:
+        y = (jnp.asarray(self.hi, value.dtype) - value) / self.scale
+        return self.softness**2 / y - y
+
+    def inside(self, value: Array) -> Array:
+        hi, step = jnp.asarray(self.hi, value.dtype), self.softness * self.scale
+        return jnp.where(hi - value < _NUDGE * step, hi - step, value)
+
+    def problem(self, value: np.ndarray) -> str | None:
+        if np.all(value <= np.asarray(self.hi)):
+            return None
+        return f"the value must be at most {self.hi}, got {value}."
+
+    def limits(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.asarray(-np.inf), np.asarray(self.hi)
+
+
+class Interval(AbstractTransform):
+    """Values between two bounds: `value = lo + (hi - lo) * (soft(raw) - soft(raw - 1))`.
+
+    `soft` is defined at the head of this module. A start value nearer to a bound than a tenth of
+    `softness * (hi - lo)` is moved `softness * (hi - lo)` inside it, where the slope is
+    one half: a restitution coefficient that starts at 0 starts at 0.01, and can leave.
+
+    **Arguments:**
+
+    - `lo`, `hi`: the bounds, numbers or arrays of the shape of the value, in its unit.
+    - `softness`: width of the bends at the bounds, as a fraction of `hi - lo`.
+
+    **Raises:** `ValueError` if not `lo < hi`, both finite, or `softness` is out of range.
+    """
+
+    lo: Bound = eqx.field(converter=_static, static=True)
+    hi: Bound = eqx.field(converter=_static, static=True)
+    softness: float = eqx.field(default=0.01, static=True)
+    is_box: ClassVar[bool] = True
+
+    def __check_init__(self):
+        _check_softness(self.softness)
+        lo, hi = np.asarray(self.lo), np.asarray(self.hi)
+        if not (np.all(np.isfinite(lo)) and np.all(np.isfinite(hi)) and np.all(lo < hi)):
+            raise ValueError(f"the bounds must be finite with lo < hi, got ({self.lo}, {self.hi}).")
+
+    def forward(self, raw: Array) -> Array:
+        lo, hi = jnp.asarray(self.lo, raw.dtype), jnp.asarray(self.hi, raw.dtype)
+        low = raw <= 0.5
+        inside = (hi - lo) * _clip_low(jnp.where(low, raw, 1 - raw), self.softness**2)
+        return jnp.where(low, lo + inside, hi - inside)
+
+    def to_raw(self, value: Array) -> Array:
+        lo, hi = jnp.asarray(self.lo, value.dtype), jnp.asarray(self.hi, value.dtype)
+        low = value - lo <= hi - value
+        y = jnp.where(low, value - lo, hi - value) / (hi - lo)
+        raw = _clip_inverse(y, self.softness**2)
+        return jnp.where(low, raw, 1 - raw)
+
+    def inside(self, value: Array) -> Array:
+        lo, hi = jnp.asarray(self.lo, value.dtype), jnp.asarray(self.hi, value.dtype)
+        step = self.softness * (hi - lo)
+        value = jnp.where(value - lo < _NUDGE * step, lo + step, value)
+        return jnp.where(hi - value < _NUDGE * step, hi - step, value)
+
+    def problem(self, value: np.ndarray) -> str | None:
+        if np.all((value >= np.asarray(self.lo)) & (value <= np.asarray(self.hi))):
+            return None
+        return f"the value must be between {self.lo} and {self.hi}, got {value}."
+
+    def limits(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.asarray(self.lo), np.asarray(self.hi)

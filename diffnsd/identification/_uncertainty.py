@@ -1,0 +1,302 @@
+"""How well the data determine the parameters: standard errors, correlations, warnings.
+
+At the optimum, with residuals `r` and their Jacobian `J` (Gauss-Newton), the covariance of the raw
+parameters is
+
+    s^2 (J^T J)^-1,  s^2 = |r|^2 / (n - p)                       independent residuals
+    c (J^T J)^-1 (sum_g J_g^T r_g r_g^T J_g) (J^T J)^-1          residuals in groups g = 1 ... G
+
+with `c = G/(G-1) (n-1)/(n-p)`. The errors of one simulated trajectory are far from independent; the
+second, cluster-robust form allows any dependence inside a group and should be used for
+trajectories. The covariance of the physical values is `T C T^T`, with `T` the derivative of the
+transforms.
+
+References: K.-Y. Liang, S. L. Zeger (1986), doi:10.1093/biomet/73.1.13; A. C. Cameron, D. L.
+Miller, "A practitioner's guide to cluster-robust inference" (2015), doi:10.3368/jhr.50.2.317.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, PyTree
+
+from ._base import check_parameters, named_values, parameter_nodes
+from ._linearise import Linearisation
+
+_REDUNDANT = 1e-7
+"""Singular values of the Jacobian with unit columns below this share of the largest are zero."""
+
+_PARTNER = 0.1
+"""Share of a null vector from which a parameter takes part in it."""
+
+_FEW_GROUPS = 10
+
+
+class Uncertainty(eqx.Module):
+    """Standard errors and correlations of an estimate, in physical units.
+
+    The parameters are flattened to `k` numbers with `labels` such as `mu` or `inertia[0,1]`.
+
+    **Arguments:**
+
+    - `labels`, `units`: of each number.
+    - `values`, `standard_errors`: shape `(k,)`; an error is infinite if the data say nothing.
+    - `correlations`, `covariance`: shape `(k, k)`; NaN where an error is infinite.
+    - `determined`: shape `(k,)`; whether the data determine the number.
+    - `warnings`: sentences, each with its remedy.
+    - `residual_deviation`: standard deviation of the residuals, in their unit.
+    - `degrees_of_freedom`: of Student's t for confidence intervals: `n - p`, or groups less one.
+    """
+
+    labels: tuple[str, ...]
+    units: tuple[str | None, ...]
+    values: Float[np.ndarray, " k"]
+    standard_errors: Float[np.ndarray, " k"]
+    correlations: Float[np.ndarray, "k k"]
+    covariance: Float[np.ndarray, "k k"]
+    determined: Bool[np.ndarray, " k"]
+    warnings: tuple[str, ...]
+    residual_deviation: float
+    degrees_of_freedom: int
+
+    def __getitem__(self, label: str) -> tuple[float, float]:
+        """Value and standard error. **Raises:** `KeyError` that lists the labels there are."""
+        if label not in self.labels:
+            raise KeyError(f"no parameter {label!r}; there are: {', '.join(self.labels)}.")
+        i = self.labels.index(label)
+        return float(self.values[i]), float(self.standard_errors[i])
+
+
+def uncertainty(
+    params: PyTree[Array],
+    linearisation: Linearisation,
+    *,
+    groups: Array | np.ndarray | None = None,
+    value_limit: float = 0.5,
+    interval_limit: float = 0.25,
+    correlation_limit: float = 0.99,
+) -> Uncertainty:
+    """Standard errors of least-squares estimates, and warnings where the data are silent.
+
+    **Arguments:**
+
+    - `params`: the estimate, at the optimum.
+    - `linearisation`: residuals and Jacobian there: `result.linearisation` of `least_squares`, or
+      `linearise(residual, params)` after another fit.
+    - `groups`: labels of groups inside which residuals depend on each other (trajectories): shape
+      `(r,)`, or a shape that every residual leaf begins with, such as `(trajectories,)`. Without it
+      all residuals are taken as independent, which understates the errors of trajectories.
+    - `value_limit`: a parameter without an interval counts as determined if its standard error is
+      below this share of its value.
+    - `interval_limit`: one with an interval, if below this share of the interval's width. Knowing
+      nothing but the interval is a standard deviation of 0.29 widths.
+    - `correlation_limit`: correlation from which two parameters are named as hard to tell apart.
+
+    **Returns:** an `Uncertainty`.
+
+    **Raises:** `ValueError` if there are no more residuals than parameters, fewer than two groups,
+    or if residuals or Jacobian are not finite or do not belong to `params`.
+    """
+    check_parameters(params)
+    residual, jacobian, keep = (
+        np.asarray(linearisation.residual, float),
+        np.asarray(linearisation.jacobian, float),
+        np.asarray(linearisation.mask),
+    )
+    labels = None if groups is None else linearisation.rows(groups)[keep]
+    residual, jacobian = residual[keep], jacobian[keep]
+    values, transfer, facts = _physical(params)
+    _check(residual, jacobian, transfer.shape[1])
+
+    bread, lost, sentences = _bread(jacobian, facts.raw_labels)
+    n, p = jacobian.shape
+    deviation = float(np.sqrt(residual @ residual / (n - p)))
+    if labels is None:
+        freedom = n - p
+        covariance = deviation**2 * bread
+    else:
+        meat, count = _meat(residual, jacobian, labels)
+        freedom = count - 1
+        covariance = count / (count - 1) * (n - 1) / (n - p) * bread @ meat @ bread
+        if count <= max(_FEW_GROUPS, p):
+            sentences.append(
+                f"there are only {count} groups for {p} parameters: cluster-robust standard errors "
+                "are then too small; use more trajectories."
+            )
+    covariance = transfer @ covariance @ transfer.T
+    unknown = (np.abs(transfer) > 0) @ lost > 0
+    covariance[unknown, :] = covariance[:, unknown] = np.nan
+    errors = np.where(unknown, np.inf, np.sqrt(np.maximum(np.diag(covariance), 0)))
+    covariance[unknown, unknown] = np.inf
+    correlations = _correlations(covariance, errors)
+    known, more = _judge(facts, values, errors, value_limit, interval_limit)
+    more += _pairs(facts.labels, correlations, correlation_limit, facts.owners)
+    return Uncertainty(
+        labels=facts.labels,
+        units=facts.units,
+        values=values,
+        standard_errors=errors,
+        correlations=correlations,
+        covariance=covariance,
+        determined=known,
+        warnings=tuple(sentences + more),
+        residual_deviation=deviation,
+        degrees_of_freedom=freedom,
+    )
+
+
+class _Facts(eqx.Module):
+    """Labels, units and bounds of the physical numbers, and labels of the raw ones."""
+
+    labels: tuple[str, ...]
+    owners: tuple[str, ...]
+    units: tuple[str | None, ...]
+    lo: np.ndarray
+    hi: np.ndarray
+    raw_labels: tuple[str, ...]
+
+
+def _label(name: str, shape: tuple[int, ...]) -> list[str]:
+    return [name + (f"[{','.join(map(str, i))}]" if i else "") for i in np.ndindex(*shape)]
+
+
+def _physical(params: PyTree) -> tuple[np.ndarray, np.ndarray, _Facts]:
+    """Physical values `(k,)`, their derivative by the raw parameters `(k, p)`, and their facts."""
+    raw, unravel = ravel_pytree(params)
+
+    def physical(x):
+        return jnp.concatenate([value.ravel() for value in named_values(unravel(x)).values()])
+
+    both = jax.jit(lambda x: (physical(x), jax.jacfwd(physical)(x)))(raw)
+    values, transfer = (np.asarray(array, float) for array in both)
+    labels, owners, units, raw_labels, lo, hi = [], [], [], [], [], []
+    named = named_values(params)
+    for name, leaf, transform, unit in parameter_nodes(params):
+        shape = named[name].shape
+        entries = _label(name, shape)
+        labels += entries
+        owners += [name] * len(entries)
+        units += [unit] * len(entries)
+        raw_labels += entries if leaf.shape == shape else [name] * leaf.size
+        low, high = (-np.inf, np.inf) if transform is None else transform.limits()
+        lo.append(np.broadcast_to(low, shape).ravel())
+        hi.append(np.broadcast_to(high, shape).ravel())
+    facts = _Facts(
+        tuple(labels),
+        tuple(owners),
+        tuple(units),
+        np.concatenate(lo),
+        np.concatenate(hi),
+        tuple(raw_labels),
+    )
+    return values, transfer, facts
+
+
+def _check(residual: np.ndarray, jacobian: np.ndarray, p: int) -> None:
+    n = residual.size
+    if jacobian.shape != (n, p):
+        raise ValueError(
+            f"the Jacobian has {jacobian.shape[-1]} columns, but there are {p} raw parameters."
+        )
+    if n <= p:
+        raise ValueError(f"{n} residuals cannot determine {p} parameters and their errors.")
+    if not (np.all(np.isfinite(residual)) and np.all(np.isfinite(jacobian))):
+        raise ValueError("residuals or Jacobian are not finite; mask the entries that are missing.")
+
+
+def _bread(jacobian: np.ndarray, labels: tuple[str, ...]):
+    """`(J^T J)^+`, which raw parameters have a part in its null space, and sentences on that.
+
+    The columns are scaled to unit length first, so that no unit matters.
+    """
+    norms = np.linalg.norm(jacobian, axis=0)
+    silent = norms == 0
+    safe = np.where(silent, 1.0, norms)
+    _, singular, vectors = np.linalg.svd(jacobian / safe, full_matrices=False)
+    dropped = singular <= _REDUNDANT * singular[0]
+    inverse = np.where(dropped, 0.0, 1 / np.where(dropped, 1.0, singular))
+    bread = (vectors.T * inverse**2) @ vectors / np.outer(safe, safe)
+
+    lost = silent.copy()
+    sentences = [
+        f"the residuals do not depend on {label} at all: fix it, or add data that it influences."
+        for label in dict.fromkeys(np.asarray(labels)[silent])
+    ]
+    for vector in vectors[dropped]:
+        involved = (np.abs(vector) > _PARTNER * np.max(np.abs(vector))) & ~silent
+        if involved.any():
+            lost |= involved
+            together = ", ".join(dict.fromkeys(np.asarray(labels)[involved]))
+            sentences.append(
+                f"the data determine only a combination of {together}: fix one of them, or add "
+                "data that tell them apart."
+            )
+    return bread, lost, sentences
+
+
+def _meat(residual: np.ndarray, jacobian: np.ndarray, labels: np.ndarray):
+    """`sum_g (J_g^T r_g) (J_g^T r_g)^T` and the number of groups."""
+    names, index = np.unique(labels, return_inverse=True)
+    if names.size < 2:
+        raise ValueError("cluster-robust errors need at least two groups; leave `groups` out.")
+    scores = np.zeros((names.size, jacobian.shape[1]))
+    np.add.at(scores, index, jacobian * residual[:, None])
+    return scores.T @ scores, names.size
+
+
+def _correlations(covariance: np.ndarray, errors: np.ndarray) -> np.ndarray:
+    usable = np.isfinite(errors) & (errors > 0)
+    safe = np.where(usable, errors, 1.0)
+    correlations = covariance / np.outer(safe, safe)
+    correlations[~usable, :] = correlations[:, ~usable] = np.nan
+    np.fill_diagonal(correlations, 1.0)
+    return correlations
+
+
+def _judge(facts: _Facts, values, errors, value_limit: float, interval_limit: float):
+    """Which numbers are determined, and a sentence for those that are not or lie on a bound."""
+    width = facts.hi - facts.lo
+    bounded = np.isfinite(width)
+    limits = np.where(
+        bounded, interval_limit * np.where(bounded, width, 0.0), value_limit * np.abs(values)
+    )
+    known = errors <= limits
+    sentences = []
+    for i, label in enumerate(facts.labels):
+        unit = f" {facts.units[i]}" if facts.units[i] else ""
+        if not known[i] and np.isfinite(errors[i]):
+            base = f"its interval of {width[i]:.3g}" if bounded[i] else f"its value {values[i]:.3g}"
+            scale = width[i] if bounded[i] else abs(values[i])
+            share = f"{errors[i] / scale:.0%} of " if scale > 0 else "too large beside "
+            sentences.append(
+                f"{label} is not determined by the data: its standard error {errors[i]:.3g}{unit} "
+                f"is {share}{base}{unit}; fix it, or add data that it influences."
+            )
+        elif known[i]:
+            for bound in (facts.lo[i], facts.hi[i]):
+                if abs(values[i] - bound) < errors[i]:
+                    sentences.append(
+                        f"{label} = {values[i]:.3g}{unit} is within one standard error "
+                        f"({errors[i]:.2g}{unit}) of its bound {bound:.3g}{unit}: read it as a "
+                        "one-sided limit."
+                    )
+    return known, sentences
+
+
+def _pairs(labels, correlations, limit: float, owners) -> list[str]:
+    """Sentences on pairs of parameters that are hard to tell apart, one for each parameter."""
+    sentences = []
+    for i, label in enumerate(labels):
+        partners = [
+            f"{labels[j]} ({correlations[i, j]:+.3f})"
+            for j in range(i + 1, len(labels))
+            if owners[j] != owners[i] and abs(correlations[i, j]) > limit
+        ]
+        if partners:
+            sentences.append(
+                f"{label} is strongly correlated with {', '.join(partners)}: the data determine a "
+                "combination better than each; fix one of them, or add data that tell them apart."
+            )
+    return sentences

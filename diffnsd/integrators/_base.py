@@ -1,0 +1,53 @@
+"""The interface of an integrator."""
+
+from abc import abstractmethod
+
+import equinox as eqx
+from jaxtyping import Array, Float, Int
+
+from .._result import RESULTS
+from .._types import Args, Local, Scalar, State
+from ..model import Model
+
+Carry = tuple[Float[Array, "c k"], ...]
+
+
+class StepInfo(eqx.Module):
+    """What a step reports.
+
+    **Arguments:** `impulses`: per interaction `(c, k)` [N s]; `residual`: relative natural-map
+    residual; `iterations`; `margin`: relative distance to the nearest change of mode.
+    """
+
+    impulses: tuple[Local, ...]
+    residual: Float[Array, ""]
+    iterations: Int[Array, ""]
+    margin: Float[Array, ""]
+
+
+class AbstractIntegrator(eqx.Module):
+    """A one-step method."""
+
+    @property
+    @abstractmethod
+    def order(self) -> int:
+        """Order of convergence between events."""
+
+    @property
+    @abstractmethod
+    def is_symplectic(self) -> bool:
+        """Whether a step without contact is a symplectic map."""
+
+    @abstractmethod
+    def supports(self, model: Model) -> str | None:
+        """Why the integrator cannot step the model, with the remedy, or `None`."""
+
+    @abstractmethod
+    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
+        """What is carried from step to step beside the state: here the warm start."""
+
+    @abstractmethod
+    def step(
+        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+    ) -> tuple[State, StepInfo, Carry, RESULTS]:
+        """One step from `t0` to `t1`."""

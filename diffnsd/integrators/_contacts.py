@@ -1,0 +1,98 @@
+"""From interactions to the blocks of a step problem."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool
+
+from .._numerics import short_sum
+from .._types import Scalar, State
+from ..complementarity import Block
+from ..complementarity._problem import apply, broadcast_law
+from ..laws import Context
+from ..model import Interaction, Model
+
+
+class Selection(eqx.Module):
+    """Which contacts of an interaction are solved: `hit (a, c)`, or `None` for all of them.
+
+    `hit[i, j]` says that the i-th solved contact is contact j. Picking and spreading are sums over
+    this mask: elementwise over a batch, where a gather and a scatter are not.
+    """
+
+    hit: Bool[Array, "a c"] | None
+
+    def pick(self, x: Array) -> Array:
+        """Rows of `x (c, ...)` that are solved, `(a, ...)`."""
+        return x if self.hit is None else _masked_sum(self.hit, x)
+
+    def spread(self, x: Array) -> Array:
+        """The inverse of `pick`: `(a, ...)` to `(c, ...)`, zero elsewhere."""
+        return x if self.hit is None else _masked_sum(self.hit.T, x)
+
+
+def _masked_sum(hit: Array, x: Array) -> Array:
+    mask = hit.reshape(hit.shape + (1,) * (x.ndim - 1))
+    return short_sum(jnp.where(mask, x[None], 0), 1)
+
+
+def smallest(values: Array, count: int) -> Bool[Array, "a c"]:
+    """The mask of the `count` smallest entries, in their order of appearance.
+
+    By ranks: comparisons are elementwise and vectorise over a batch, which a sort does not.
+    """
+    order = np.arange(values.shape[0], dtype=np.int32)
+    earlier = order[None, :] < order[:, None]
+    below = (values[None, :] < values[:, None]) | ((values[None, :] == values[:, None]) & earlier)
+    chosen = jnp.sum(below, axis=1, dtype=jnp.int32) < count
+    place = jnp.sum(chosen[None, :] & earlier, axis=1, dtype=jnp.int32)
+    return chosen[None, :] & (place[None, :] == np.arange(count, dtype=np.int32)[:, None])
+
+
+def select(interaction: Interaction, t: Scalar, q) -> tuple[Interaction, Selection]:
+    """The interaction restricted to the contacts with the smallest gaps."""
+    limit, relation = interaction.max_active, interaction.relation
+    gap = None if limit is None else relation.gap(t, q)
+    if limit is None or gap is None or gap.shape[0] <= limit:
+        return interaction, Selection(None)
+    selection = Selection(smallest(jax.lax.stop_gradient(gap), limit))
+    restricted = relation.take(selection.pick)
+    if restricted is None:
+        return interaction, Selection(None)
+    law = broadcast_law(interaction.law, gap.shape[0], gap.dtype)
+    return Interaction(restricted, jax.tree.map(selection.pick, law)), selection
+
+
+def build_block(
+    interaction: Interaction, model: Model, t: Scalar, state: State, h: Scalar, gamma: float
+) -> Block:
+    """The block of an interaction at the start of a step."""
+    k, dtype = interaction.rows, state.v.dtype
+    jacobian, drift = interaction.relation.linearised(model.system.group, t, state.q)
+    jacobian, drift = jacobian[:k], drift[:k]
+    c = jacobian.shape[2]
+    gap = interaction.relation.gap(t, state.q)
+    gap = jnp.full((c,), -jnp.inf, dtype) if gap is None else gap
+    law = broadcast_law(interaction.law, c, dtype)
+    context = Context(
+        apply(jacobian, state.v) + drift,
+        gap,
+        jnp.broadcast_to(jnp.asarray(h, dtype), (c,)),
+        jnp.full((c,), gamma, dtype),
+    )
+    active = jax.lax.stop_gradient(law.active(context))
+    return Block(jacobian, None, drift + law.shift(context), law, active)
+
+
+def left_out(
+    interaction: Interaction, selection: Selection, model: Model, t: Scalar, state: State, v, h
+) -> Array:
+    """Whether a contact that was not solved closes within the step: the selection was too small."""
+    if selection.hit is None:
+        return jnp.array(False)
+    relation = interaction.relation
+    gap = relation.gap(t, state.q)
+    normal = relation.output(model.system.group, t, State(state.q, v), None)[:, 0]
+    rest = ~jnp.any(selection.hit, axis=0)
+    return jnp.any(rest & (gap + h * jnp.minimum(normal, 0) < 0))

@@ -1,0 +1,81 @@
+"""The one function that solves the equations of a step together with the laws.
+
+An integrator writes `residual(v) = generalised impulse of the contacts` and the blocks of its
+contacts. The equations are linearised, `A (v − v*) + r(v*) = B z`, and the mixed complementarity
+problem is solved for `(v, z)`; this is Newton's method on the smooth part with the laws kept exact.
+
+Derivative. The last linearisation is made at `v*` with its derivative stopped. Where `v*` solves
+the equations, one differentiated Newton pass from it has the value `v*` and, because the residual
+vanishes there, exactly the derivative of the implicit function theorem. With `max_iterations = 1`
+the linearised scheme is the method, and it is differentiated as it stands.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from .._numerics import matvec, max_abs
+from .._types import Vector
+from ..complementarity import Block, MixedProblem, solve_mixed
+
+
+class Newton(eqx.Module):
+    """Newton's method on the smooth equations of a step.
+
+    **Arguments:** `max_iterations`: linearisations per step, 1 is the linearised scheme;
+    `tolerance`: largest change of `v`, relative to `max(1, |v|)`, at which it stops.
+    """
+
+    max_iterations: int = eqx.field(default=1, static=True)
+    tolerance: float = eqx.field(default=1e-10, static=True)
+
+    def __check_init__(self):
+        if self.max_iterations < 1:
+            raise ValueError(f"max_iterations must be at least 1, got {self.max_iterations}.")
+
+
+def linear_problem(residual: Callable, v: Vector, blocks: tuple[Block, ...]) -> MixedProblem:
+    """The step problem linearised at `v`: `A w = A v − r(v) + B z`."""
+    matrix = jax.jacfwd(residual)(v)
+    return MixedProblem(matrix, matvec(matrix, v) - residual(v), blocks)
+
+
+def solve_step(equations: Callable, parameters, v_guess: Vector, z0, solver, newton: Newton):
+    """Solves the equations of one step.
+
+    **Arguments:** `equations(parameters) -> (residual, blocks)`, a pure function;
+    `parameters`: everything it depends on; `v_guess`: first linearisation point, shape `(n,)`;
+    `z0`: warm start per block; `solver`; `newton`.
+
+    **Returns:** `v`, `z`, `Statistics`, and whether Newton's iteration converged.
+    """
+    converged = jnp.array(True)
+    if newton.max_iterations > 1:
+        frozen, v_start, z_start = _without_derivative((parameters, v_guess, z0))
+        residual, blocks = equations(frozen)
+
+        def body(carry):
+            v, z, _, count = carry
+            new, z, _ = solve_mixed(linear_problem(residual, v, blocks), z, solver)
+            change = max_abs(new - v) / jnp.maximum(1.0, max_abs(new))
+            return new, z, change, count + 1
+
+        def proceed(carry):
+            _, _, change, count = carry
+            return (change > newton.tolerance) & (count < newton.max_iterations)
+
+        start = v_start, z_start, jnp.full_like(v_start[0], jnp.inf), 0
+        v_guess, z0, change, _ = jax.lax.stop_gradient(jax.lax.while_loop(proceed, body, start))
+        converged = change <= newton.tolerance
+    residual, blocks = equations(parameters)
+    problem = linear_problem(residual, v_guess, blocks)
+    v, z, stats = solve_mixed(problem, z0, solver)
+    return v, z, stats, converged
+
+
+def _without_derivative(tree):
+    """The same pytree with its arrays held constant; functions may be among its leaves."""
+    arrays, rest = eqx.partition(tree, eqx.is_array)
+    return eqx.combine(jax.lax.stop_gradient(arrays), rest)

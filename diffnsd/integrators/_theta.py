@@ -1,0 +1,183 @@
+"""The theta scheme of Moreau and Jean, and backward Euler as its fully implicit instance."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from .._numerics import matvec
+from .._result import RESULTS, first_error
+from .._types import Args, Scalar, State
+from ..complementarity import Auto
+from ..model import Model
+from ._base import AbstractIntegrator, Carry, StepInfo
+from ._contacts import build_block, left_out, select
+from ._step import Newton, solve_step
+
+
+def _equations(theta: float, gamma: float):
+    """The step equations as a function of its parameters only; see `MoreauJean`."""
+
+    def equations(parameters):
+        model, interactions, t0, t1, state, args = parameters
+        system, h = model.system, t1 - t0
+        q0, v0 = state.q, state.v
+        before = system.force(t0, state, args)
+
+        def move(v, fraction):
+            mean = theta * v + (1 - theta) * v0
+            return system.group.compose(q0, system.group.exp(fraction * h * mean))
+
+        def residual(v):
+            mass = system.mass(t0 + theta * h, move(v, theta))
+            after = system.force(t1, State(move(v, 1.0), v), args)
+            return matvec(mass, v - v0) - h * (theta * after + (1 - theta) * before)
+
+        blocks = tuple(build_block(i, model, t0, state, h, gamma) for i in interactions)
+        return residual, blocks
+
+    return equations
+
+
+class MoreauJean(AbstractIntegrator):
+    """The time-stepping scheme of Moreau and Jean.
+
+        M (v1 − v0) = h theta F(t1, q1, v1) + h (1 − theta) F(t0, q0, v0) + H^T P
+        q1 = q0 exp(h (theta v1 + (1 − theta) v0)),      u1 = H v1 + ∂g/∂t
+        K* ∋ u1 + bias(u1) ⟂ P ∈ K   for contacts with  g0 + gamma h u0 <= 0
+
+    `P` are impulses [N s], `M` is taken at the theta point and `H` at the start of the step.
+    First order with impacts; between them second order for `theta = 1/2` (with more than one
+    Newton iteration, or linear equations) and first order otherwise. Values converge through
+    impacts, their derivatives do not: the step that holds the impact is an integer.
+
+    **Arguments:**
+
+    - `theta`: implicitness in [0, 1]. `theta = 1` moves positions with the end velocity.
+    - `gamma`: fraction of the step over which closing is predicted, in [0, 1].
+    - `newton`: linearisations of the smooth equations. `solver`: of the laws.
+
+    Reference: J. J. Moreau (1988), doi:10.1007/978-3-7091-2624-0_1; M. Jean (1999),
+    doi:10.1016/S0045-7825(98)00383-1.
+    """
+
+    theta: float = eqx.field(default=0.5, static=True)
+    gamma: float = eqx.field(default=0.5, static=True)
+    newton: Newton = Newton(max_iterations=1)
+    solver: Auto = Auto()
+
+    def __check_init__(self):
+        for name, value in (("theta", self.theta), ("gamma", self.gamma)):
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} must lie in [0, 1], got {value}.")
+
+    @property
+    def order(self) -> int:
+        return 2 if self.theta == 0.5 else 1
+
+    @property
+    def is_symplectic(self) -> bool:
+        return False
+
+    def supports(self, model: Model) -> str | None:
+        if self.theta < 1 and any(i.law.needs_implicit_positions for i in model.interactions):
+            return (
+                "a gap-stabilised law needs positions that move with the end velocity; use "
+                "MoreauJean(theta=1.0) or BackwardEuler()"
+            )
+        return None
+
+    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
+        del args
+        counts = model.contacts(t0, state.q)
+        return tuple(
+            jnp.zeros((c, i.rows), state.v.dtype)
+            for c, i in zip(counts, model.interactions, strict=True)
+        )
+
+    def step(
+        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+    ) -> tuple[State, StepInfo, Carry, RESULTS]:
+        return theta_step(self, model, t0, t1, state, carry, args)
+
+
+class BackwardEuler(AbstractIntegrator):
+    """Backward Euler: `MoreauJean(theta=1)` with its equations solved to a tolerance.
+
+        M (v1 − v0) = h F(t1, q1, v1) + H^T P,      q1 = q0 exp(h v1)
+
+    Order one, dissipative, unconditionally stable for linear systems. Each Newton iteration
+    factorises `S = M − h ∂F/∂v − h² ∂F/∂q`.
+
+    **Arguments:** `gamma`, `newton`, `solver` as in `MoreauJean`; `Newton(max_iterations=1)` is the
+    linearised method.
+
+    Reference: D. Baraff, A. Witkin, Large steps in cloth simulation (1998),
+    doi:10.1145/280814.280821.
+    """
+
+    gamma: float = eqx.field(default=0.5, static=True)
+    newton: Newton = Newton(max_iterations=20)
+    solver: Auto = Auto()
+
+    @property
+    def theta(self) -> float:
+        """Implicitness: 1."""
+        return 1.0
+
+    @property
+    def order(self) -> int:
+        return 1
+
+    @property
+    def is_symplectic(self) -> bool:
+        return False
+
+    def supports(self, model: Model) -> str | None:
+        del model
+        return None
+
+    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
+        return MoreauJean.init(self, model, t0, state, args)  # pyright: ignore
+
+    def step(
+        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+    ) -> tuple[State, StepInfo, Carry, RESULTS]:
+        return theta_step(self, model, t0, t1, state, carry, args)
+
+
+def theta_step(scheme, model: Model, t0, t1, state: State, carry: Carry, args: Args):
+    """One step of the theta scheme; see `MoreauJean`."""
+    h = t1 - t0
+    chosen = [select(i, t0, state.q) for i in model.interactions]
+    solved, selections = [i for i, _ in chosen], [s for _, s in chosen]
+    warm = tuple(jnp.moveaxis(s.pick(z), 0, 1) for s, z in zip(selections, carry, strict=True))
+
+    parameters = (model, solved, t0, t1, state, args)
+    equations = _equations(scheme.theta, scheme.gamma)
+    v, z, stats, newton_converged = solve_step(
+        equations, parameters, state.v, warm, scheme.solver, scheme.newton
+    )
+    impulses = tuple(
+        s.spread(jnp.moveaxis(part, 1, 0)) for s, part in zip(selections, z, strict=True)
+    )
+    mean = scheme.theta * v + (1 - scheme.theta) * state.v
+    q = model.system.group.compose(state.q, model.system.group.exp(h * mean))
+    overflow = jnp.array(False)
+    for interaction, selection in zip(model.interactions, selections, strict=True):
+        overflow = overflow | left_out(interaction, selection, model, t0, state, v, h)
+    result = outcome(stats, newton_converged, overflow, v)
+    info = StepInfo(impulses, stats.residual, stats.iterations, stats.margin)
+    return State(q, v), info, jax.lax.stop_gradient(impulses), result
+
+
+def outcome(stats, newton_converged, overflow, v) -> RESULTS:
+    """The result of a step from its parts; the most fundamental failure wins."""
+    ok = RESULTS.successful
+
+    def when(bad, result):
+        return RESULTS.where(bad, result, ok)
+
+    result = when(~jnp.all(jnp.isfinite(v)), RESULTS.nonfinite)
+    result = first_error(result, when(~stats.converged, RESULTS.not_converged))
+    result = first_error(result, when(~newton_converged, RESULTS.nonlinear_not_converged))
+    return first_error(result, when(overflow, RESULTS.contact_overflow))

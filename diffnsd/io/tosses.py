@@ -1,0 +1,362 @@
+"""Measured tosses of one rigid box: the file format, its checks, and what programs need from it.
+
+A file is a NumPy `.npz` without pickles, in SI units. All tosses are stored one after the other
+(ragged storage):
+
+| key | shape | meaning |
+|---|---|---|
+| `toss_id` | `(n,)` | a number that names each toss |
+| `offsets` | `(n+1,)` | toss j is the frames `offsets[j]` to `offsets[j+1]` |
+| `position` | `(F, 3)` | centre of the box [m], world frame, z up |
+| `quaternion_wxyz` | `(F, 4)` | unit quaternion, scalar first, body to world |
+| `velocity_world` | `(F, 3)` | velocity of the centre [m/s], world frame |
+| `angular_velocity_body` | `(F, 3)` | angular velocity [rad/s], body frame |
+| `dt` | `()` | time between two frames [s] |
+| `half_width` | `()` or `(3,)` | half the edge length(s) of the box [m] |
+| `mass` | `()` | [kg] |
+| `inertia` | `()` or `(3,)` | principal moment(s) of inertia [kg m^2], body axes |
+| `gravity` | `()` | [m/s^2], acting along -z |
+"""
+
+import contextlib
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from ._checks import (
+    ALL_KEYS,
+    FRAME_KEYS,
+    INDEX_KEYS,
+    SCALAR_KEYS,
+    TossFileError as TossFileError,
+    check_finite,
+    check_inertia,
+    check_units,
+    checked_frames,
+    checked_index,
+    checked_scalar,
+    unit_quaternions,
+)
+
+
+class OutputDirError(OSError):
+    """An output folder cannot be used. The text says why and what to do."""
+
+
+class Toss(NamedTuple):
+    """One toss: views of a `Tosses`, shapes `(T, 3)` or `(T, 4)`, units and frames as there."""
+
+    toss_id: int
+    position: np.ndarray
+    quaternion_wxyz: np.ndarray
+    velocity_world: np.ndarray
+    angular_velocity_body: np.ndarray
+
+
+class PaddedTosses(NamedTuple):
+    """All tosses at one length, shapes `(n, T_max, 3)` or `(n, T_max, 4)`.
+
+    `mask`, shape `(n, T_max)`, is True for measured frames. Shorter tosses repeat their last frame,
+    so that every entry is a valid state.
+    """
+
+    position: np.ndarray
+    quaternion_wxyz: np.ndarray
+    velocity_world: np.ndarray
+    angular_velocity_body: np.ndarray
+    mask: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Tosses:
+    """Measured tosses of one box in ragged storage; shapes and units: the table in this module.
+
+    Whatever is accepted has been checked: arrays are float64 (int64 for `toss_id` and `offsets`),
+    read-only, finite and of matching shapes; quaternions have unit length to rounding.
+
+    **Raises:** `TossFileError` when a check fails.
+    """
+
+    toss_id: np.ndarray
+    offsets: np.ndarray
+    position: np.ndarray
+    quaternion_wxyz: np.ndarray
+    velocity_world: np.ndarray
+    angular_velocity_body: np.ndarray
+    dt: float
+    half_width: float | np.ndarray
+    mass: float
+    inertia: float | np.ndarray
+    gravity: float
+
+    def __post_init__(self) -> None:
+        position = checked_frames("position", self.position)
+        frames = len(position)
+        toss_id, offsets = checked_index({key: getattr(self, key) for key in INDEX_KEYS}, frames)
+        checked = {key: checked_frames(key, getattr(self, key), frames) for key in FRAME_KEYS}
+        for key, values in checked.items():
+            check_finite(key, values, toss_id, offsets)
+        checked["quaternion_wxyz"] = unit_quaternions(checked["quaternion_wxyz"], toss_id, offsets)
+        scalars = {key: checked_scalar(key, getattr(self, key)) for key in SCALAR_KEYS}
+        check_units(checked | scalars, toss_id, offsets)
+        check_inertia(float(scalars["mass"]), scalars["half_width"], scalars["inertia"])
+        for key, value in ({"toss_id": toss_id, "offsets": offsets} | checked | scalars).items():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+            object.__setattr__(self, key, value)
+
+    def __len__(self) -> int:
+        return len(self.toss_id)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Number of frames of each toss, shape `(n,)`."""
+        return np.diff(self.offsets)
+
+    def toss(self, j: int) -> Toss:
+        """The toss with index `j` (its place in the file, not its `toss_id`), without copying."""
+        j = int(self._indices([j])[0])
+        part = slice(*self._span(j))
+        return Toss(int(self.toss_id[j]), *(getattr(self, key)[part] for key in FRAME_KEYS))
+
+    def select(self, indices: Sequence[int] | np.ndarray) -> "Tosses":
+        """The tosses with these indices, in this order, or where a mask of shape `(n,)` is True."""
+        chosen = self._indices(indices)
+        rows = np.concatenate([np.arange(*self._span(j)) for j in chosen])
+        arrays = {key: getattr(self, key)[rows] for key in FRAME_KEYS}
+        arrays["toss_id"] = self.toss_id[chosen]
+        arrays["offsets"] = np.concatenate([[0], np.cumsum(self.lengths[chosen])])
+        return _tosses(arrays, {key: getattr(self, key) for key in SCALAR_KEYS})
+
+    def padded(self) -> PaddedTosses:
+        """All tosses as rectangular arrays with a mask; see `PaddedTosses`."""
+        step = np.arange(int(self.lengths.max()))
+        rows = self.offsets[:-1, None] + np.minimum(step, self.lengths[:, None] - 1)
+        return PaddedTosses(
+            *(getattr(self, key)[rows] for key in FRAME_KEYS), mask=step < self.lengths[:, None]
+        )
+
+    def _span(self, j) -> tuple[int, int]:
+        """First frame of toss j, and the frame after its last."""
+        return int(self.offsets[j]), int(self.offsets[j + 1])
+
+    def _indices(self, indices) -> np.ndarray:
+        """Indices as non-negative int64; a boolean mask becomes the indices where it is True."""
+        chosen = np.asarray(indices)
+        if chosen.dtype == bool:
+            if chosen.shape != (len(self),):
+                raise IndexError(
+                    f"A mask of tosses must have shape ({len(self)},), got {chosen.shape}."
+                )
+            chosen = np.flatnonzero(chosen)
+        if chosen.ndim != 1 or len(chosen) == 0 or chosen.dtype.kind not in "iu":
+            raise IndexError(
+                "Choose tosses by a non-empty list of whole numbers or by a boolean mask."
+            )
+        outside = chosen[(chosen < -len(self)) | (chosen >= len(self))]
+        if len(outside):
+            raise IndexError(
+                f"There is no toss with index {outside[0]}: there are {len(self)}, counted from 0."
+            )
+        return chosen.astype(np.int64) % len(self)
+
+
+def load_tosses(path: str | Path) -> Tosses:
+    """Reads a file of measured tosses; the format is the table in this module.
+
+    Pickles are never loaded. Numbers may be stored in any real type. Other keys are ignored.
+
+    **Raises:** `TossFileError` with the file, the key, the toss and the remedy, for a file that is
+    missing, truncated or of another kind, that lacks keys, or whose content fails a check of
+    `Tosses`.
+    """
+    path = Path(path)
+    with _open(path) as stream:
+        data = _read_all(stream, path)
+    try:
+        scalars = {key: checked_scalar(key, data[key]) for key in SCALAR_KEYS}
+        return _tosses({key: data[key] for key in (*INDEX_KEYS, *FRAME_KEYS)}, scalars)
+    except TossFileError as error:
+        raise TossFileError(f"{path}: {error}") from None
+
+
+def _tosses(arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float | np.ndarray]) -> Tosses:
+    """A `Tosses` from two dictionaries by key."""
+    return Tosses(
+        **arrays,
+        dt=float(scalars["dt"]),
+        half_width=scalars["half_width"],
+        mass=float(scalars["mass"]),
+        inertia=scalars["inertia"],
+        gravity=float(scalars["gravity"]),
+    )
+
+
+def _open(path: Path) -> BinaryIO:
+    """Opens an archive; tells missing, empty, truncated and foreign files apart."""
+    # os.path instead of Path: its tests answer False where Path raises (no permission, a bad name).
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise TossFileError(f"{path}: this is a folder or a device; give the .npz file itself.")
+    try:
+        stream = path.open("rb")
+    except FileNotFoundError as error:
+        raise TossFileError(f"{path}: there is no such file; check the path.") from error
+    except (OSError, ValueError) as error:
+        raise TossFileError(f"{path}: this file cannot be opened ({_reason(error)}).") from error
+    start = stream.read(2)
+    problem = None
+    if not start:
+        problem = "this file is empty (0 bytes); copy it again."
+    elif start != b"PK":
+        problem = "this is not an .npz file; write one with numpy.savez_compressed."
+    elif not zipfile.is_zipfile(stream):
+        problem = "this .npz file is truncated (its end is missing); copy it again."
+    if problem:
+        stream.close()
+        raise TossFileError(f"{path}: {problem}")
+    stream.seek(0)
+    return stream
+
+
+def _read_all(stream: BinaryIO, path: Path) -> dict[str, np.ndarray]:
+    """The arrays of all keys of the format."""
+    # A damaged archive can raise almost anything from zipfile, zlib and NumPy's header parser;
+    # all of it means the same to the reader of the message.
+    try:
+        archive = np.load(stream, allow_pickle=False)
+    except Exception as error:
+        raise TossFileError(
+            f"{path}: this file is damaged ({_reason(error)}); copy it again."
+        ) from error
+    with archive:
+        missing = [key for key in ALL_KEYS if key not in archive.files]
+        if missing:
+            raise TossFileError(
+                f"{path}: the keys {', '.join(missing)} are missing (it has: "
+                f"{', '.join(archive.files) or 'none'}); a file of tosses holds "
+                f"{', '.join(ALL_KEYS)}."
+            )
+        return {key: _read(archive, key, path) for key in ALL_KEYS}
+
+
+def _read(archive, key: str, path: Path) -> np.ndarray:
+    """One array of an opened archive."""
+    try:
+        return np.asarray(archive[key])
+    except Exception as error:
+        if "allow_pickle" in str(error):
+            raise TossFileError(
+                f"{path}: `{key}` holds Python objects. They are never loaded, because a pickle "
+                "can run any program; save it as a plain array of numbers."
+            ) from error
+        raise TossFileError(
+            f"{path}: `{key}` is damaged ({_reason(error)}); copy the file again."
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error, for use inside a sentence."""
+    text = str(getattr(error, "strerror", None) or error).strip().partition("\n")[0].rstrip(".")
+    return text or type(error).__name__
+
+
+def save_tosses(path: str | Path, tosses: Tosses) -> Path:
+    """Writes tosses so that `load_tosses` reads them back; never leaves half a file behind.
+
+    Returns the path. Raises `OutputDirError` when the file cannot be written.
+    """
+    return _save(path, {key: getattr(tosses, key) for key in ALL_KEYS})
+
+
+def save_predictions(
+    path: str | Path,
+    toss_id: np.ndarray,
+    offsets: np.ndarray,
+    position: np.ndarray,
+    quaternion_wxyz: np.ndarray,
+) -> Path:
+    """Writes simulated tosses in the layout of the measured ones.
+
+    **Arguments:**
+
+    - `toss_id`: shape `(n,)`, the numbers of the measured tosses.
+    - `offsets`: shape `(n+1,)`; toss j is the frames `offsets[j]` to `offsets[j+1]`, frame 0 being
+        the measured start.
+    - `position` [m], world frame: shape `(F, 3)`. `quaternion_wxyz`, body to world: shape `(F, 4)`.
+        A simulation that failed may hold NaN: a scorer then sees the failure.
+
+    **Returns:** the path.
+
+    **Raises:** `TossFileError` for shapes that do not match; `OutputDirError` when the file cannot
+    be written.
+    """
+    position = checked_frames("position", position)
+    quaternion_wxyz = checked_frames("quaternion_wxyz", quaternion_wxyz, len(position))
+    toss_id, offsets = checked_index({"toss_id": toss_id, "offsets": offsets}, len(position))
+    arrays = {
+        "toss_id": toss_id,
+        "offsets": offsets,
+        "position": position,
+        "quaternion_wxyz": quaternion_wxyz,
+    }
+    return _save(path, arrays)
+
+
+def _save(path: str | Path, arrays: Mapping[str, np.ndarray | float]) -> Path:
+    """Writes beside the target first and then renames, which replaces the target in one piece."""
+    path = Path(path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with beside.open("wb") as stream:
+            plain = {key: np.asarray(value) for key, value in arrays.items()}
+            np.savez_compressed(stream, allow_pickle=False, **plain)
+        beside.replace(path)
+    except OSError as error:
+        raise OutputDirError(
+            f"{path}: this file cannot be written ({_reason(error)}); choose another place."
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+    return path
+
+
+def check_output_dir(path: str | Path) -> Path:
+    """Makes sure, before any long computation, that files can be written into a folder.
+
+    The folder is created with its parents. Writing is tried with a small file, because permissions
+    alone do not tell: a superuser passes them all, and a read-only or full disk refuses in spite
+    of them.
+
+    **Returns:** the path as `Path`.
+
+    **Raises:** `OutputDirError` with the reason and the remedy.
+    """
+    path = Path(path)
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise OutputDirError(
+            f"{path}: this is a file, not a folder; choose another name for the output folder."
+        )
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise OutputDirError(
+            f"{path}: the output folder cannot be created ({_reason(error)}); "
+            "choose a place where you may write."
+        ) from error
+    try:
+        with tempfile.TemporaryFile(dir=path, prefix=".probe") as probe:
+            probe.write(b"diffnsd")
+            probe.flush()
+    except OSError as error:
+        raise OutputDirError(
+            f"{path}: files cannot be written into the output folder ({_reason(error)}); "
+            "check its permissions and the free space, or choose another place."
+        ) from error
+    return path

@@ -1,0 +1,8 @@
+"""Laws of contact: a convex set of multipliers and a bias of the local velocity."""
+
+from ._base import AbstractLaw as AbstractLaw, Context as Context
+from ._complementarity import Complementarity as Complementarity
+from ._coulomb_friction import CoulombFriction as CoulombFriction
+from ._equality import Equality as Equality
+from ._gap_stabilized import GapStabilized as GapStabilized
+from ._newton_impact import NewtonImpact as NewtonImpact

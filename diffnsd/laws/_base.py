@@ -1,0 +1,94 @@
+"""The interface of a law of contact.
+
+A law asks, for every contact, that
+
+    K* ∋ w + lift(w) e_N  ⟂  P ∈ K,      w = u + shift
+
+`set()` is `K`. The bias of the law has two parts: the `shift`, known before the step is solved
+(restitution, stabilisation), and the `lift` of the normal row by the slip velocity (the De Saxcé
+term of friction). Arrays have the rows of a contact on the first axis, `u` of shape `(k, ...)`; the
+trailing axes are contacts and lanes of a batch. Parameters are leaves of shape `()` or `(c,)`.
+"""
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from ..sets import AbstractSet
+
+
+class Context(eqx.Module):
+    """What a law may know about its contacts before the step is solved.
+
+    **Arguments:**
+
+    - `u_minus`: local velocity at the start of the step [m/s], shape `(k, ...)`.
+    - `gap`: gap at the start of the step [m], open is positive, shape `(...)`; `-inf` for
+      relations without a gap, which are always closed.
+    - `h`: length of the step [s], shape `(...)`.
+    - `gamma`: the fraction of the step over which closing is predicted, shape `(...)`.
+    """
+
+    u_minus: Float[Array, "k ..."]
+    gap: Float[Array, "..."]
+    h: Float[Array, "..."]
+    gamma: Float[Array, "..."]
+
+    @property
+    def predicted_gap(self) -> Float[Array, "..."]:
+        """`g + gamma h u_N`, the gap predicted from the velocity at the start."""
+        return self.gap + self.gamma * self.h * self.u_minus[0]
+
+    @property
+    def closed(self) -> Bool[Array, "..."]:
+        """Whether the predicted gap is closed; a gap of rounding size counts as closed."""
+        return self.predicted_gap <= 8 * jnp.finfo(self.gap.dtype).eps
+
+
+class AbstractLaw(eqx.Module):
+    """A law of contact: a set and a bias."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> int | None:
+        """Rows per contact that the law acts on (the first ones), or `None` for all."""
+
+    @property
+    def needs_implicit_positions(self) -> bool:
+        """Whether the law is only right if the step moves positions with the end velocity."""
+        return False
+
+    @abstractmethod
+    def set(self) -> AbstractSet:
+        """The set `K` of admissible multipliers."""
+
+    @abstractmethod
+    def shift(self, context: Context) -> Float[Array, "k ..."]:
+        """The part of the bias that does not depend on the solution, shape `(k, ...)`."""
+
+    def lift(self, w: Float[Array, "k ..."]) -> Float[Array, "..."]:
+        """What slip adds to the normal row, shape `(...)`; nothing unless a law says otherwise."""
+        return jnp.zeros_like(w[0])
+
+    def lift_gradient(self, w: Float[Array, "k ..."]) -> Float[Array, "k ..."]:
+        """Derivative of `lift` with respect to `w`, one element of it where it is not smooth."""
+        return jnp.zeros_like(w)
+
+    @abstractmethod
+    def active(self, context: Context) -> Bool[Array, "..."]:
+        """Which contacts take part in the step; the others have no impulse."""
+
+    @abstractmethod
+    def check(self) -> str | None:
+        """What is wrong with concrete parameters, in the user's terms, or `None`."""
+
+
+def check_range(name: str, value, low: float | int, high: float | int) -> str | None:
+    """A sentence if a concrete parameter lies outside `[low, high]`, else `None`."""
+    array = np.asarray(value, dtype=float)
+    if array.size and not (np.all(array >= low) and np.all(array <= high)):
+        return f"{name} must lie in [{low:g}, {high:g}], got {np.array2string(array, threshold=8)}"
+    return None

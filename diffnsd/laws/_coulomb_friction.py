@@ -1,0 +1,61 @@
+"""Coulomb friction with restitution, exact round cone."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from .._numerics import safe_norm
+from ..sets import AbstractSet, SecondOrderCone
+from ._base import AbstractLaw, Context, check_range
+
+
+class CoulombFriction(AbstractLaw):
+    """Unilateral contact with Coulomb friction and Newton restitution.
+
+    With `w = (u_N⁺ + e u_N⁻, u_T⁺ + e_t u_T⁻)` the law is, in De Saxcé's form,
+
+        K* ∋ w + (mu |w_T|, 0)  ⟂  P ∈ K,     K = {|P_T| <= mu P_N}
+
+    that is: open, or sticking inside the cone, or sliding on it against the slip velocity. The
+    normal velocity is not lifted while sliding (no convex relaxation).
+
+    **Arguments:**
+
+    - `mu`: friction coefficient, nonnegative, shape `()` or `(c,)`.
+    - `e`: normal restitution in [0, 1]. `e_t`: tangential restitution in [-1, 1].
+
+    Reference: G. De Saxcé, Z.-Q. Feng, The bipotential method (1998),
+    doi:10.1016/S0895-7177(98)00119-8.
+    """
+
+    mu: Array | float
+    e: Array | float = 0.0
+    e_t: Array | float = 0.0
+
+    @property
+    def rows(self) -> int | None:
+        return None
+
+    def set(self) -> AbstractSet:
+        return SecondOrderCone(self.mu)  # pyright: ignore[reportArgumentType]
+
+    def shift(self, context: Context) -> Float[Array, "k ..."]:
+        before = context.u_minus
+        return jnp.stack([self.e * before[0], *(self.e_t * row for row in before[1:])])
+
+    def lift(self, w: Float[Array, "k ..."]) -> Float[Array, "..."]:
+        return self.mu * safe_norm(w[1:])
+
+    def lift_gradient(self, w: Float[Array, "k ..."]) -> Float[Array, "k ..."]:
+        length = safe_norm(w[1:])
+        scale = self.mu / jnp.where(length > 0, length, 1)
+        return jnp.concatenate([jnp.zeros_like(w[:1]), scale[None] * w[1:]])
+
+    def active(self, context: Context) -> Bool[Array, "..."]:
+        return context.closed
+
+    def check(self) -> str | None:
+        return (
+            check_range("the friction coefficient mu", self.mu, 0, float("inf"))
+            or check_range("the restitution e", self.e, 0, 1)
+            or check_range("the tangential restitution e_t", self.e_t, -1, 1)
+        )

@@ -1,0 +1,23 @@
+"""Ready systems with closed-form answers beside them, shared by tests, benchmarks and notebooks."""
+
+from ._bouncing_ball import (
+    ball_impact_times as ball_impact_times,
+    ball_state as ball_state,
+    bouncing_ball as bouncing_ball,
+)
+from ._pendulum_wall import (
+    pendulum_impact_rate as pendulum_impact_rate,
+    pendulum_rebound_angle as pendulum_rebound_angle,
+    pendulum_small_impact_time as pendulum_small_impact_time,
+    pendulum_state as pendulum_state,
+    pendulum_wall as pendulum_wall,
+    pendulum_wall_angle as pendulum_wall_angle,
+)
+from ._ready import READY as READY, ReadyModel as ReadyModel
+from ._sliding_block import (
+    block_state as block_state,
+    block_stop_distance as block_stop_distance,
+    block_stop_time as block_stop_time,
+    sliding_block as sliding_block,
+)
+from ._tossed_cube import cube_state as cube_state, tossed_cube as tossed_cube

@@ -1,0 +1,44 @@
+"""A cube tossed on a plane."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._types import State
+from ..groups import Pose
+from ..laws import AbstractLaw, CoulombFriction, GapStabilized
+from ..model import Interaction, Model
+from ..relations import BodyPointsPlane
+from ..systems import NewtonEulerSystem
+
+CORNERS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], float)
+
+
+def tossed_cube(
+    mu: Array | float = 0.18,
+    e: Array | float = 0.0,
+    mass: Array | float = 0.37,
+    inertia: Array | float = 8.1e-4,
+    half_width: Array | float = 0.0524,
+    gravity: Array | float = 9.81,
+    *,
+    law: AbstractLaw | None = None,
+    max_active: int | None = 4,
+) -> Model:
+    """A rigid cube with eight corner contacts on the plane z = 0.
+
+    **Arguments:** `mu`, `e`: friction and restitution; `mass` [kg]; `inertia` [kg m²], isotropic;
+    `half_width` [m]; `gravity` [m/s²]; `law`: in place of `GapStabilized(CoulombFriction(mu, e))`;
+    `max_active`: corners solved at a time, the lowest ones.
+    """
+    corners = jnp.asarray(half_width) * CORNERS
+    down = -jnp.asarray(gravity) * jnp.array([0.0, 0.0, 1.0])
+    system = NewtonEulerSystem(jnp.asarray(mass), jnp.asarray(inertia), gravity=down)
+    chosen = GapStabilized(CoulombFriction(jnp.asarray(mu), jnp.asarray(e))) if law is None else law
+    return Model(system, Interaction(BodyPointsPlane(corners), chosen, max_active))
+
+
+def cube_state(position, quaternion_wxyz, velocity, angular_velocity) -> State:
+    """State of one body: position [m], attitude, velocity [m/s] world, spin [rad/s] body."""
+    pose = Pose(jnp.asarray(position)[None], jnp.asarray(quaternion_wxyz)[None])
+    return State(pose, jnp.concatenate([jnp.asarray(velocity), jnp.asarray(angular_velocity)]))

@@ -1,0 +1,60 @@
+"""The interface of a relation.
+
+A relation gives the local velocity `u = H(t, q) v + drift(t, q)` of `c` contacts with `k` rows each
+(normal first) and, by virtual power, the generalised force `H^T p` of their multipliers.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._types import Config, Local, PerContact, Scalar, State, Vector
+from ..groups import AbstractGroup
+
+
+class AbstractRelation(eqx.Module):
+    """A family of `c` contacts of the same kind."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """Rows `k` of a contact."""
+
+    @abstractmethod
+    def gap(self, t: Scalar, q: Config) -> PerContact | None:
+        """Gaps [m], shape `(c,)`, positive when open; `None` if there is no such thing."""
+
+    @abstractmethod
+    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
+        """Local velocity `u`, shape `(c, k)`."""
+
+    def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
+        """Generalised force of the multipliers `lam (c, k)`, shape `(n,)`: the transpose of H."""
+        jacobian, _ = self.linearised(group, t, state.q)
+        return jnp.einsum("knc,ck->n", jacobian, lam)
+
+    def linearised(
+        self, group: AbstractGroup, t: Scalar, q: Config
+    ) -> tuple[Float[Array, "k n c"], Float[Array, "k c"]]:
+        """`H` with shape `(k, n, c)` and the drift `(k, c)` of `u = H v + drift`."""
+
+        def local(v):
+            return self.output(group, t, State(q, v), None)
+
+        zero = jnp.zeros(group.dim, jax.tree.leaves(q)[0].dtype)
+        drift = local(zero)
+        columns = jax.vmap(lambda e: jax.jvp(local, (zero,), (e,))[1])
+        jacobian = columns(jnp.eye(group.dim, dtype=zero.dtype))
+        return jnp.transpose(jacobian, (2, 0, 1)), drift.T
+
+    def take(self, pick: Callable[[Array], Array]) -> "AbstractRelation | None":
+        """The relation of some contacts only, or `None` if it cannot be restricted.
+
+        **Arguments:** `pick`: takes an array with one row per contact to that of the kept ones.
+        """
+        del pick
+        return None

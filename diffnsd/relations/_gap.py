@@ -1,0 +1,60 @@
+"""Contacts and constraints from one user function."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from .._types import Config, Local, PerContact, Scalar, State
+from ..groups import AbstractGroup
+from ._base import AbstractRelation
+
+
+class GapRelation(AbstractRelation):
+    """Contacts given by a function `g(t, q)`; `u = dg/dt` along the motion.
+
+    `u = H v + ∂g/∂t` and `p = H^T lam` both come from `g` by automatic differentiation along the
+    motions of the group, so the relation is right on `R^n` and on rotations alike. A function that
+    does not depend on `t` is scleronomous, one that does rheonomous.
+
+    **Arguments:**
+
+    - `function`: `g(t, q)` with shape `(c,)`: gaps [m], positive when open; or `(c, k)`: the gap
+      first, then tangential displacements [m], whose rates are the slip velocities. It may be an
+      `equinox.Module`: its leaves are parameters.
+    - `rows`: `k`, 1 for a function with values of shape `(c,)`.
+
+    **Raises:** `ValueError` when a model is built and the shape does not fit.
+    """
+
+    function: Callable
+    rows_per_contact: int = eqx.field(default=1, static=True)
+
+    @property
+    def rows(self) -> int:
+        return self.rows_per_contact
+
+    def _values(self, t: Scalar, q: Config) -> Local:
+        values = jnp.asarray(self.function(t, q))
+        if values.ndim == 1 and self.rows == 1:
+            return values[:, None]
+        if values.ndim != 2 or values.shape[1] != self.rows:
+            raise ValueError(
+                f"the gap function returned shape {values.shape}; expected (c,) for one row per "
+                f"contact or (c, {self.rows}) for rows_per_contact={self.rows}."
+            )
+        return values
+
+    def gap(self, t: Scalar, q: Config) -> PerContact:
+        return self._values(t, q)[:, 0]
+
+    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
+        del lam
+        t = jnp.asarray(t, state.v.dtype)
+
+        def along(s):
+            return self._values(t + s, group.compose(state.q, group.exp(s * state.v)))
+
+        zero = jnp.zeros((), state.v.dtype)
+        return jax.jvp(along, (zero,), (jnp.ones_like(zero),))[1]

@@ -1,0 +1,7 @@
+"""Convex sets of multipliers: projections, their derivatives and barrier proximal maps."""
+
+from ._base import AbstractSet as AbstractSet
+from ._box import Box as Box
+from ._free import Free as Free
+from ._half_line import HalfLine as HalfLine
+from ._second_order_cone import SecondOrderCone as SecondOrderCone

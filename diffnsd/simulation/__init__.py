@@ -1,0 +1,10 @@
+"""Running a model over time."""
+
+from .._loop import (
+    AbstractLoopAdjoint as AbstractLoopAdjoint,
+    Checkpointed as Checkpointed,
+    Direct as Direct,
+)
+from ._save import SaveAt as SaveAt
+from ._simulate import simulate as simulate
+from ._solution import Solution as Solution, StepStatistics as StepStatistics

@@ -1,0 +1,5 @@
+"""Dynamical systems: mass, force and the group they live on."""
+
+from ._base import AbstractSystem as AbstractSystem
+from ._lagrangian import LagrangianSystem as LagrangianSystem
+from ._newton_euler import NewtonEulerSystem as NewtonEulerSystem

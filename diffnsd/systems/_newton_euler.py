@@ -1,0 +1,113 @@
+"""Rigid bodies."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._numerics import as_float, cross
+from .._types import Args, Config, Matrix, Scalar, State, Vector
+from ..groups import AbstractGroup, PoseGroup
+from ._base import AbstractSystem
+
+
+class NewtonEulerSystem(AbstractSystem):
+    """`b` rigid bodies:  `m v' = f`,  `I ω' + ω × I ω = τ`,  `R' = R ω^`.
+
+    States are `State(Pose(position (b, 3), orientation (b, 4)), v (6 b,))`, `v` holding for each
+    body the linear velocity in the world frame and the angular velocity in the body frame.
+
+    **Arguments:**
+
+    - `mass`: masses [kg], shape `(b,)` or a number for one body.
+    - `inertia`: about the centre of mass, body frame [kg m²]: `(b, 3)` principal moments or
+      `(b, 3, 3)`; for one body also a number (isotropic), `(3,)` or `(3, 3)`.
+    - `wrench`: `wrench(t, state, args) -> (b, 6)`: force [N] in the world frame and torque [N m]
+      in the body frame of every body, beside gravity.
+    - `gravity`: acceleration [m/s²], world frame, shape `(3,)`.
+
+    **Raises:** `ValueError` on shapes that do not fit.
+    """
+
+    masses: Float[Array, " b"]
+    inertia: Float[Array, "b 3"] | Float[Array, "b 3 3"]
+    gravity: Float[Array, "3"]
+    wrench: Callable | None
+
+    def __init__(self, mass, inertia, wrench: Callable | None = None, gravity=(0.0, 0.0, -9.81)):
+        mass = as_float(mass)
+        inertia = as_float(inertia, mass.dtype)
+        if mass.ndim == 0:
+            mass = mass[None]
+            inertia = jnp.broadcast_to(inertia, (3,)) if inertia.ndim == 0 else inertia
+            inertia = inertia[None] if inertia.shape in ((3,), (3, 3)) else inertia
+        b = mass.shape[0]
+        if mass.ndim != 1 or inertia.shape not in ((b, 3), (b, 3, 3)):
+            raise ValueError(
+                f"mass has shape {mass.shape} and inertia {inertia.shape}; expected (b,) and "
+                "(b, 3) principal moments or (b, 3, 3) matrices."
+            )
+        self.masses = mass
+        self.inertia = inertia
+        self.gravity = as_float(gravity, mass.dtype)
+        self.wrench = wrench
+        if self.gravity.shape != (3,):
+            raise ValueError(f"gravity must have shape (3,), got {self.gravity.shape}.")
+
+    @property
+    def group(self) -> AbstractGroup:
+        return PoseGroup(self.masses.shape[0])
+
+    def _spin_momentum(self, omega: Float[Array, "b 3"]) -> Float[Array, "b 3"]:
+        if self.inertia.ndim == 2:
+            return self.inertia * omega
+        return jnp.sum(self.inertia * omega[:, None, :], axis=-1)
+
+    def momentum(self, t: Scalar, state: State) -> Vector:
+        """Linear momentum (world) and spin (body) of every body, shape `(6 b,)`."""
+        del t
+        v = state.v.reshape(-1, 6)
+        parts = [self.masses[:, None] * v[:, :3], self._spin_momentum(v[:, 3:])]
+        return jnp.concatenate(parts, axis=1).reshape(-1)
+
+    def mass(self, t: Scalar, q: Config) -> Matrix:
+        del t, q
+        b = self.masses.shape[0]
+        linear = [jnp.diag(jnp.broadcast_to(self.masses[i], (3,))) for i in range(b)]
+        spin = [
+            jnp.diag(self.inertia[i]) if self.inertia.ndim == 2 else self.inertia[i]
+            for i in range(b)
+        ]
+        blocks = [m for pair in zip(linear, spin, strict=True) for m in pair]
+        return jax.scipy.linalg.block_diag(*blocks)
+
+    def force(self, t: Scalar, state: State, args: Args) -> Vector:
+        omega = state.v.reshape(-1, 6)[:, 3:]
+        weight = self.masses[:, None] * self.gravity[None]
+        gyroscopic = -cross(omega.T, self._spin_momentum(omega).T).T
+        total = jnp.concatenate([weight, gyroscopic], axis=1)
+        if self.wrench is not None:
+            total = total + self.wrench(t, state, args)
+        return total.reshape(-1)
+
+    def potential(self, t: Scalar, q: Config) -> Scalar:
+        """Potential energy of gravity, `−Σ m g · x` [J]; that of the wrench is not known."""
+        del t
+        return -jnp.sum(self.masses[:, None] * self.gravity[None] * q.position)
+
+    def check(self) -> str | None:
+        masses, inertia = np.asarray(self.masses), np.asarray(self.inertia)
+        if not np.all(np.isfinite(masses)) or not np.all(masses > 0):
+            return f"masses must be positive, got {masses}"
+        for matrix in inertia:
+            full = np.diag(matrix) if matrix.ndim == 1 else matrix
+            if not np.all(np.isfinite(full)) or not np.allclose(full, full.T):
+                return f"an inertia matrix is not finite and symmetric: {full.tolist()}"
+            moments = np.linalg.eigvalsh(full)
+            if moments[0] <= 0:
+                return f"an inertia matrix is not positive definite: moments {moments}"
+            if moments[0] + moments[1] < moments[2] * (1 - 1e-9):
+                return f"principal moments {moments} violate the triangle inequality of a body"
+        return None

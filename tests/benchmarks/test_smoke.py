@@ -1,0 +1,99 @@
+"""The benchmarks run, and their rows have the keys that readers of the JSON rely on.
+
+They run as a user runs them, as scripts. Nothing is timed here that means anything.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+KEYS = {
+    "engine",
+    "workload",
+    "batch",
+    "dtype",
+    "us_per_step",
+    "gradient_us_per_step",
+    "compile_s",
+    "gradient_compile_s",
+    "peak_mb",
+    "checks",
+}
+
+pytestmark = pytest.mark.slow
+
+
+def run(script: str, *arguments: str) -> str:
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / script), *arguments],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def rows_of(file: Path) -> list[dict]:
+    rows = json.loads(file.read_text(encoding="utf-8"))
+    assert rows
+    for row in rows:
+        assert row.keys() >= KEYS
+    return rows
+
+
+@pytest.mark.parametrize("workload", ["ball", "cube"])
+def test_a_small_batch_of_ours(workload, tmp_path):
+    file = tmp_path / "rows.json"
+    printed = run(f"{workload}.py", "--batches", "4", "--engines", "diffnsd", "--json", str(file))
+    (row,) = rows_of(file)
+    assert (row["engine"], row["workload"], row["batch"]) == ("diffnsd", workload, 4)
+    assert row["dtype"] == "float64"
+    for name in KEYS - {"engine", "workload", "batch", "dtype", "checks"}:
+        assert row[name] > 0, name
+    checks = row["checks"]
+    assert checks["finite"] and checks["gradient_finite"]
+    assert checks["residual"] <= 1e-8
+    assert checks["physics"]["penetration_mm"] >= 0
+    low, middle, high = checks["ratios_min_median_max"]["diffnsd gradient / forward"]
+    assert 0 < low <= middle <= high
+    assert "checking the physics" in printed
+
+
+def test_what_a_long_run_stores(tmp_path):
+    file = tmp_path / "rows.json"
+    names = ("Checkpointed", "scan")
+    run("memory.py", "--steps", "1200", "--engines", *names, "--json", str(file))
+    rows = {row["engine"]: row["checks"] for row in rows_of(file)}
+    assert set(rows) == set(names)
+    assert rows["scan"]["program_mb"] > 5 * rows["Checkpointed"]["program_mb"]
+    assert rows["scan"]["by_friction"] == pytest.approx(
+        rows["Checkpointed"]["by_friction"], rel=1e-3
+    )
+
+
+def test_without_a_gpu_the_table_is_not_written(tmp_path):
+    printed = run("gpu.py", "--out", str(tmp_path / "results"))
+    assert printed.startswith("No GPU")
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_trial_on_the_cpu(tmp_path):
+    options = ("--allow-cpu", "--workloads", "ball", "--dtypes", "float32", "--engines", "diffnsd")
+    run("gpu.py", *options, "--out", str(tmp_path))
+    (row,) = rows_of(tmp_path / "gpu.json")
+    assert (row["batch"], row["dtype"]) == (4, "float32")
+    assert "| diffnsd | ball | 4 | float32 |" in (tmp_path / "gpu.md").read_text(encoding="utf-8")
+
+
+def test_an_engine_that_does_not_exist(tmp_path):
+    with pytest.raises(AssertionError, match="no engine nobody"):
+        run("ball.py", "--engines", "nobody", "--json", str(tmp_path / "rows.json"))

@@ -1,0 +1,58 @@
+"""Settings of every test, as hostile as the code can bear; and the data beside the checkout."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import jax
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Set here and not in the package: `import diffnsd` changes no global configuration.
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+if cache := os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+    jax.config.update("jax_compilation_cache_dir", cache)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--shapes",
+        action="store_true",
+        help="check every annotated array shape and dtype of diffnsd at run time (slower)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Before any test module imports diffnsd; with xdist this runs in each worker.
+    if config.getoption("--shapes"):
+        import jaxtyping
+
+        jaxtyping.install_import_hook("diffnsd", "beartype.beartype")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    on_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if on_gpu and jax.default_backend() != "gpu":
+        for item in on_gpu:
+            item.add_marker(pytest.mark.skip(reason="needs a GPU, and JAX finds none"))
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Folder of the measured and reference data, which are not part of the project.
+
+    `DIFFNSD_DATA` names it; without that it is looked for at `../shared/data`, beside the checkout.
+    """
+    if named := os.environ.get("DIFFNSD_DATA"):
+        folder = Path(named)
+        if not folder.is_dir():
+            pytest.fail(f"DIFFNSD_DATA names {named}, which is no folder")
+        return folder
+    folder = ROOT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"needs the data folder: set DIFFNSD_DATA, or put the data at {folder}")
+    return folder

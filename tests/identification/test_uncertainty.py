@@ -1,0 +1,186 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffnsd.identification import (
+    PhysicalInertia,
+    Positive,
+    least_squares,
+    linearise,
+    parameters,
+    uncertainty,
+)
+
+GROUPS, PER_GROUP = 25, 8
+
+
+@pytest.fixture(scope="module")
+def regression():
+    """`y = X b` with an error that a group has in common."""
+    rng = np.random.default_rng(3)
+    x = np.stack([np.ones((GROUPS, PER_GROUP)), rng.standard_normal((GROUPS, PER_GROUP))], -1)
+    x[..., 1] += rng.standard_normal((GROUPS, 1))
+    y = x @ [2.0, 1.5] + rng.standard_normal((GROUPS, 1)) + 0.5 * rng.standard_normal(x.shape[:2])
+    params, rebuild = parameters(
+        {"a": jnp.asarray(1.0), "b": jnp.asarray(1.0)},
+        lambda m: {"a": m["a"], "b": m["b"]},
+        {"a": Positive(), "b": (0, None)},
+        units={"a": "m"},
+    )
+
+    def residual(p):
+        model = rebuild(p)
+        return model["a"] * jnp.asarray(x[..., 0]) + model["b"] * jnp.asarray(x[..., 1]) - y
+
+    return x, y, least_squares(residual, params, rtol=1e-13), residual
+
+
+def test_standard_errors_of_linear_regression(regression):
+    x, y, result, _ = regression
+    design, target = x.reshape(-1, 2), y.ravel()
+    inverse = np.linalg.inv(design.T @ design)
+    beta = inverse @ design.T @ target
+    errors = target - design @ beta
+    n, p = design.shape
+    variance = errors @ errors / (n - p)
+
+    out = uncertainty(result.params, result.linearisation)
+    np.testing.assert_allclose(out.values, beta, rtol=1e-6)
+    np.testing.assert_allclose(out.covariance, variance * inverse, rtol=1e-5)
+    np.testing.assert_allclose(out.standard_errors, np.sqrt(np.diag(variance * inverse)), rtol=1e-5)
+    rho = inverse[0, 1] / np.sqrt(inverse[0, 0] * inverse[1, 1])
+    np.testing.assert_allclose(out.correlations, [[1, rho], [rho, 1]], rtol=1e-5)
+    assert out.degrees_of_freedom == n - p and out.warnings == () and out.determined.all()
+    assert out.residual_deviation == pytest.approx(np.sqrt(variance), rel=1e-9)
+    assert out.labels == ("a", "b") and out.units == ("m", None)
+    assert out["a"] == (out.values[0], out.standard_errors[0])
+    with pytest.raises(KeyError, match="there are: a, b"):
+        out["c"]
+
+
+def test_cluster_robust_errors_equal_the_direct_formula(regression):
+    x, y, result, _ = regression
+    design, target = x.reshape(-1, 2), y.ravel()
+    inverse = np.linalg.inv(design.T @ design)
+    errors = (target - design @ inverse @ design.T @ target).reshape(GROUPS, PER_GROUP)
+    meat = sum(np.outer(x[g].T @ errors[g], x[g].T @ errors[g]) for g in range(GROUPS))
+    n, p = design.shape
+    factor = GROUPS / (GROUPS - 1) * (n - 1) / (n - p)
+    expected = factor * inverse @ meat @ inverse
+
+    out = uncertainty(result.params, result.linearisation, groups=np.arange(GROUPS))
+    np.testing.assert_allclose(out.covariance, expected, rtol=1e-5)
+    assert out.degrees_of_freedom == GROUPS - 1
+    flat = uncertainty(
+        result.params, result.linearisation, groups=np.repeat(np.arange(GROUPS), PER_GROUP)
+    )
+    np.testing.assert_array_equal(flat.covariance, out.covariance)
+    # Errors that a group shares are understated by a third or more without groups.
+    plain = uncertainty(result.params, result.linearisation)
+    assert np.all(out.standard_errors > 1.3 * plain.standard_errors)
+
+
+def test_masked_residuals_do_not_count(regression):
+    x, y, result, residual = regression
+    mask = np.arange(PER_GROUP)[None, :] < np.arange(GROUPS)[:, None] % 5 + 3
+    here = jax.jit(lambda p: linearise(residual, p, mask=mask))(result.params)
+    out = uncertainty(result.params, here, groups=np.arange(GROUPS))
+    design, errors = x[mask], np.asarray(residual(result.params))[mask]
+    variance = errors @ errors / (mask.sum() - 2)
+    plain = uncertainty(result.params, here)
+    np.testing.assert_allclose(
+        plain.covariance, variance * np.linalg.inv(design.T @ design), rtol=1e-9
+    )
+    assert out.degrees_of_freedom == GROUPS - 1
+
+
+def linear(names, columns, start=1.0, bounds=None, noise=0.01):
+    """An estimate of a linear model with given columns, at its truth, with small noise."""
+    model = {name: jnp.asarray(start) for name in names}
+    params, rebuild = parameters(model, lambda m: {name: m[name] for name in names}, bounds)
+    columns = jnp.asarray(np.stack(columns, -1))
+    errors = jnp.asarray(noise * np.random.default_rng(0).standard_normal(columns.shape[0]))
+
+    def residual(p):
+        values = jnp.stack([rebuild(p)[name] for name in names])
+        return columns @ (values - start) + errors
+
+    return params, jax.jit(lambda p: linearise(residual, p))(params)
+
+
+GRID = np.linspace(-1.0, 1.0, 50)
+
+
+def test_a_parameter_without_influence_is_named():
+    out = uncertainty(*linear(("mu", "e"), (GRID, 0 * GRID)))
+    assert list(out.determined) == [True, False]
+    assert np.isinf(out.standard_errors[1]) and np.isfinite(out.standard_errors[0])
+    assert len(out.warnings) == 1 and "do not depend on e" in out.warnings[0]
+
+
+def test_redundant_parameters_are_named_together():
+    out = uncertainty(*linear(("m", "k", "mu"), (GRID, 2 * GRID, GRID**2)))
+    assert list(out.determined) == [False, False, True]
+    assert len(out.warnings) == 1 and "combination of m, k" in out.warnings[0]
+    assert np.isnan(out.correlations[0, 1]) and out.correlations[0, 0] == 1
+
+
+def test_strong_correlation_names_the_partner():
+    out = uncertainty(*linear(("m", "g"), (GRID, GRID + 0.05 * GRID**2), noise=1e-4))
+    assert out.determined.all() and out.correlations[0, 1] < -0.99
+    assert "m is strongly correlated with g" in out.warnings[0]
+
+
+def test_large_errors_are_measured_by_value_or_interval():
+    out = uncertainty(*linear(("a", "b"), (GRID, GRID**3), noise=3.0))
+    assert not out.determined.any() and "of its value 1" in out.warnings[0]
+    bounds = {"a": (-100.0, 100.0), "b": (0.0, 4.0)}
+    out = uncertainty(*linear(("a", "b"), (GRID, GRID**3), noise=3.0, bounds=bounds))
+    assert list(out.determined) == [True, False]
+    assert any("b is not determined" in w and "interval of 4" in w for w in out.warnings)
+
+
+def test_an_estimate_near_its_bound_is_one_sided():
+    out = uncertainty(*linear(("e",), (GRID,), start=0.02, bounds={"e": (0, 1)}, noise=0.2))
+    assert out.determined.all()
+    assert "one-sided" in out.warnings[0] and "bound 0" in out.warnings[0]
+
+
+def test_standard_errors_do_not_depend_on_the_transform():
+    plain = uncertainty(*linear(("x",), (GRID,), start=0.3))
+    for bound in (Positive(), (0, 1), (0.29, None)):
+        other = uncertainty(*linear(("x",), (GRID,), start=0.3, bounds={"x": bound}))
+        np.testing.assert_allclose(other.standard_errors, plain.standard_errors, rtol=1e-9)
+
+
+def test_entries_of_an_inertia_matrix():
+    params, rebuild = parameters(
+        {"I": jnp.diag(jnp.asarray([1.0, 2.0, 2.5]))},
+        lambda m: {"I": m["I"]},
+        {"I": PhysicalInertia()},
+    )
+    directions = jnp.asarray(np.random.default_rng(0).standard_normal((60, 3)))
+
+    def residual(p):
+        return jnp.sum((directions @ rebuild(p)["I"]) * directions, -1) / 3 - 1.0
+
+    out = uncertainty(params, jax.jit(lambda p: linearise(residual, p))(params))
+    assert out.labels[:2] == ("I[0,0]", "I[0,1]") and out.covariance.shape == (9, 9)
+    np.testing.assert_allclose(out.covariance[1], out.covariance[3], rtol=1e-6)
+    assert np.isfinite(out.standard_errors).all()
+
+
+def test_refuses_what_has_no_answer():
+    params, here = linear(("a", "b"), (GRID[:2], GRID[:2] ** 2))
+    with pytest.raises(ValueError, match="cannot determine"):
+        uncertainty(params, here)
+    params, here = linear(("a",), (GRID,))
+    with pytest.raises(ValueError, match="two groups"):
+        uncertainty(params, here, groups=np.zeros(50))
+    with pytest.raises(ValueError, match="fit neither"):
+        uncertainty(params, here, groups=np.zeros(7))
+    with pytest.raises(ValueError, match="columns"):
+        uncertainty(linear(("a", "b"), (GRID, GRID**2))[0], here)
+    few = uncertainty(params, here, groups=np.arange(50) % 4)
+    assert any("only 4 groups" in warning for warning in few.warnings)

@@ -1,0 +1,185 @@
+"""Laws of contact: their sets, biases, activity, and what they say about bad parameters."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffnsd.laws import (
+    Complementarity,
+    Context,
+    CoulombFriction,
+    Equality,
+    GapStabilized,
+    NewtonImpact,
+)
+from diffnsd.sets import Free, HalfLine, SecondOrderCone
+
+RANDOM = np.random.default_rng(0)
+CONTACTS = 5
+
+
+def context(u, gap, h=0.01, gamma=0.5):
+    u, gap = jnp.asarray(u), jnp.asarray(gap)
+    return Context(u, gap, jnp.full(gap.shape, h), jnp.full(gap.shape, gamma))
+
+
+@pytest.fixture
+def moving():
+    return context(RANDOM.normal(size=(3, CONTACTS)), RANDOM.normal(size=CONTACTS) * 0.01)
+
+
+def test_predicted_gap():
+    at = context([[-2.0, 3.0], [9.0, 9.0]], [0.005, -0.01], h=0.01, gamma=0.5)
+    np.testing.assert_allclose(at.predicted_gap, [-0.005, 0.005], rtol=0, atol=1e-17)
+
+
+def test_sets():
+    assert isinstance(Equality().set(), Free)
+    assert isinstance(Complementarity().set(), HalfLine)
+    assert isinstance(NewtonImpact(0.5).set(), HalfLine)
+    cone = CoulombFriction(0.3).set()
+    assert isinstance(cone, SecondOrderCone) and cone.mu == 0.3
+    assert isinstance(GapStabilized(NewtonImpact(0.5)).set(), HalfLine)
+
+
+@pytest.mark.parametrize(
+    ("law", "rows"),
+    [
+        (Equality(), None),
+        (Complementarity(), 1),
+        (NewtonImpact(), 1),
+        (CoulombFriction(0.3), None),
+        (GapStabilized(NewtonImpact()), 1),
+        (GapStabilized(CoulombFriction(0.3)), None),
+    ],
+)
+def test_rows(law, rows):
+    """A law without friction acts on the normal row, whatever the relation has."""
+    assert law.rows == rows
+
+
+def test_shift_of_the_laws(moving):
+    u = np.asarray(moving.u_minus)
+    assert np.all(np.asarray(Equality().shift(moving)) == 0)
+    assert np.all(np.asarray(Complementarity().shift(moving)) == 0)
+    np.testing.assert_allclose(NewtonImpact(0.7).shift(moving), 0.7 * u)
+    shift = CoulombFriction(0.3, 0.7, -0.2).shift(moving)
+    np.testing.assert_allclose(shift[0], 0.7 * u[0])
+    np.testing.assert_allclose(shift[1:], -0.2 * u[1:])
+
+
+def test_newtons_law_in_one_contact(moving):
+    """With `w = u + e u_minus` the condition `w = 0` is Newton's law `u = -e u_minus`."""
+    e = jnp.linspace(0.0, 1.0, CONTACTS)
+    shift = NewtonImpact(e).shift(context(moving.u_minus[:1], moving.gap))
+    np.testing.assert_allclose(-shift, -e[None] * moving.u_minus[:1])
+
+
+def test_lift_is_the_term_of_de_saxce(moving):
+    law = CoulombFriction(jnp.linspace(0.0, 1.5, CONTACTS))
+    w = moving.u_minus
+    expected = np.linspace(0, 1.5, CONTACTS) * np.linalg.norm(np.asarray(w)[1:], axis=0)
+    np.testing.assert_allclose(law.lift(w), expected, rtol=1e-14)
+    gradient = jax.grad(lambda x: jnp.sum(law.lift(x)))(w)
+    np.testing.assert_allclose(law.lift_gradient(w), gradient, rtol=1e-13)
+    np.testing.assert_array_equal(law.lift_gradient(0 * w), 0 * np.asarray(w))
+    for other in (Equality(), NewtonImpact(1.0)):
+        assert np.all(np.asarray(other.lift(w)) == 0)
+        assert np.all(np.asarray(other.lift_gradient(w)) == 0)
+
+
+def test_the_cone_with_the_lift_is_coulombs_law():
+    """The three cases, from Coulomb's own words: stick, slide against the slip, open."""
+    mu = 0.4
+    law = CoulombFriction(mu)
+    k = law.set()
+    for w, p in [
+        ([0.0, 0.0, 0.0], [2.0, 0.5, -0.3]),
+        ([0.0, 3.0, -4.0], [2.0, -0.48, 0.64]),
+        ([1.0, 3.0, -4.0], [0.0, 0.0, 0.0]),
+    ]:
+        w, p = jnp.asarray(w), jnp.asarray(p)
+        lifted = w.at[0].add(law.lift(w))
+        for rho in (0.1, 1.0, 10.0):
+            np.testing.assert_allclose(k.project(p - rho * lifted), p, rtol=0, atol=1e-14)
+        # Maximal dissipation and no work of the normal force: not so without the lift.
+    sliding = jnp.asarray([0.0, 3.0, -4.0])
+    held = jnp.asarray([2.0, -0.48, 0.64])
+    assert np.max(np.abs(k.project(held - sliding) - held)) > 0.1
+
+
+def test_activity():
+    touching = context([[-2.0, -0.5, 0.1]], [0.005, 0.005, -0.001], h=0.01, gamma=0.5)
+    for law in (Complementarity(), NewtonImpact(0.5), CoulombFriction(0.2)):
+        np.testing.assert_array_equal(law.active(touching), [True, False, True])
+    assert np.all(np.asarray(Equality().active(touching)))
+    # Always in play: the shift g/h keeps the contacts that are out of reach unloaded.
+    assert np.all(np.asarray(GapStabilized(NewtonImpact(0.5)).active(touching)))
+
+
+def test_stabilised_shift():
+    """`u_N + g/h >= 0` for open contacts, `u_N >= 0` for penetrated ones, rebound on impact."""
+    h = 0.01
+    gap = jnp.asarray([0.02, 0.005, -0.001, 0.005, -0.001])
+    normal = jnp.asarray([-1.0, -1.0, -1.0, -0.1, 0.5])  # closes within the step: 2nd and 3rd
+    u = jnp.stack([normal, jnp.ones(5), jnp.ones(5)])
+    at = context(u, gap, h=h)
+
+    landing = GapStabilized(CoulombFriction(0.3, 0.0, 0.4), rest_speed=0.0).shift(at)
+    np.testing.assert_allclose(landing[0], [2.0, 0.5, 0.0, 0.5, 0.0], rtol=1e-14)
+
+    bouncing = GapStabilized(CoulombFriction(0.3, 0.5, 0.4)).shift(at)
+    np.testing.assert_allclose(bouncing[0], [2.0, -0.5, -0.5, 0.5, 0.0], rtol=1e-14)
+    np.testing.assert_allclose(bouncing[1], [0.0, 0.4, 0.4, 0.0, 0.0], rtol=1e-14)
+
+    # A rebound slower than the threshold is a landing.
+    slow = GapStabilized(CoulombFriction(0.3, 0.5, 0.4), rest_speed=0.6).shift(at)
+    np.testing.assert_allclose(slow, landing, rtol=1e-14)
+
+
+def test_stabilised_law_keeps_the_inner_one(moving):
+    law = CoulombFriction(0.3, 0.2)
+    stabilised = GapStabilized(law)
+    assert stabilised.needs_implicit_positions and not law.needs_implicit_positions
+    np.testing.assert_array_equal(stabilised.lift(moving.u_minus), law.lift(moving.u_minus))
+    np.testing.assert_array_equal(
+        stabilised.lift_gradient(moving.u_minus), law.lift_gradient(moving.u_minus)
+    )
+
+
+@pytest.mark.parametrize(
+    ("law", "words"),
+    [
+        (CoulombFriction(-0.1), ["friction coefficient mu", "[0, inf]", "-0.1"]),
+        (CoulombFriction(jnp.asarray([0.1, -0.2])), ["mu", "-0.2"]),
+        (CoulombFriction(float("nan")), ["mu", "nan"]),
+        (CoulombFriction(0.1, 1.1), ["restitution e", "[0, 1]", "1.1"]),
+        (CoulombFriction(0.1, -0.5), ["restitution e", "-0.5"]),
+        (CoulombFriction(0.1, 0.5, -1.5), ["tangential restitution e_t", "[-1, 1]", "-1.5"]),
+        (NewtonImpact(2.0), ["restitution e", "[0, 1]", "2."]),
+        (NewtonImpact(np.array([0.5, np.nan])), ["restitution e", "nan"]),
+        (GapStabilized(CoulombFriction(-3.0)), ["mu", "-3."]),
+    ],
+)
+def test_what_is_wrong_with_parameters(law, words):
+    message = law.check()
+    assert message is not None
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        Equality(),
+        Complementarity(),
+        NewtonImpact(0.0),
+        NewtonImpact(jnp.asarray([0.0, 1.0])),
+        CoulombFriction(0.0),
+        CoulombFriction(5.0, 1.0, -1.0),
+        GapStabilized(CoulombFriction(0.2, 0.1)),
+    ],
+)
+def test_nothing_is_wrong_with_parameters(law):
+    assert law.check() is None

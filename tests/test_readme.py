@@ -1,0 +1,61 @@
+"""The README's Python blocks run as written, one after the other, in a fresh interpreter."""
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+CLAIMS = """
+assert abs(value - 0.6796) < 1e-4, value
+assert abs(first[0] + 2.2647) < 1e-4 and abs(first[1] - 0.6795) < 1e-4, first
+assert distances.shape == slopes.shape == (16,)
+assert abs(fit.values()["mu"] - 0.3) < 1e-3, fit.values()
+assert run.result == nsd.RESULTS.successful
+assert run.gaps[0].min() > -0.01
+"""
+
+
+@pytest.mark.slow
+def test_python_blocks():
+    blocks = re.findall(r"^```python\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 5
+    program = blocks[0] + "\nfirst = slopes\n" + "\n".join(blocks[1:]) + CLAIMS
+    settings = ("JAX_ENABLE_X64", "JAX_NUMPY_RANK_PROMOTION", "JAX_NUMPY_DTYPE_PROMOTION")
+    environment = {key: value for key, value in os.environ.items() if key not in settings}
+    child = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=ROOT,
+        timeout=600,
+    )
+    assert child.returncode == 0, child.stderr[-3000:]
+
+
+def test_commands_and_options_exist():
+    cli = pytest.importorskip("diffnsd.cli")
+    (text,) = re.findall(r"^```text\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+    functions = {c.callback.__name__: c.callback for c in cli.app.registered_commands}
+    for line in text.splitlines():
+        command = line.split()[1]
+        known = inspect.signature(functions[command]).parameters
+        for option in re.findall(r"--(\w+)", line):
+            assert option in known, f"{command} has no --{option}"
+
+
+def test_links_lead_somewhere():
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert target.startswith("http") or (ROOT / target).exists(), target
+    named = re.findall(r"`((?:notebooks|benchmarks|\.github|\.ci)/[\w./]+)`", README)
+    assert named
+    for name in named:
+        assert (ROOT / name).exists(), name
+    assert (ROOT / ".github" / "toss.png").stat().st_size < 150_000
