@@ -11,13 +11,14 @@ from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array
 
 UNROLL_LIMIT = 12
 """Largest order of a matrix that is factorised on components; above it LAPACK is used."""
 
 
-def as_float(x, dtype=float) -> Array:
+def as_float(x, dtype: DTypeLike = float) -> Array:
     """A floating array: arrays of JAX keep their precision, anything else takes that of `dtype`."""
     if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating):
         return x
