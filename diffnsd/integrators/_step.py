@@ -53,7 +53,7 @@ def solve_step(equations: Callable, parameters, v_guess: Vector, z0, solver, new
     """
     converged = jnp.array(True)
     if newton.max_iterations > 1:
-        frozen, v_start, z_start = _without_derivative((parameters, v_guess, z0))
+        frozen, v_start, z_start = without_derivative((parameters, v_guess, z0))
         residual, blocks = equations(frozen)
 
         def body(carry):
@@ -75,7 +75,7 @@ def solve_step(equations: Callable, parameters, v_guess: Vector, z0, solver, new
     return v, z, stats, converged
 
 
-def _without_derivative(tree):
+def without_derivative(tree):
     """The same pytree with its arrays held constant; functions may be among its leaves."""
     arrays, rest = eqx.partition(tree, eqx.is_array)
     return eqx.combine(jax.lax.stop_gradient(arrays), rest)

@@ -5,4 +5,5 @@ from ._complementarity import Complementarity as Complementarity
 from ._coulomb_friction import CoulombFriction as CoulombFriction
 from ._equality import Equality as Equality
 from ._gap_stabilized import GapStabilized as GapStabilized
+from ._gated import Gated as Gated
 from ._newton_impact import NewtonImpact as NewtonImpact

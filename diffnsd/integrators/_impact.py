@@ -1,0 +1,199 @@
+"""What happens at one instant: which contacts are about to strike, when, and what the impact does.
+
+Contacts of all interactions are numbered through; arrays `(c,)` hold one entry for each.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._numerics import lu_solve, matvec, max_abs, short_sum
+from .._types import Args, Scalar, State, Vector
+from ..complementarity import MixedProblem, solve_mixed
+from ..laws import Gated
+from ..model import Interaction, Model
+from ._contacts import build_block, select
+from ._step import without_derivative
+
+
+def normal_motion(model: Model, t: Scalar, state: State) -> tuple[Array, Array]:
+    """Gaps and their rates `u_N`, each `(c,)`; contacts without a gap are closed: `-inf` and 0."""
+    gaps, rates = [], []
+    for interaction in model.interactions:
+        relation = interaction.relation
+        rate = relation.output(model.system.group, t, state, None)[:, 0]
+        gap = relation.gap(t, state.q)
+        gaps.append(jnp.full_like(rate, -jnp.inf) if gap is None else gap)
+        rates.append(jnp.zeros_like(rate) if gap is None else rate)
+    return jnp.concatenate(gaps), jnp.concatenate(rates)
+
+
+def gate(model: Model, t: Scalar, state: State, on: Array, touching: Array) -> Model:
+    """The model with contacts switched off (`on` false) or held closed (`touching` true)."""
+    counts, dtype = model.contacts(t, state.q), state.v.dtype
+    cuts = np.cumsum(counts)[:-1]
+    masks = zip(
+        model.interactions,
+        jnp.split(on.astype(dtype), cuts),
+        jnp.split(touching.astype(dtype), cuts),
+        strict=True,
+    )
+    gated = tuple(
+        Interaction(i.relation, Gated(i.law, a, b), i.max_active) for i, a, b in masks
+    )
+    return eqx.tree_at(lambda m: m.interactions, model, gated)
+
+
+def free_acceleration(model: Model, t: Scalar, state: State, args: Args) -> Vector:
+    """`M^-1 F`: the acceleration without contacts, shape `(n,)`."""
+    return lu_solve(model.system.mass(t, state.q), model.system.force(t, state, args))
+
+
+class Approach(eqx.Module):
+    """How contacts move before a step.
+
+    **Arguments:** `gap`, `rate`: at the start; `slow`: rates that the forces can make within one
+    step, times a factor: what moves slower is resting, sliding, rolling or at the end of a bounce
+    sequence; `fastest`: largest closing rate over the step. Shape `(c,)`.
+    """
+
+    gap: Array
+    rate: Array
+    slow: Array
+    fastest: Array
+
+    @property
+    def strikes(self) -> Array:
+        """Whether a contact closes so fast that it strikes."""
+        return (self.fastest > self.slow) & jnp.isfinite(self.gap)
+
+
+def approach(
+    model: Model, t: Scalar, h: Scalar, state: State, args: Args, factor: float
+) -> Approach:
+    """The approach of all contacts, from the motion under the forces without contacts."""
+    group = model.system.group
+    a = free_acceleration(model, t, state, args)
+    later = State(
+        group.compose(state.q, group.exp(h * state.v + h * h / 2 * a)), state.v + h * a
+    )
+    gap, rate = normal_motion(model, t, state)
+    _, end_rate = normal_motion(model, t + h, later)
+    floor = np.sqrt(jnp.finfo(rate.dtype).eps) * max_abs(state.v)
+    slow = factor * jnp.abs(end_rate - rate) + floor
+    return Approach(gap, rate, slow, jnp.maximum(-rate, -end_rate))
+
+
+class Motion(eqx.Module):
+    """The motion of a step as a curve: `q(s) = q0 exp(s v0 + (s/h)² (φ − h v0))`, `v` linear.
+
+    `φ = log(q0^-1 q1)`: the curve goes through both ends and starts with `v0`. For a constant
+    force it is the theta scheme's own step of length `s`; its error is of second order in `v` and
+    of third order in `q`. It may be continued backwards.
+
+    **Arguments:** `t`, `h`: start and length; `start`, `chord` = φ, `change` = v1 − v0.
+    """
+
+    t: Scalar
+    h: Scalar
+    start: State
+    chord: Vector
+    change: Vector
+
+    def __call__(self, model: Model, s: Scalar) -> State:
+        """The state after the time `s`."""
+        group, v0 = model.system.group, self.start.v
+        part = s / self.h
+        turn = s * v0 + part * part * (self.chord - self.h * v0)
+        return State(group.compose(self.start.q, group.exp(turn)), v0 + part * self.change)
+
+
+def motion(model: Model, t: Scalar, h: Scalar, start: State, end: State) -> Motion:
+    """The curve through the two ends of a step."""
+    group = model.system.group
+    chord = group.log(group.compose(group.inverse(start.q), end.q))
+    return Motion(t, h, start, chord, end.v - start.v)
+
+
+def crossing_times(h: Scalar, gap0, rate0, gap1, rate1) -> Array:
+    """When gaps that close fast reach zero, `(c,)`: roots of cubics through both ends, in units
+    of `h`; negative for gaps that are closed already."""
+
+    def visit(_, x):
+        a, b = h * rate0 + 2 * (gap0 - gap1) + h * rate1, 3 * (gap1 - gap0) - h * (2 * rate0 + rate1)
+        value = gap0 + x * (h * rate0 + x * (b + x * a))
+        slope = h * rate0 + x * (2 * b + 3 * x * a)
+        fine = slope < 0
+        return jnp.where(fine, jnp.clip(x - value / jnp.where(fine, slope, 1), -1, 1), x)
+
+    falls = gap0 - gap1 > 0
+    chord = gap0 / jnp.where(falls, gap0 - gap1, 1)
+    return jax.lax.fori_loop(0, 6, visit, jnp.where(falls, jnp.clip(chord, -1, 1), 0))
+
+
+def crossing(model: Model, curve: Motion, guess: Scalar, weights: Array) -> Scalar:
+    """The time at which the weighted gap vanishes along a curve, with all its derivatives.
+
+    Newton's method without derivatives to the root `s`; then two passes with them,
+    `s − g(s)/g'(s)`: the first has the derivative of the implicit function, both have its second.
+    """
+
+    def newton(curve, model, s):
+        def gap(s):
+            values, _ = normal_motion(model, curve.t + s, curve(model, s))
+            return jnp.sum(jnp.where(weights > 0, weights * values, 0))
+
+        value, slope = jax.jvp(gap, (s,), (jnp.ones_like(s),))
+        closing = slope < 0
+        return s - jnp.where(closing, value, 0) / jnp.where(closing, slope, 1)
+
+    frozen = without_derivative((curve, model))
+    start = jax.lax.stop_gradient(guess)
+    s = jax.lax.fori_loop(0, 3, lambda _, s: newton(*frozen, s), start)
+    s = jnp.clip(s, -curve.h, curve.h)
+    s = newton(curve, model, jax.lax.stop_gradient(s))
+    return newton(curve, model, s)
+
+
+def coupled(model: Model, t: Scalar, state: State, first: Array) -> Array:
+    """Which contacts feel an impulse at the contact `first` (a mask with one entry), `(c,)`.
+
+    Where `H M^-1 H_first^T` vanishes, the contacts belong to bodies that do not meet.
+    """
+    group = model.system.group
+    rows = [i.relation.linearised(group, t, state.q)[0] for i in model.interactions]
+    counts = np.cumsum([r.shape[2] for r in rows])[:-1]
+    parts = jnp.split(first, counts)
+    push = sum(
+        short_sum(jnp.where(m[None], r[0], 0), 1) for r, m in zip(rows, parts, strict=True)
+    )
+    moved = lu_solve(model.system.mass(t, state.q), push)
+    felt = [jnp.max(jnp.abs(jnp.sum(r * moved[None, :, None], axis=1)), axis=0) for r in rows]
+    own = jnp.sum(jnp.where(first, jnp.concatenate(felt), 0))
+    return jnp.concatenate(felt) > 1e-9 * own
+
+
+def impact(model: Model, t: Scalar, h: Scalar, state: State, solver):
+    """The impact at zero duration: `M (v⁺ − v⁻) = H^T P` with the laws of a gated model.
+
+    **Arguments:** `h`: length of the step around it, which laws may ask for.
+
+    **Returns:** `v⁺`, impulses per interaction `(c, k)`, statistics, and whether a contact that
+    takes part was left out because `max_active` is too small.
+    """
+    chosen = [select(i, t, state.q) for i in model.interactions]
+    blocks = tuple(build_block(i, model, t, state, h, 0.0) for i, _ in chosen)
+    mass = model.system.mass(t, state.q)
+    problem = MixedProblem(mass, matvec(mass, state.v), blocks)
+    v, z, stats = solve_mixed(problem, problem.zeros(), solver)
+    impulses = tuple(
+        s.spread(jnp.moveaxis(part, 1, 0)) for (_, s), part in zip(chosen, z, strict=True)
+    )
+    missed = [
+        jnp.any((i.law.on > 0.5) & ~jnp.any(s.hit, axis=0))
+        for i, (_, s) in zip(model.interactions, chosen, strict=True)
+        if s.hit is not None
+    ]
+    return v, impulses, stats, jnp.any(jnp.stack([jnp.array(False), *missed]))

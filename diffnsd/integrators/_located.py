@@ -1,0 +1,164 @@
+"""Impacts located inside the step."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from .._lanes import repeat_where_pending
+from .._result import RESULTS, first_error
+from .._types import Args, Local, Scalar, State
+from ..complementarity import Auto
+from ..model import Model
+from ._base import AbstractIntegrator, Carry, StepInfo
+from ._impact import (
+    approach,
+    coupled,
+    crossing,
+    crossing_times,
+    gate,
+    impact,
+    motion,
+    normal_motion,
+)
+from ._step import without_derivative
+
+
+class Located(AbstractIntegrator):
+    max_impacts: int = eqx.field(default=2, static=True)
+    inner: AbstractIntegrator = None
+    slow: float = eqx.field(default=4.0, static=True)
+    simultaneous: float = eqx.field(default=1e-6, static=True)
+    solver: Auto = Auto()
+
+    def __init__(self, inner, max_impacts=2, *, slow=4.0, simultaneous=1e-6, solver=None):
+        self.inner = inner
+        self.max_impacts = max_impacts
+        self.slow = slow
+        self.simultaneous = simultaneous
+        self.solver = Auto() if solver is None else solver
+
+    @property
+    def order(self) -> int:
+        return min(self.inner.order, 2)
+
+    @property
+    def is_symplectic(self) -> bool:
+        return self.inner.is_symplectic
+
+    def supports(self, model: Model) -> str | None:
+        return self.inner.supports(model)
+
+    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
+        return self.inner.init(model, t0, state, args)
+
+    def step(
+        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+    ) -> tuple[State, StepInfo, Carry, RESULTS]:
+        if not model.interactions or self.max_impacts == 0:
+            return self.inner.step(model, t0, t1, state, carry, args)
+        grid = t0, t1
+        none = jnp.zeros(sum(model.contacts(t0, state.q)), dtype=bool)
+        run = self._trial(model, grid, t0, state, carry, args, none, jnp.array(True))
+        run = repeat_where_pending(
+            lambda run: self._strike(model, grid, args, run), run, self.max_impacts
+        )
+        impulses = jax.tree.map(jnp.add, run.impulses, run.trial_impulses)
+        info = StepInfo(impulses, run.residual, run.iterations, run.margin)
+        return run.end, info, run.carry, run.result
+
+    def _trial(self, model, grid, t, state, carry, args, touching, may) -> "_Run":
+        """The rest of a step without the contacts that strike in it."""
+        t0, t1 = grid
+        before = approach(*without_derivative((model, t, t1 - t0, state, args)), self.slow)
+        reach = 1.5 * jax.lax.stop_gradient(t1 - t) * before.fastest
+        strikes = may & before.strikes & (before.gap < reach)
+        gated = gate(model, t, state, ~strikes, touching)
+        end, info, carry, result = self.inner.step(gated, t, t1, state, carry, args)
+        gap, _ = normal_motion(model, t1, end)
+        zero = jax.tree.map(jnp.zeros_like, info.impulses)
+        return _Run(
+            t, state, end, carry, strikes, before.slow, jnp.any(strikes & (gap < 0)),
+            jnp.zeros((), jnp.int32), zero, info.impulses,
+            info.residual, info.iterations, info.margin, result,
+        )  # fmt: skip
+
+    def _strike(self, model, grid, args, run: "_Run") -> "_Run":
+        """The first impact of a trial, and a new trial of what is left of the step."""
+        t0, t1 = grid
+        curve = motion(model, run.t, t1 - run.t, run.start, run.end)
+        s, group = self._first(model, curve, run)
+        t = jnp.minimum(run.t + s, t1 - 1e-12 * (t1 - t0))
+        before = curve(model, s)
+
+        gap, rate = without_derivative(normal_motion(model, t, before))
+        resting = (gap <= run.slow * (t1 - t0)) & (jnp.abs(rate) <= run.slow) & ~run.strikes
+        touching = group | resting
+        gated = gate(model, t, before, touching, touching)
+        v, impulses, stats, overflow = impact(gated, t, t1 - t0, before, self.solver)
+        after = State(before.q, v)
+
+        count = run.count + 1
+        trial = self._trial(
+            model, grid, t, after, run.carry, args, touching, count < self.max_impacts
+        )
+        part = s / curve.h
+        impulses = jax.tree.map(
+            lambda a, b, c: a + part * b + c, run.impulses, run.trial_impulses, impulses
+        )
+        ok = RESULTS.successful
+        result = RESULTS.where(stats.converged, ok, RESULTS.not_converged)
+        result = first_error(result, RESULTS.where(overflow, RESULTS.contact_overflow, ok))
+        return eqx.tree_at(
+            lambda r: (r.count, r.impulses, r.residual, r.iterations, r.margin, r.result),
+            trial,
+            (
+                count,
+                impulses,
+                jnp.maximum(jnp.maximum(run.residual, stats.residual), trial.residual),
+                run.iterations + stats.iterations + trial.iterations,
+                jnp.minimum(jnp.minimum(run.margin, stats.margin), trial.margin),
+                first_error(first_error(run.result, result), trial.result),
+            ),
+        )
+
+    def _first(self, model, curve, run):
+        """When the first contact strikes, and which ones strike with it."""
+        frozen, held, begin, finish = without_derivative((model, curve, run.start, run.end))
+        gap0, rate0 = normal_motion(frozen, held.t, begin)
+        gap1, rate1 = normal_motion(frozen, held.t + held.h, finish)
+        times = crossing_times(held.h, gap0, rate0, gap1, rate1)
+        times = jnp.where(run.strikes & (gap1 < 0), times, jnp.inf)
+        earliest = jnp.min(times)
+        first = (times == earliest) & (jnp.cumsum(times == earliest, dtype=jnp.int32) == 1)
+        guess = jnp.where(jnp.isfinite(earliest), earliest, 0) * held.h
+        at = held(frozen, guess)
+        group = (times <= earliest + self.simultaneous) & jnp.isfinite(times)
+        group = first | (group & coupled(frozen, held.t + guess, at, first))
+        # A contact too deep for one step back strikes where it is.
+        deep = earliest <= -1
+        s = crossing(model, curve, guess, group.astype(guess.dtype))
+        return jnp.where(deep, 0, s), group
+
+
+class _Run(eqx.Module):
+    """A step under way: where the part that is not settled yet begins, and a trial of its end.
+
+    `strikes`: contacts that were left out of the trial; `pending`: whether one of them has crossed;
+    `impulses`: those before `t`.
+    """
+
+    t: Scalar
+    start: State
+    end: State
+    carry: Carry
+    strikes: Bool[Array, " c"]
+    slow: Float[Array, " c"]
+    pending: Bool[Array, ""]
+    count: Int[Array, ""]
+    impulses: tuple[Local, ...]
+    trial_impulses: tuple[Local, ...]
+    residual: Float[Array, ""]
+    iterations: Int[Array, ""]
+    margin: Float[Array, ""]
+    result: RESULTS
