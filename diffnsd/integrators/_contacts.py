@@ -64,25 +64,38 @@ def select(interaction: Interaction, t: Scalar, q) -> tuple[Interaction, Selecti
     return Interaction(restricted, jax.tree.map(selection.pick, law)), selection
 
 
-def build_block(
+def context(
     interaction: Interaction, model: Model, t: Scalar, state: State, h: Scalar, gamma: float
-) -> Block:
-    """The block of an interaction at the start of a step."""
-    k, dtype = interaction.rows, state.v.dtype
-    jacobian, drift = interaction.relation.linearised(model.system.group, t, state.q)
-    jacobian, drift = jacobian[:k], drift[:k]
-    c = jacobian.shape[2]
+) -> Context:
+    """What the law of an interaction may know at the start of a step."""
+    jacobian, drift = _rows(interaction, model, t, state)
+    c, dtype = jacobian.shape[2], state.v.dtype
     gap = interaction.relation.gap(t, state.q)
     gap = jnp.full((c,), -jnp.inf, dtype) if gap is None else gap
-    law = broadcast_law(interaction.law, c, dtype)
-    context = Context(
+    return Context(
         apply(jacobian, state.v) + drift,
         gap,
         jnp.broadcast_to(jnp.asarray(h, dtype), (c,)),
         jnp.full((c,), gamma, dtype),
     )
-    active = jax.lax.stop_gradient(law.active(context))
-    return Block(jacobian, None, drift + law.shift(context), law, active)
+
+
+def _rows(interaction: Interaction, model: Model, t: Scalar, state: State):
+    """`H` and the drift of the rows that take part in the law."""
+    k = interaction.rows
+    jacobian, drift = interaction.relation.linearised(model.system.group, t, state.q)
+    return jacobian[:k], drift[:k]
+
+
+def build_block(
+    interaction: Interaction, model: Model, t: Scalar, state: State, h: Scalar, gamma: float
+) -> Block:
+    """The block of an interaction at the start of a step."""
+    jacobian, drift = _rows(interaction, model, t, state)
+    around = context(interaction, model, t, state, h, gamma)
+    law = broadcast_law(interaction.law, jacobian.shape[2], state.v.dtype)
+    active = jax.lax.stop_gradient(law.active(around))
+    return Block(jacobian, None, drift + law.shift(around), law, active)
 
 
 def left_out(
