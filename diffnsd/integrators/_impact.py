@@ -54,13 +54,14 @@ def free_acceleration(model: Model, t: Scalar, state: State, args: Args) -> Vect
 class Approach(eqx.Module):
     """How contacts move before a step.
 
-    **Arguments:** `gap`, `rate`: at the start; `slow`: rates that the forces can make within one
+    **Arguments:** `gap`, `rate`: at the start; `change` of the rate over the step; `slow`: rates that the forces can make within one
     step, times a factor: what moves slower is resting, sliding, rolling or at the end of a bounce
     sequence; `fastest`: largest closing rate over the step. Shape `(c,)`.
     """
 
     gap: Array
     rate: Array
+    change: Array
     slow: Array
     fastest: Array
 
@@ -82,8 +83,9 @@ def approach(
     gap, rate = normal_motion(model, t, state)
     _, end_rate = normal_motion(model, t + h, later)
     floor = np.sqrt(jnp.finfo(rate.dtype).eps) * max_abs(state.v)
-    slow = factor * jnp.abs(end_rate - rate) + floor
-    return Approach(gap, rate, slow, jnp.maximum(-rate, -end_rate))
+    change = end_rate - rate
+    slow = factor * jnp.abs(change) + floor
+    return Approach(gap, rate, change, slow, jnp.maximum(-rate, -end_rate))
 
 
 class Motion(eqx.Module):
@@ -173,6 +175,12 @@ def coupled(model: Model, t: Scalar, state: State, first: Array) -> Array:
     felt = [jnp.max(jnp.abs(jnp.sum(r * moved[None, :, None], axis=1)), axis=0) for r in rows]
     own = jnp.sum(jnp.where(first, jnp.concatenate(felt), 0))
     return jnp.concatenate(felt) > 1e-9 * own
+
+
+def resting(slow: Array, h: Scalar, gap: Array, rate: Array) -> Array:
+    """Which contacts rest, slide or roll at an instant, and so take part in an impact beside them:
+    closed to second order in `h`, and slow."""
+    return (gap <= slow * h) & (jnp.abs(rate) <= slow)
 
 
 def impact(model: Model, t: Scalar, h: Scalar, state: State, solver):

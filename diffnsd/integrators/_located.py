@@ -20,6 +20,7 @@ from ._impact import (
     impact,
     motion,
     normal_motion,
+    resting,
 )
 from ._step import without_derivative
 
@@ -92,8 +93,7 @@ class Located(AbstractIntegrator):
         before = curve(model, s)
 
         gap, rate = without_derivative(normal_motion(model, t, before))
-        resting = (gap <= run.slow * (t1 - t0)) & (jnp.abs(rate) <= run.slow) & ~run.strikes
-        touching = group | resting
+        touching = group | (resting(run.slow, t1 - t0, gap, rate) & ~run.strikes)
         gated = gate(model, t, before, touching, touching)
         v, impulses, stats, overflow = impact(gated, t, t1 - t0, before, self.solver)
         after = State(before.q, v)
