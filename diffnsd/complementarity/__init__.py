@@ -1,5 +1,10 @@
 """The complementarity kernel: problems, residuals, solvers and the implicit derivative."""
 
+from ._adjoint import (
+    AbstractAdjoint as AbstractAdjoint,
+    ImplicitAdjoint as ImplicitAdjoint,
+    SmoothedAdjoint as SmoothedAdjoint,
+)
 from ._problem import Block as Block, MixedProblem as MixedProblem
 from ._public import (
     ComplementarityProblem as ComplementarityProblem,

@@ -28,12 +28,12 @@ def projected(block: Block, x: Array) -> Array:
     return jnp.where(block.active[None], block.law.set().project(x), 0)
 
 
-def derivative(block: Block, w: Array, x: Array, rho: Array) -> tuple[Array, Array]:
-    """`D = dP_K/dx` and `N = rho D S`, `S = 1 + e_N grad(lift)^T`, each `(k, k, c, ...)`.
+def derivative(block: Block, w: Array, x: Array, rho: Array, rows=None) -> tuple[Array, Array]:
+    """`D = dP_K/dx` (or other `rows`, `k x k` arrays `(c, ...)`, in its place) and `N = rho D S`, `S = 1 + e_N grad(lift)^T`, each `(k, k, c, ...)`.
 
     The tangent of the natural map is `dF = (1 − D) dz + N dw`.
     """
-    rows = block.law.set().jacobian(x)
+    rows = block.law.set().jacobian(x) if rows is None else rows
     slope = block.law.lift_gradient(w)
     k = w.shape[0]
     d = [[jnp.where(block.active, rows[i][j], 0) for j in range(k)] for i in range(k)]

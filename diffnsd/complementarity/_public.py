@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 
 from .._result import RESULTS
 from ..laws._base import AbstractLaw
+from ._adjoint import AbstractAdjoint, ImplicitAdjoint
 from ._problem import Block, MixedProblem, broadcast_law
 from ._solve import solve_mixed
 from ._solver import Auto
@@ -58,12 +59,13 @@ def solve_complementarity(
     solver: Auto | None = None,
     *,
     warm_start: Float[Array, " m"] | None = None,
+    adjoint: AbstractAdjoint = ImplicitAdjoint(),  # noqa: B008 (an immutable constant)
     throw: bool = True,
 ) -> ComplementaritySolution:
     """Solves a complementarity problem to a certified residual, differentiably.
 
     **Arguments:** `problem`; `solver` (default `Auto()`); `warm_start`: a guess of `z`, shape
-    `(m,)`; `throw`: raise if the tolerance is not reached (otherwise see `result`).
+    `(m,)`; `adjoint`: how the solution is differentiated; `throw`: raise if the tolerance is not reached (otherwise see `result`).
 
     **Returns:** a `ComplementaritySolution`, differentiable in `W`, `q` and the laws' parameters.
 
@@ -91,7 +93,7 @@ def solve_complementarity(
         starts.append(per_contact(guess[rows]))
         at += c * k
     mixed = MixedProblem(identity, problem.q, tuple(blocks))
-    w, z, stats = solve_mixed(mixed, tuple(starts), Auto() if solver is None else solver)
+    w, z, stats = solve_mixed(mixed, tuple(starts), Auto() if solver is None else solver, adjoint)
     flat = [jnp.moveaxis(part, -1, 0).reshape(-1) for part in z]
     z = jnp.concatenate(flat) if flat else problem.q
     result = RESULTS.where(stats.converged, RESULTS.successful, RESULTS.not_converged)

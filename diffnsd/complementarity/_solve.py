@@ -16,33 +16,67 @@ from jaxtyping import Array
 
 from .._loop import SAVED_NAME
 from .._numerics import lanes_last, lu_solve, matvec
-from ._elimination import blockwise, refine
-from ._natural_map import argument, projected
+from ._adjoint import AbstractAdjoint, ImplicitAdjoint, central_path, pair, surface
+from ._elimination import Linearised, blockwise, refine
+from ._natural_map import argument
 from ._problem import MixedProblem
-from ._solver import Statistics, linearise
+from ._solver import Statistics, linearised
 
 
 def solve_mixed(
-    problem: MixedProblem, z0: tuple[Array, ...], solver
+    problem: MixedProblem,
+    z0: tuple[Array, ...],
+    solver,
+    adjoint: AbstractAdjoint = ImplicitAdjoint(),  # noqa: B008 (an immutable constant)
 ) -> tuple[Array, tuple[Array, ...], Statistics]:
     """Solves a `MixedProblem` and attaches the implicit derivative, forward and reverse.
 
-    **Arguments:** `problem`; `z0`: warm start of the multipliers; `solver`: for example `Auto()`.
+    **Arguments:** `problem`; `z0`: warm start of the multipliers; `solver`: for example `Auto()`;
+    `adjoint`: at which point the laws are differentiated.
 
     **Returns:** `v (n,)`, `z` per block `(k, c)`, `Statistics` (without derivative).
     """
     if not problem.blocks:
         return _without_contacts(problem)
-    dynamic, static = eqx.partition(problem, eqx.is_array)
+    z0 = jax.lax.stop_gradient(z0)
+    kappa = adjoint.kappa
+    if kappa is None:
+        return _solution(solver, problem, z0, None)
+    kappa = jax.lax.stop_gradient(jnp.asarray(kappa, problem.rhs.dtype))
+    parameters, static = eqx.partition((problem, kappa), eqx.is_inexact_array)
+
+    @jax.custom_jvp
+    def solve(parameters, z0):
+        problem, _ = eqx.combine(parameters, static)
+        return _solution(solver, problem, z0, None)
+
+    @solve.defjvp
+    def solve_jvp(primals, tangents):
+        exact = solve(*primals)
+
+        def relaxed(parameters):
+            problem, kappa = eqx.combine(parameters, static)
+            return _solution(central_path, problem, jax.lax.stop_gradient(exact[1]), kappa)
+
+        _, (dv, dz, zero) = jax.jvp(relaxed, primals[:1], tangents[:1])
+        return exact, (dv, dz, zero)
+
+    return solve(parameters, z0)
+
+
+def _solution(kernel, problem: MixedProblem, z0, kappa):
+    """What `kernel` finds, with the derivative of the implicit function at that point."""
+    dynamic, static = eqx.partition((problem, kappa), eqx.is_array)
     floats, others = eqx.partition(dynamic, eqx.is_inexact_array)
 
     @jax.custom_jvp
     def solve(floats, others, z0):
-        def kernel(tree):
+        def run(tree):
             arrays, z0 = tree
-            return solver(eqx.combine(arrays, static), z0)
+            problem, kappa = eqx.combine(arrays, static)
+            return kernel(problem, z0) if kappa is None else kernel(problem, z0, kappa)
 
-        v, z, stats = lanes_last(kernel)((eqx.combine(floats, others), z0))
+        v, z, stats = lanes_last(run)((eqx.combine(floats, others), z0))
         return checkpoint_name((v, z, stats), SAVED_NAME)
 
     @solve.defjvp
@@ -50,13 +84,17 @@ def solve_mixed(
         floats, others, z0 = primals
         # Named here too: what is named inside a differentiated function is not seen from outside.
         v, z, stats = checkpoint_name(solve(floats, others, z0), SAVED_NAME)
-        instance = eqx.combine(floats, others, static)
-        r_v, r_z = _parameter_tangent(instance, floats, tangents[0], others, static, v, z)
-        dv, dz = _linear_solve(instance, v, z, r_v, r_z)
+
+        def instance(floats):
+            return eqx.combine(floats, others, static)
+
+        system = _linearise(*instance(floats), v, z)
+        r_v, r_z = _parameter_tangent(instance, system, floats, tangents[0], v, z)
+        dv, dz = _linear_solve(system, r_v, r_z)
         zero = jax.tree.map(_zero_tangent, stats)
         return (v, z, stats), (dv, dz, zero)
 
-    return solve(floats, others, jax.lax.stop_gradient(z0))
+    return solve(floats, others, z0)
 
 
 def _without_contacts(problem: MixedProblem):
@@ -72,43 +110,48 @@ def _zero_tangent(x):
     return jnp.zeros(x.shape, jax.dtypes.float0)
 
 
-def _parameter_tangent(instance, floats, tangent, others, static, v, z):
+def _linearise(problem: MixedProblem, kappa, v, z) -> Linearised:
+    """The linearisation of the equations at a point."""
+    rho = jax.lax.stop_gradient(problem.penalties())
+    pairs = []
+    for block, part, r, w in zip(problem.blocks, z, rho, problem.local(v), strict=True):
+        pairs.append(pair(block, w, argument(block, w, part, r), r, kappa))
+    return linearised(problem, [d for d, _ in pairs], [n for _, n in pairs])
+
+
+def _parameter_tangent(instance, system: Linearised, floats, tangent, v, z):
     """`−Phi_p dp` at fixed `(v, z)`: the right-hand sides `(r_v, r_z)` of the linear solve.
 
     The derivative of the projection with respect to its argument is the set's own `jacobian`, so
     that the right-hand side and the matrix take the same side of a kink.
     """
-    rho = jax.lax.stop_gradient(instance.penalties())
+    rho = jax.lax.stop_gradient(instance(floats)[0].penalties())
 
     def dynamics(p):
-        q = eqx.combine(p, others, static)
+        q, _ = instance(p)
         total = q.rhs - matvec(q.matrix, v)
         for block, part in zip(q.blocks, z, strict=True):
             total = total + block.generalised(part)
         return total
 
     def arguments(p):
-        q = eqx.combine(p, others, static)
-        w = q.local(v)
-        return tuple(map(argument, q.blocks, w, z, rho))
+        q, _ = instance(p)
+        return tuple(map(argument, q.blocks, q.local(v), z, rho))
 
     _, r_v = jax.jvp(dynamics, (floats,), (tangent,))
     xs, dxs = jax.jvp(arguments, (floats,), (tangent,))
 
     def projections(p):
-        q = eqx.combine(p, others, static)
-        return tuple(map(projected, q.blocks, xs))
+        q, kappa = instance(p)
+        return tuple(surface(b, x, r, kappa) for b, x, r in zip(q.blocks, xs, rho, strict=True))
 
     _, from_sets = jax.jvp(projections, (floats,), (tangent,))
-    system = linearise(instance, v, z, rho)
     r_z = tuple(blockwise(d, dx) + p for d, dx, p in zip(system.d, dxs, from_sets, strict=True))
     return r_v, r_z
 
 
-def _linear_solve(instance: MixedProblem, v, z, r_v, r_z):
-    rho = jax.lax.stop_gradient(instance.penalties())
-    system = linearise(instance, v, z, rho)
-    eps = 1e-6 if jnp.finfo(v.dtype).bits >= 64 else 1e-3
+def _linear_solve(system: Linearised, r_v, r_z):
+    eps = 1e-6 if jnp.finfo(r_v.dtype).bits >= 64 else 1e-3
 
     # One flat vector: the transposition rule of the linear solve wants every part of the right-hand
     # side to be linear in the tangents, and parts of it may be constant.

@@ -227,14 +227,6 @@ def linearised(problem: MixedProblem, d, n) -> Linearised:
     return Linearised(problem.matrix, outputs, _inputs(problem), tuple(d), tuple(n))
 
 
-def linearise(problem: MixedProblem, v, z, rho) -> Linearised:
-    """The linearisation of the natural map at a point."""
-    w = problem.local(v)
-    x = _map(argument, problem.blocks, w, z, rho)
-    pairs = _map(derivative, problem.blocks, w, x, rho)
-    return linearised(problem, [d for d, _ in pairs], [n for _, n in pairs])
-
-
 def _newton_pass(task, it, proximal, damping, tolerance):
     problem = task.problem
     pending = jnp.any(it.best_residual > tolerance)

@@ -40,9 +40,7 @@ def gate(model: Model, t: Scalar, state: State, on: Array, touching: Array) -> M
         jnp.split(touching.astype(dtype), cuts),
         strict=True,
     )
-    gated = tuple(
-        Interaction(i.relation, Gated(i.law, a, b), i.max_active) for i, a, b in masks
-    )
+    gated = tuple(Interaction(i.relation, Gated(i.law, a, b), i.max_active) for i, a, b in masks)
     return eqx.tree_at(lambda m: m.interactions, model, gated)
 
 
@@ -77,9 +75,7 @@ def approach(
     """The approach of all contacts, from the motion under the forces without contacts."""
     group = model.system.group
     a = free_acceleration(model, t, state, args)
-    later = State(
-        group.compose(state.q, group.exp(h * state.v + h * h / 2 * a)), state.v + h * a
-    )
+    later = State(group.compose(state.q, group.exp(h * state.v + h * h / 2 * a)), state.v + h * a)
     gap, rate = normal_motion(model, t, state)
     _, end_rate = normal_motion(model, t + h, later)
     floor = np.sqrt(jnp.finfo(rate.dtype).eps) * max_abs(state.v)
@@ -124,7 +120,10 @@ def crossing_times(h: Scalar, gap0, rate0, gap1, rate1) -> Array:
     of `h`; negative for gaps that are closed already."""
 
     def visit(_, x):
-        a, b = h * rate0 + 2 * (gap0 - gap1) + h * rate1, 3 * (gap1 - gap0) - h * (2 * rate0 + rate1)
+        a, b = (
+            h * rate0 + 2 * (gap0 - gap1) + h * rate1,
+            3 * (gap1 - gap0) - h * (2 * rate0 + rate1),
+        )
         value = gap0 + x * (h * rate0 + x * (b + x * a))
         slope = h * rate0 + x * (2 * b + 3 * x * a)
         fine = slope < 0
@@ -168,9 +167,7 @@ def coupled(model: Model, t: Scalar, state: State, first: Array) -> Array:
     rows = [i.relation.linearised(group, t, state.q)[0] for i in model.interactions]
     counts = np.cumsum([r.shape[2] for r in rows])[:-1]
     parts = jnp.split(first, counts)
-    push = sum(
-        short_sum(jnp.where(m[None], r[0], 0), 1) for r, m in zip(rows, parts, strict=True)
-    )
+    push = sum(short_sum(jnp.where(m[None], r[0], 0), 1) for r, m in zip(rows, parts, strict=True))
     moved = lu_solve(model.system.mass(t, state.q), push)
     felt = [jnp.max(jnp.abs(jnp.sum(r * moved[None, :, None], axis=1)), axis=0) for r in rows]
     own = jnp.sum(jnp.where(first, jnp.concatenate(felt), 0))

@@ -42,15 +42,16 @@ def linear_problem(residual: Callable, v: Vector, blocks: tuple[Block, ...]) -> 
     return MixedProblem(matrix, matvec(matrix, v) - residual(v), blocks)
 
 
-def solve_step(equations: Callable, parameters, v_guess: Vector, z0, solver, newton: Newton):
+def solve_step(equations: Callable, parameters, v_guess: Vector, z0, scheme):
     """Solves the equations of one step.
 
     **Arguments:** `equations(parameters) -> (residual, blocks)`, a pure function;
     `parameters`: everything it depends on; `v_guess`: first linearisation point, shape `(n,)`;
-    `z0`: warm start per block; `solver`; `newton`.
+    `z0`: warm start per block; `scheme`: its `newton`, `solver` and `adjoint`.
 
     **Returns:** `v`, `z`, `Statistics`, and whether Newton's iteration converged.
     """
+    newton, solver = scheme.newton, scheme.solver
     converged = jnp.array(True)
     if newton.max_iterations > 1:
         frozen, v_start, z_start = without_derivative((parameters, v_guess, z0))
@@ -71,7 +72,7 @@ def solve_step(equations: Callable, parameters, v_guess: Vector, z0, solver, new
         converged = change <= newton.tolerance
     residual, blocks = equations(parameters)
     problem = linear_problem(residual, v_guess, blocks)
-    v, z, stats = solve_mixed(problem, z0, solver)
+    v, z, stats = solve_mixed(problem, z0, solver, scheme.adjoint)
     return v, z, stats, converged
 
 

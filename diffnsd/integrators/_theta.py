@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from .._numerics import matvec
 from .._result import RESULTS, first_error
 from .._types import Args, Scalar, State
-from ..complementarity import Auto
+from ..complementarity import AbstractAdjoint, Auto, ImplicitAdjoint
 from ..model import Model
 from ._base import AbstractIntegrator, Carry, StepInfo
 from ._contacts import build_block, left_out, select
@@ -55,6 +55,7 @@ class MoreauJean(AbstractIntegrator):
     - `theta`: implicitness in [0, 1]. `theta = 1` moves positions with the end velocity.
     - `gamma`: fraction of the step over which closing is predicted, in [0, 1].
     - `newton`: linearisations of the smooth equations. `solver`: of the laws.
+    - `adjoint`: how their solution is differentiated, for example `SmoothedAdjoint(1e-3)`.
 
     Reference: J. J. Moreau (1988), doi:10.1007/978-3-7091-2624-0_1; M. Jean (1999),
     doi:10.1016/S0045-7825(98)00383-1.
@@ -64,6 +65,7 @@ class MoreauJean(AbstractIntegrator):
     gamma: float = eqx.field(default=0.5, static=True)
     newton: Newton = Newton(max_iterations=1)
     solver: Auto = Auto()
+    adjoint: AbstractAdjoint = ImplicitAdjoint()
 
     def __check_init__(self):
         for name, value in (("theta", self.theta), ("gamma", self.gamma)):
@@ -108,7 +110,7 @@ class BackwardEuler(AbstractIntegrator):
     Order one, dissipative, unconditionally stable for linear systems. Each Newton iteration
     factorises `S = M − h ∂F/∂v − h² ∂F/∂q`.
 
-    **Arguments:** `gamma`, `newton`, `solver` as in `MoreauJean`; `Newton(max_iterations=1)` is the
+    **Arguments:** `gamma`, `newton`, `solver`, `adjoint` as in `MoreauJean`; `Newton(max_iterations=1)` is the
     linearised method.
 
     Reference: D. Baraff, A. Witkin, Large steps in cloth simulation (1998),
@@ -118,6 +120,7 @@ class BackwardEuler(AbstractIntegrator):
     gamma: float = eqx.field(default=0.5, static=True)
     newton: Newton = Newton(max_iterations=20)
     solver: Auto = Auto()
+    adjoint: AbstractAdjoint = ImplicitAdjoint()
 
     @property
     def theta(self) -> float:
@@ -154,9 +157,7 @@ def theta_step(scheme, model: Model, t0, t1, state: State, carry: Carry, args: A
 
     parameters = (model, solved, t0, t1, state, args)
     equations = _equations(scheme.theta, scheme.gamma)
-    v, z, stats, newton_converged = solve_step(
-        equations, parameters, state.v, warm, scheme.solver, scheme.newton
-    )
+    v, z, stats, newton_converged = solve_step(equations, parameters, state.v, warm, scheme)
     impulses = tuple(
         s.spread(jnp.moveaxis(part, 1, 0)) for s, part in zip(selections, z, strict=True)
     )
