@@ -48,6 +48,8 @@ from .complementarity import (
     Auto as Auto,
     ComplementarityProblem as ComplementarityProblem,
     ComplementaritySolution as ComplementaritySolution,
+    ImplicitAdjoint as ImplicitAdjoint,
+    SmoothedAdjoint as SmoothedAdjoint,
     solve_complementarity as solve_complementarity,
 )
 
@@ -55,6 +57,8 @@ from .complementarity import (
 # Floors 3 to 5: models, the methods that step them, and the loop over time.
 from .integrators import (
     BackwardEuler as BackwardEuler,
+    Corrected as Corrected,
+    Located as Located,
     MoreauJean as MoreauJean,
     Newton as Newton,
 )

@@ -5,14 +5,16 @@ are differentiated by JAX. Impact times are written out, so that the derivative 
 is that of the motion.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from quick import quick_jit
 
-from diffnsd import Interaction, Model, Pose, SaveAt, State, simulate
+from diffnsd import RESULTS, Interaction, Model, Pose, State
 from diffnsd.laws import CoulombFriction, NewtonImpact
 from diffnsd.models import ball_state, bouncing_ball, sliding_block
 from diffnsd.relations import BodyPointsPlane, GapRelation
@@ -23,12 +25,27 @@ G = 9.81
 
 @dataclass(frozen=True)
 class Problem:
-    """`build(x, wrap) -> (model, state)` with `wrap` around every law; `exact(x)` at `end`."""
+    """`build(x, wrap) -> (model, state)` with `wrap` around every law; `exact(x)` at `end`.
+
+    Problems with the same `build` run in the same compiled program. `free`: how many of the
+    parameters, the first ones, may be varied.
+    """
 
     x: tuple[float, ...]
     end: float
     build: Callable
     exact: Callable
+    free: int | None = None
+
+    def compare(self, found):
+        """Largest errors of values and of sensitivities, relative to the largest of each."""
+        x = jnp.asarray(self.x)
+        value, slopes = jax.jit(lambda x: (self.exact(x), jax.jacfwd(self.exact)(x)))(x)
+        slopes = slopes[:, : self.free]
+        return tuple(
+            float(np.max(np.abs(a - b)) / np.max(np.abs(b)))
+            for a, b in ((found[0], value), (found[1][:, : self.free], slopes))
+        )
 
 
 def read(state: State):
@@ -36,17 +53,47 @@ def read(state: State):
     return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(state)])
 
 
-def final(problem: Problem, integrator, h: float, wrap: Callable = lambda law: law) -> Callable:
-    """The end of a simulation as a function of the parameters."""
+def unchanged(law):
+    return law
 
-    def run(x):
-        model, state = problem.build(x, wrap)
-        out = simulate(
-            model, integrator, 0.0, problem.end, h, state, saveat=SaveAt.end(), throw=False
+
+@functools.cache
+def program(build: Callable, integrator, wrap: Callable = unchanged) -> Callable:
+    """`(x, end, steps) -> (state, sensitivities, success)`, one program for every step length."""
+
+    def run(x, end, steps):
+        model, state = build(x, wrap)
+        h = end / steps
+        carry = integrator.init(model, jnp.zeros(()), state, None)
+
+        def body(i, run):
+            state, carry, ok = run
+            t = i * h
+            state, _, carry, result = integrator.step(model, t, t + h, state, carry, None)
+            return state, carry, ok & (result == RESULTS.successful)
+
+        state, _, ok = jax.lax.fori_loop(0, steps, body, (state, carry, jnp.array(True)))
+        return read(state), (read(state), ok)
+
+    @quick_jit
+    def both(x, end, steps):
+        slopes, (value, ok) = jax.jacfwd(run, has_aux=True)(x, end, steps)
+        return value, slopes, ok
+
+    return both
+
+
+def errors(problem: Problem, integrator, lengths, wrap: Callable = unchanged):
+    """Errors of values and sensitivities for step lengths, two arrays."""
+    run, out = program(problem.build, integrator, wrap), []
+    for h in lengths:
+        steps = round(problem.end / h)
+        value, slopes, ok = run(
+            jnp.asarray(problem.x), jnp.asarray(problem.end), jnp.asarray(steps)
         )
-        return read(out.states)
-
-    return run
+        assert ok
+        out.append(problem.compare((value, slopes)))
+    return np.array(out).T
 
 
 def _fall(t, q, v):
@@ -58,25 +105,29 @@ def _landing(height, speed, g=G):
     return (speed + jnp.sqrt(speed**2 + 2 * g * height)) / g
 
 
-def _ball(end, e):
-    def build(x, wrap):
-        model = bouncing_ball(x[2], x[3], law=wrap(NewtonImpact(x[2])))
-        return model, State(x[0][None], x[1][None])
+def ball(x, wrap):
+    """A thrown ball; `x`: height, speed upwards, restitution, gravity."""
+    model = bouncing_ball(x[2], x[3], law=wrap(NewtonImpact(x[2])))
+    return model, State(x[0][None], x[1][None])
 
+
+def _ball(end, e):
     def exact(x):
         return read(ball_state(end, *x))
 
-    return Problem((1.0, 0.4, e, G), end, build, exact)
+    return Problem((1.0, 0.4, e, G), end, ball, exact)
+
+
+def block(x, wrap):
+    """A point mass thrown along the ground; `x`: height, speed, friction, restitution."""
+    height, speed, mu, e = x
+    model = sliding_block(mu, law=wrap(CoulombFriction(mu, e)))
+    zero = jnp.zeros_like(height)
+    return model, State(jnp.stack([zero, zero, height]), jnp.stack([speed, speed / 2, zero]))
 
 
 def _oblique(mu, e, end=0.8):
-    """A point mass thrown at the ground with friction: it slips for small mu, else it sticks."""
-
-    def build(x, wrap):
-        height, speed, mu, e = x
-        model = sliding_block(mu, law=wrap(CoulombFriction(mu, e)))
-        zero = jnp.zeros_like(height)
-        return model, State(jnp.stack([zero, zero, height]), jnp.stack([speed, speed / 2, zero]))
+    """With rebound: it slips for small mu, else it sticks."""
 
     def exact(x):
         height, speed, mu, e = x
@@ -90,15 +141,14 @@ def _oblique(mu, e, end=0.8):
         q = [*(along * t + after * rest), up * rest - G * rest**2 / 2]
         return jnp.stack([*q, *after, up - G * rest])
 
-    return Problem((1.0, 3.0, mu, e), end, build, exact)
+    return Problem((1.0, 3.0, mu, e), end, block, exact)
 
 
 def _landing_block(mu, end=0.6):
-    """The same without rebound: after the landing it slides on, or has stuck."""
-    thrown = _oblique(mu, 0.0, end)
+    """Without rebound: after the landing it slides on, or has stuck."""
 
     def exact(x):
-        height, speed, mu = x
+        height, speed, mu, _ = x
         t = _landing(height, 0.0)
         along = jnp.stack([speed, speed / 2])
         size = jnp.sqrt(jnp.sum(along**2))
@@ -110,10 +160,7 @@ def _landing_block(mu, end=0.6):
         zero = jnp.zeros_like(t)
         return jnp.stack([*q, zero, *v, zero])
 
-    def build(x, wrap):
-        return thrown.build(jnp.append(x, 0.0), wrap)
-
-    return Problem((1.0, 3.0, mu), end, build, exact)
+    return Problem((1.0, 3.0, mu, 0.0), end, block, exact, free=3)
 
 
 def _slope(end=0.6):
@@ -193,7 +240,7 @@ def _pair(end=0.7):
     return Problem((1.0, 1.0, 0.7), end, build, exact)
 
 
-def _rod(end=0.5):
+def _rod(end=0.44):
     """A slender rod in the plane, dropped at an angle on one end."""
 
     def gap(t, q, half):
@@ -225,29 +272,31 @@ def _rod(end=0.5):
     return Problem((1.0, 0.6, 0.5, 0.3), end, build, exact)
 
 
-def _corner(mu, end=0.45):
-    """A rigid body of equal moments falls on one corner, with friction: slip or stick."""
-    corner = np.array([0.3, -0.2, -0.5])
-    inertia = 0.2
+CORNER, INERTIA = np.array([0.3, -0.2, -0.5]), 0.2
 
-    def build(x, wrap):
-        height, speed, mu, e = x
-        relation = BodyPointsPlane(corner[None])
-        law = wrap(CoulombFriction(mu, e))
-        zero = jnp.zeros_like(height)
-        pose = Pose(jnp.stack([zero, zero, height])[None], jnp.array([[1.0, 0, 0, 0]]))
-        model = Model(NewtonEulerSystem(1.0, inertia), Interaction(relation, law))
-        return model, State(pose, jnp.stack([speed, zero, zero, zero, zero, zero]))
+
+def corner(x, wrap):
+    """A body of equal moments falls on one corner; `x`: height, speed, friction, restitution."""
+    height, speed, mu, e = x
+    law = wrap(CoulombFriction(mu, e))
+    zero = jnp.zeros_like(height)
+    pose = Pose(jnp.stack([zero, zero, height])[None], jnp.array([[1.0, 0, 0, 0]]))
+    model = Model(NewtonEulerSystem(1.0, INERTIA), Interaction(BodyPointsPlane(CORNER[None]), law))
+    return model, State(pose, jnp.stack([speed, zero, zero, zero, zero, zero]))
+
+
+def _corner(mu, end=0.45):
+    """With friction: its corner slips or sticks while it strikes."""
 
     def exact(x):
         height, speed, mu, e = x
-        t = jnp.sqrt(2 * (height + corner[2]) / G)
+        t = jnp.sqrt(2 * (height + CORNER[2]) / G)
         zero = jnp.zeros_like(t)
         v = jnp.stack([speed, zero, -G * t])
         c = np.array(
-            [[0, -corner[2], corner[1]], [corner[2], 0, -corner[0]], [-corner[1], corner[0], 0]]
+            [[0, -CORNER[2], CORNER[1]], [CORNER[2], 0, -CORNER[0]], [-CORNER[1], CORNER[0], 0]]
         )
-        W = np.eye(3) - c @ c / inertia
+        W = np.eye(3) - c @ c / INERTIA
         wanted = jnp.stack([zero, zero, -e * v[2]]) - v  # at the point, if it sticks
         stick = jnp.linalg.solve(W, wanted)
 
@@ -265,7 +314,7 @@ def _corner(mu, end=0.45):
             d = settle(d)
         sticks = jnp.sum(stick[:2] ** 2) <= (mu * stick[2]) ** 2
         push = jnp.where(sticks, stick, slip_after(d)[0])
-        after, spin = v + push, c @ push / inertia
+        after, spin = v + push, c @ push / INERTIA
         rest = end - t
         fall = jnp.stack([speed * t, zero, height - G * t**2 / 2])
         x1 = fall + after * rest - jnp.array([0, 0, G / 2]) * rest**2
@@ -275,7 +324,7 @@ def _corner(mu, end=0.45):
         v1 = after - jnp.array([0, 0, G]) * rest
         return jnp.concatenate([x1, q, v1, spin])
 
-    return Problem((1.0, 1.5, mu, 0.3), end, build, exact)
+    return Problem((1.0, 1.5, mu, 0.3), end, corner, exact)
 
 
 PROBLEMS = {

@@ -29,8 +29,9 @@ def projected(block: Block, x: Array) -> Array:
 
 
 def derivative(block: Block, w: Array, x: Array, rho: Array, rows=None) -> tuple[Array, Array]:
-    """`D = dP_K/dx` (or other `rows`, `k x k` arrays `(c, ...)`, in its place) and `N = rho D S`, `S = 1 + e_N grad(lift)^T`, each `(k, k, c, ...)`.
+    """`D = dP_K/dx` and `N = rho D S`, `S = 1 + e_N grad(lift)^T`, each `(k, k, c, ...)`.
 
+    `rows`, `k x k` arrays `(c, ...)`, take the place of `dP_K/dx` where another map is used.
     The tangent of the natural map is `dF = (1 − D) dz + N dw`.
     """
     rows = block.law.set().jacobian(x) if rows is None else rows

@@ -65,7 +65,8 @@ def solve_complementarity(
     """Solves a complementarity problem to a certified residual, differentiably.
 
     **Arguments:** `problem`; `solver` (default `Auto()`); `warm_start`: a guess of `z`, shape
-    `(m,)`; `adjoint`: how the solution is differentiated; `throw`: raise if the tolerance is not reached (otherwise see `result`).
+    `(m,)`; `adjoint`: how the solution is differentiated; `throw`: raise if the tolerance
+    is not reached (otherwise see `result`).
 
     **Returns:** a `ComplementaritySolution`, differentiable in `W`, `q` and the laws' parameters.
 

@@ -152,14 +152,16 @@ def _columns(scheme: Corrected, known, end: State, event: _Event) -> Float[Array
             parts.append(short_sum(rows * p.T[:, None, :], 0))
         return lu_solve(model.system.mass(t, q)[:, :, None], jnp.concatenate(parts, axis=1))
 
-    def contact_accelerations(t, state, on, touching):
+    def contact_accelerations(case):
+        t, state, on, touching = case
         gated = gate(model, t, state, on, touching)
         _, info, _, _ = scheme.inner.step(gated, t, t + h, state, carry, args)
         return kicks(t, state.q, info.impulses) / h
 
-    before = contact_accelerations(t0, state, ~struck, jnp.zeros_like(struck))
     closing = approach(model, t1, h, end, args, scheme.slow).strikes
-    after = contact_accelerations(t1, end, ~closing, struck)
+    cases = (t0, state, ~struck, jnp.zeros_like(struck)), (t1, end, ~closing, struck)
+    both = jax.tree.map(lambda *x: jnp.stack(x), *cases)
+    before, after = jax.vmap(contact_accelerations)(both)
 
     a = free_acceleration(model, t0, state, args) + jnp.sum(before, axis=1)
     touching = struck | resting(event.before.slow, h, event.before.gap, event.before.rate)

@@ -52,9 +52,10 @@ def free_acceleration(model: Model, t: Scalar, state: State, args: Args) -> Vect
 class Approach(eqx.Module):
     """How contacts move before a step.
 
-    **Arguments:** `gap`, `rate`: at the start; `change` of the rate over the step; `slow`: rates that the forces can make within one
-    step, times a factor: what moves slower is resting, sliding, rolling or at the end of a bounce
-    sequence; `fastest`: largest closing rate over the step. Shape `(c,)`.
+    **Arguments:** `gap`, `rate`: at the start; `change` of the rate over the step; `slow`: rates
+    that the forces can make within one step, times a factor: what moves slower is resting, sliding,
+    rolling or at the end of a bounce sequence; `fastest`: largest closing rate over the step. Each
+    of shape `(c,)`.
     """
 
     gap: Array
@@ -116,8 +117,10 @@ def motion(model: Model, t: Scalar, h: Scalar, start: State, end: State) -> Moti
 
 
 def crossing_times(h: Scalar, gap0, rate0, gap1, rate1) -> Array:
-    """When gaps that close fast reach zero, `(c,)`: roots of cubics through both ends, in units
-    of `h`; negative for gaps that are closed already."""
+    """When gaps that close fast reach zero, `(c,)` in units of `h`: roots of cubics through both ends.
+
+    Negative for gaps that are closed already.
+    """
 
     def visit(_, x):
         a, b = (
@@ -175,8 +178,10 @@ def coupled(model: Model, t: Scalar, state: State, first: Array) -> Array:
 
 
 def resting(slow: Array, h: Scalar, gap: Array, rate: Array) -> Array:
-    """Which contacts rest, slide or roll at an instant, and so take part in an impact beside them:
-    closed to second order in `h`, and slow."""
+    """Which contacts rest, slide or roll at an instant: closed to second order in `h`, and slow.
+
+    They take part in an impact beside them.
+    """
     return (gap <= slow * h) & (jnp.abs(rate) <= slow)
 
 

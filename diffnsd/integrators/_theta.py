@@ -110,8 +110,8 @@ class BackwardEuler(AbstractIntegrator):
     Order one, dissipative, unconditionally stable for linear systems. Each Newton iteration
     factorises `S = M − h ∂F/∂v − h² ∂F/∂q`.
 
-    **Arguments:** `gamma`, `newton`, `solver`, `adjoint` as in `MoreauJean`; `Newton(max_iterations=1)` is the
-    linearised method.
+    **Arguments:** `gamma`, `newton`, `solver`, `adjoint` as in `MoreauJean`;
+    `Newton(max_iterations=1)` is the linearised method.
 
     Reference: D. Baraff, A. Witkin, Large steps in cloth simulation (1998),
     doi:10.1145/280814.280821.
