@@ -75,4 +75,4 @@ from .simulation import (
 # Floor 6: batches, identification, ready models. `rollout` is the function; its folder keeps its
 # name for `from diffnsd.rollout import rollout`.
 from . import identification as identification, models as models
-from .rollout import rollout as rollout
+from .rollout import bundled_gradient as bundled_gradient, rollout as rollout

@@ -43,25 +43,27 @@ def solve_mixed(
     if kappa is None:
         return _solution(solver, problem, z0, None)
     kappa = jax.lax.stop_gradient(jnp.asarray(kappa, problem.rhs.dtype))
-    parameters, static = eqx.partition((problem, kappa), eqx.is_inexact_array)
+    dynamic, static = eqx.partition((problem, kappa), eqx.is_array)
+    floats, others = eqx.partition(dynamic, eqx.is_inexact_array)
 
     @jax.custom_jvp
-    def solve(parameters, z0):
-        problem, _ = eqx.combine(parameters, static)
+    def solve(floats, others, z0):
+        problem, _ = eqx.combine(floats, others, static)
         return _solution(solver, problem, z0, None)
 
     @solve.defjvp
     def solve_jvp(primals, tangents):
-        exact = solve(*primals)
+        floats, others, _ = primals
+        exact = checkpoint_name(solve(*primals), SAVED_NAME)
 
-        def relaxed(parameters):
-            problem, kappa = eqx.combine(parameters, static)
-            return _solution(central_path, problem, jax.lax.stop_gradient(exact[1]), kappa)
+        def relaxed(floats):
+            problem, kappa = eqx.combine(floats, others, static)
+            return _solution(central_path, problem, exact[1], kappa)
 
-        _, (dv, dz, zero) = jax.jvp(relaxed, primals[:1], tangents[:1])
-        return exact, (dv, dz, zero)
+        _, tangent = jax.jvp(relaxed, (floats,), (tangents[0],))
+        return exact, tangent
 
-    return solve(parameters, z0)
+    return solve(floats, others, z0)
 
 
 def _solution(kernel, problem: MixedProblem, z0, kappa):

@@ -38,6 +38,7 @@ class Box(AbstractSet):
         Two more steps with derivatives give the root those of the implicit function.
         """
         bounds = self._bounds(z)
+        kappa = jnp.broadcast_to(jnp.asarray(kappa, z.dtype), z[0].shape)[None]
         p = _interior_root(*jax.lax.stop_gradient((z, kappa, *bounds)))
         for _ in range(2):
             p = p - _newton_step(p, z, kappa, *bounds)[0]

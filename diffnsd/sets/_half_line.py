@@ -23,6 +23,7 @@ class HalfLine(AbstractSet):
         return [[on[i] if i == j else zero for j in range(k)] for i in range(k)]
 
     def prox(self, z: Rows, kappa: Array) -> Rows:
+        kappa = jnp.broadcast_to(jnp.asarray(kappa, z.dtype), z[0].shape)[None]
         root = jnp.sqrt(z * z + 4 * kappa)
         # The conjugate form keeps its digits for large negative z.
         positive = z > 0

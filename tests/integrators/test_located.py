@@ -1,13 +1,9 @@
 """Impacts located inside the step: sensitivities in closed form, order, and what happens beside."""
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 from impacts import PROBLEMS, errors
 
-from diffnsd import BackwardEuler, Located, MoreauJean
-from diffnsd.laws import GapStabilized
+from diffnsd import Located, MoreauJean
 
 MIDPOINT = Located(MoreauJean())
 
