@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from quick import quick_jit
 
-from diffnsd import RESULTS, Interaction, Model, Pose, State
+from diffnsd import RESULTS, Interaction, Model, Pose, SaveAt, State, simulate
 from diffnsd.laws import CoulombFriction, NewtonImpact
 from diffnsd.models import ball_state, bouncing_ball, sliding_block
 from diffnsd.relations import BodyPointsPlane, GapRelation
@@ -81,6 +81,19 @@ def program(build: Callable, integrator, wrap: Callable = unchanged) -> Callable
         return value, slopes, ok
 
     return both
+
+
+def final(problem: Problem, integrator, h: float, wrap: Callable = unchanged) -> Callable:
+    """The end of a simulation as a function of the parameters, for reverse mode and batches."""
+
+    def run(x):
+        model, state = problem.build(x, wrap)
+        out = simulate(
+            model, integrator, 0.0, problem.end, h, state, saveat=SaveAt.end(), throw=False
+        )
+        return read(out.states)
+
+    return run
 
 
 def errors(problem: Problem, integrator, lengths, wrap: Callable = unchanged):
@@ -221,40 +234,46 @@ def _column(end=0.45):
     return Problem((0.5, 0.9, 0.8, 0.4), end, build, exact)
 
 
+def _heights(t, q):
+    del t
+    return q
+
+
+def pair(x, wrap):
+    """Two balls beside each other that never meet; `x`: two heights, restitution."""
+    system = LagrangianSystem(np.eye(2), f_ext=np.array([-G, -G]))
+    model = Model(system, Interaction(GapRelation(_heights), wrap(NewtonImpact(x[2]))))
+    return model, State(x[:2], jnp.zeros(2))
+
+
 def _pair(end=0.7):
-    """Two balls beside each other that never meet and strike at the same instant."""
-
-    def gap(t, q):
-        del t
-        return q
-
-    def build(x, wrap):
-        system = LagrangianSystem(np.eye(2), f_ext=np.array([-G, -G]))
-        model = Model(system, Interaction(GapRelation(gap), wrap(NewtonImpact(x[2]))))
-        return model, State(x[:2], jnp.zeros(2))
+    """They strike at the same instant."""
 
     def exact(x):
         a, b = (ball_state(end, height, 0.0, x[2]) for height in (x[0], x[1]))
         return jnp.concatenate([a.q, b.q, a.v, b.v])
 
-    return Problem((1.0, 1.0, 0.7), end, build, exact)
+    return Problem((1.0, 1.0, 0.7), end, pair, exact)
+
+
+def _ends(t, q, half):
+    del t
+    return jnp.stack([q[1] - half * jnp.sin(q[2]), q[1] + half * jnp.sin(q[2])])
+
+
+def rod(x, wrap):
+    """A slender rod in the plane; `x`: height, angle, restitution, half its length."""
+    height, angle, e, half = x
+    one, zero = jnp.ones_like(half), jnp.zeros_like(half)
+    mass = jnp.diag(jnp.stack([one, one, half**2 / 3]))
+    system = LagrangianSystem(mass, f_ext=np.array([0.0, -G, 0.0]))
+    relation = GapRelation(jax.tree_util.Partial(_ends, half=half))
+    model = Model(system, Interaction(relation, wrap(NewtonImpact(e))))
+    return model, State(jnp.stack([zero, height, angle]), jnp.stack([0.3 * one, zero, zero]))
 
 
 def _rod(end=0.44):
-    """A slender rod in the plane, dropped at an angle on one end."""
-
-    def gap(t, q, half):
-        del t
-        return jnp.stack([q[1] - half * jnp.sin(q[2]), q[1] + half * jnp.sin(q[2])])
-
-    def build(x, wrap):
-        height, angle, e, half = x
-        mass = jnp.diag(jnp.stack([1.0 + 0 * half, 1.0 + 0 * half, half**2 / 3]))
-        system = LagrangianSystem(mass, f_ext=np.array([0.0, -G, 0.0]))
-        relation = GapRelation(jax.tree_util.Partial(gap, half=half))
-        model = Model(system, Interaction(relation, wrap(NewtonImpact(e))))
-        zero = jnp.zeros_like(height)
-        return model, State(jnp.stack([zero, height, angle]), jnp.stack([0.3 + zero, zero, zero]))
+    """Dropped at an angle on one end."""
 
     def exact(x):
         height, angle, e, half = x
@@ -269,7 +288,7 @@ def _rod(end=0.44):
         q = jnp.stack([0.3 * end + zero, y, angle + spin * rest])
         return jnp.concatenate([q, jnp.stack([0.3 + zero, up - G * rest, spin])])
 
-    return Problem((1.0, 0.6, 0.5, 0.3), end, build, exact)
+    return Problem((1.0, 0.6, 0.5, 0.3), end, rod, exact)
 
 
 CORNER, INERTIA = np.array([0.3, -0.2, -0.5]), 0.2

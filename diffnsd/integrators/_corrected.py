@@ -39,19 +39,53 @@ from ..complementarity._problem import broadcast_law
 from ..model import Model
 from ._base import AbstractIntegrator, Carry, StepInfo
 from ._contacts import context
-from ._impact import Approach, approach, free_acceleration, gate, impact, normal_motion, resting
+from ._impact import (
+    Approach,
+    approach,
+    check_slow,
+    free_acceleration,
+    gate,
+    impact,
+    normal_motion,
+    resting,
+)
 from ._step import without_derivative
 
 
 class Corrected(AbstractIntegrator):
     """A scheme with the derivatives of impact times added: values are those of `inner`, bit by bit.
 
-    **Arguments:** `inner`; `slow`.
+    The tangent of a step in which contacts struck is that of the impact at its crossing, `S dx`
+    (see the module), evaluated on the motion of `inner`; everywhere else it is that of `inner`. It
+    converges to the sensitivity of the motion with first order, as the values do. Measured on a
+    ball (height 1, e = 0.9, 0.8 s, midpoint rule) at h = 1e-3: d(q, v)/dq0 to 1e-8, the derivative
+    with respect to e to 1e-3; after four impacts 1e-2; on a rigid body that falls on its corner
+    with friction 1.4e-3 (slip) and 7e-4 (stick), and 3e-4 and 6e-5 at h = 1e-4.
+
+    - What strikes is decided as in `Located`, from the speed at the start of the step. Slower
+      contacts keep the derivative of `inner`.
+    - A law that sees the gap (a landing under `GapStabilized`) has not lost the time of the impact,
+      and is not corrected.
+    - Contacts that strike in one step each have their own crossing time. For contacts that feel each
+      other the impulse of each moves with its own time and keeps the size of the common impact:
+      this is a choice, their order is not resolved.
+    - Second derivatives are refused: use `Located`.
+
+    The correction costs two steps of `inner` and one impact for the lanes of a batch in which a
+    contact struck, and only if a derivative is asked for.
+
+    **Arguments:** `inner`; `slow`: as in `Located`; `solver`: of the impact.
+
+    Reference: R. I. Leine, H. Nijmeijer (2004), doi:10.1007/978-3-540-44398-8; the saltation matrix
+    is due to M. A. Aizerman, F. R. Gantmakher (1958), doi:10.1093/qjmam/11.4.385.
     """
 
     inner: AbstractIntegrator
     slow: float = eqx.field(default=4.0, static=True)
     solver: Auto = Auto()
+
+    def __check_init__(self):
+        check_slow(self.slow)
 
     @property
     def order(self) -> int:

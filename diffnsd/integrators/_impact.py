@@ -70,6 +70,12 @@ class Approach(eqx.Module):
         return (self.fastest > self.slow) & jnp.isfinite(self.gap)
 
 
+def check_slow(factor: float) -> None:
+    """Raises if a factor is too small to tell impacts from contacts that rest."""
+    if not factor >= 2:
+        raise ValueError(f"slow must be at least 2, got {factor}; 4 is the default.")
+
+
 def approach(
     model: Model, t: Scalar, h: Scalar, state: State, args: Args, factor: float
 ) -> Approach:

@@ -13,6 +13,7 @@ from ..model import Model
 from ._base import AbstractIntegrator, Carry, StepInfo
 from ._impact import (
     approach,
+    check_slow,
     coupled,
     crossing,
     crossing_times,
@@ -26,13 +27,63 @@ from ._step import without_derivative
 
 
 class Located(AbstractIntegrator):
-    max_impacts: int = eqx.field(default=2, static=True)
-    inner: AbstractIntegrator = None
-    slow: float = eqx.field(default=4.0, static=True)
-    simultaneous: float = eqx.field(default=1e-6, static=True)
-    solver: Auto = Auto()
+    """A scheme with its impacts located inside the step: derivatives through impacts become true.
+
+    A step first tries `inner` without the contacts that are about to strike. If one of them crosses,
+    the crossing `s` is the root of its gap along the motion of that trial,
+
+        q(s) = q0 exp(s v0 + (s/h)² (log(q0^-1 q1) − h v0)),      v(s) = v0 + (s/h) (v1 − v0),
+
+    the law acts there at zero duration, `M (v⁺ − v⁻) = H^T P` with `v⁻ = v(s)`, and `inner` steps
+    the rest `h − s`, which is a trial again, at most `max_impacts` times. What is left then is a
+    plain step with all contacts. A step without impact is one step of `inner`.
+
+    `s` is differentiated as a root, so that the derivative is that of the discrete motion, to any
+    order. Between impacts it is as good as that of `inner`. With `MoreauJean()` and constant forces
+    values and sensitivities are exact: measured 1e-11 relative on a thrown ball (four impacts),
+    oblique bounces that slip and stick, a slope, a column of two balls, a rod, and a rigid body on
+    its corner, at h = 1e-2 and 1e-3. Values keep second order away from resting contact.
+
+    What strikes, and what does not:
+
+    - A contact strikes if it closes faster than `slow` times the change of its rate that the forces
+      alone make in a step. Slower ones (rest, sliding, rolling, grazing, the end of an infinite
+      bounce sequence) are left to `inner` and its law: at the threshold values change by the
+      order of `slow` times `h²` in positions and `h` in velocities, and the derivative is that of
+      `inner`: finite, and without the derivative of impact times, which grows without bound there.
+    - Contacts that rest or slide beside an impact take part in it with their laws.
+    - Contacts that cross within `simultaneous` (a fraction of the step) of the first, and feel its
+      impulse, strike together, at the root of the sum of their gaps. Their order, on which the
+      derivative of such an impact may depend, is not resolved: the choice is that they stay
+      together. Contacts that do not feel each other are taken one after the other.
+    - A contact that is closed already and closes fast strikes where its motion crossed, up to one
+      step before; a deeper one where it is.
+    - Impacts beyond `max_impacts` of a step are reacted to by `inner`; their time has no derivative.
+
+    **Arguments:**
+
+    - `inner`: the scheme between impacts. It should move contacts that carry no load freely.
+    - `max_impacts`: impacts per step, at least 1 for any effect.
+    - `slow`, `simultaneous`: see above. `solver`: of the impacts.
+
+    Through impacts the order is at most 2. In a batch, the lanes with an impact are gathered.
+
+    Reference: R. I. Leine, H. Nijmeijer, Dynamics and bifurcations of non-smooth mechanical systems
+    (2004), doi:10.1007/978-3-540-44398-8.
+    """
+
+    inner: AbstractIntegrator
+    max_impacts: int = eqx.field(static=True)
+    slow: float = eqx.field(static=True)
+    simultaneous: float = eqx.field(static=True)
+    solver: Auto
 
     def __init__(self, inner, max_impacts=2, *, slow=4.0, simultaneous=1e-6, solver=None):
+        if max_impacts < 0:
+            raise ValueError(f"max_impacts must be at least 0, got {max_impacts}.")
+        check_slow(slow)
+        if not 0 <= simultaneous < 1:
+            raise ValueError(f"simultaneous must lie in [0, 1), got {simultaneous}.")
         self.inner = inner
         self.max_impacts = max_impacts
         self.slow = slow

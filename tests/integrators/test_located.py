@@ -1,16 +1,201 @@
 """Impacts located inside the step: sensitivities in closed form, order, and what happens beside."""
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
-from impacts import PROBLEMS, errors
+from impacts import PROBLEMS, Problem, ball, errors, final, pair, program, read, rod
+from quick import quick_jit
+from scipy.integrate import solve_ivp
 
-from diffnsd import Located, MoreauJean
+from diffnsd import BackwardEuler, Located, MoreauJean, State
+from diffnsd.laws import GapStabilized
+from diffnsd.models import ball_state, pendulum_wall
 
 MIDPOINT = Located(MoreauJean())
+SLOW = [pytest.param(n, marks=pytest.mark.slow) for n in ("corner, slips", "corner, sticks")]
+FAST = [n for n in PROBLEMS if not n.startswith("corner")]
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", FAST + SLOW)
 def test_constant_forces_are_exact(name):
     """The midpoint rule is exact between impacts: so are values and sensitivities through them."""
-    values, slopes = errors(PROBLEMS[name], MIDPOINT, [1e-2, 1e-3])
-    # Measured at most 2e-12 in both, ..
-    print(name, values, slopes)
+    values, slopes = errors(PROBLEMS[name], MIDPOINT, [1e-3])
+    # Measured at most 1e-12 and 3e-11 (the residual of the laws); without friction 5e-14.
+    assert values[0] < 1e-10 and slopes[0] < 1e-9
+
+
+@pytest.mark.parametrize("name", ["ball, one impact", "slope"])
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="plain Moreau-Jean through an impact: the derivative of the impact time is lost",
+)
+def test_plain_moreau_jean_through_an_impact(name):
+    _, slopes = errors(PROBLEMS[name], MoreauJean(), [1e-2, 1e-3, 1e-4])
+    assert slopes[-1] < 0.1
+
+
+@pytest.mark.parametrize(
+    ("inner", "wrap"),
+    [(BackwardEuler(), lambda law: law), (MoreauJean(theta=1.0), GapStabilized)],
+    ids=["backward Euler", "theta = 1, gap-stabilised"],
+)
+def test_first_order_schemes_converge(inner, wrap):
+    values, slopes = errors(PROBLEMS["ball, two impacts"], Located(inner), [1e-2, 1e-3, 1e-4], wrap)
+    assert np.all(values[1:] < 0.2 * values[:-1]) and np.all(slopes[1:] < 0.2 * slopes[:-1])
+    assert slopes[-1] < 1e-3
+
+
+def test_the_figures_of_the_design():
+    """Height 1: one impact with e = 0.9 until 0.8 s, and two with e = 0.8 until 1.2 s."""
+    run = program(ball, MIDPOINT)
+    one = run(jnp.array([1.0, 0.0, 0.9, 9.81]), jnp.asarray(0.8), jnp.asarray(800))[1]
+    np.testing.assert_allclose(one[:, :2].T, [[0.5664, 4.2080], [-0.0579, 1.0]], atol=5e-5)
+    two = run(jnp.array([1.0, 0.0, 0.8, 9.81]), jnp.asarray(1.2), jnp.asarray(1200))[1]
+    np.testing.assert_allclose([two[1, 2], *two[:, 0]], [15.946, -1.477, 7.176], atol=5e-4)
+
+
+def swing(angle, e, end):
+    """A pendulum at a wall by a solver of ordinary differential equations with events."""
+
+    def field(t, y):
+        return y[1], -9.81 * np.sin(y[0])
+
+    def wall(t, y):
+        return np.sin(y[0]) + 0.2
+
+    wall.terminal, wall.direction = True, -1
+    t, y = 0.0, np.array([angle, 0.0])
+    while t < end:
+        out = solve_ivp(field, (t, end), y, "DOP853", events=wall, rtol=1e-13, atol=1e-13)
+        t, y = out.t[-1], out.y[:, -1].copy()
+        if out.status == 1:
+            y[1] *= -e
+    return y
+
+
+def swinging(x, wrap):
+    return pendulum_wall(x[1], distance=0.2), State(x[:1], jnp.zeros(1))
+
+
+def test_order_two_on_the_pendulum():
+    """Through one impact; plain time stepping has order one."""
+    x, end, steps = np.array([1.1, 0.8]), 1.0, [50, 100, 200, 400]
+    exact = swing(*x, end)
+    width = 1e-4
+    slopes = np.stack(
+        [(swing(*(x + d), end) - swing(*(x - d), end)) / (2 * width) for d in width * np.eye(2)], 1
+    )
+    found = []
+    for method in (MIDPOINT, MoreauJean()):
+        run = program(swinging, method)
+        out = [run(jnp.asarray(x), jnp.asarray(end), jnp.asarray(n)) for n in steps]
+        found.append([np.max(np.abs(value - exact)) for value, *_ in out])
+        if method is MIDPOINT:
+            errors_of_slopes = [np.max(np.abs(s - slopes)) for _, s, _ in out]
+    order = np.log2(found[0][0] / found[0][-1]) / 3
+    assert 1.8 < order < 2.3
+    assert found[1][-1] > 20 * found[0][-1]
+    assert errors_of_slopes[-1] < 5e-4 * np.max(np.abs(slopes))
+
+
+def test_rest_beside_an_impact():
+    """One ball lies on the ground while the other one bounces."""
+
+    def exact(x):
+        fallen = ball_state(0.7, x[0], 0.0, x[2])
+        zero = jnp.zeros(1)
+        return jnp.concatenate([fallen.q, zero, fallen.v, zero])
+
+    problem = Problem((1.0, 0.0, 0.7), 0.7, pair, exact)
+    value, slopes, ok = program(pair, MIDPOINT)(
+        jnp.asarray(problem.x), jnp.asarray(0.7), jnp.asarray(70)
+    )
+    known = jax.jacfwd(exact)(jnp.asarray(problem.x))
+    assert ok
+    # The one at rest loses and finds its contact within g h²/2, as under the plain scheme.
+    known_value = exact(jnp.asarray(problem.x))
+    np.testing.assert_allclose(value[jnp.array([0, 2])], known_value[jnp.array([0, 2])], atol=1e-8)
+    np.testing.assert_allclose(value, known_value, atol=1e-3)
+    np.testing.assert_allclose(slopes[:, [0, 2]], known[:, [0, 2]], atol=1e-7)
+
+
+def test_both_ends_at_once():
+    """A rod that lands flat strikes with both ends: it bounces like a ball, and stays level."""
+    value, slopes, ok = program(rod, MIDPOINT)(
+        jnp.array([0.5, 0.0, 0.5, 0.3]), jnp.asarray(0.5), jnp.asarray(50)
+    )
+    known = jax.jacfwd(lambda height: read(ball_state(0.5, height, 0.0, 0.5)))(jnp.asarray(0.5))
+    assert ok
+    np.testing.assert_allclose(value[2], 0, atol=1e-12)
+    np.testing.assert_allclose(slopes[[1, 4], 0], known, atol=1e-9)
+    assert np.all(np.isfinite(slopes))
+
+
+def test_the_end_of_a_bounce_sequence_and_grazing_are_finite():
+    run = program(ball, MIDPOINT)
+    # e = 0.5: all bounces are over after 1.36 s.
+    value, slopes, ok = run(jnp.array([1.0, 0.0, 0.5, 9.81]), jnp.asarray(2.0), jnp.asarray(200))
+    assert ok and np.all(np.isfinite(slopes))
+    np.testing.assert_allclose(value, 0, atol=1e-2)  # the height of a bounce that is too slow
+    # Thrown up from the ground's other side of nothing: it touches with speed 0 at its lowest point.
+    value, slopes, ok = run(jnp.array([0.0, 0.0, 0.5, 9.81]), jnp.asarray(0.1), jnp.asarray(10))
+    assert ok and np.all(np.isfinite(slopes))
+    np.testing.assert_allclose(value, 0, atol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def derivatives():
+    """Everything that reverse mode and batches give, in one program."""
+    problem = PROBLEMS["ball, two impacts"]
+    run = final(problem, MIDPOINT, 0.02)
+
+    def loss(x):
+        return jnp.sum(jnp.sin(run(x)))
+
+    def hessian_product(x, d):
+        return jax.jvp(jax.grad(loss), (x,), (d,))[1]
+
+    return problem, quick_jit(jax.jacrev(run)), quick_jit(hessian_product), run
+
+
+def test_reverse_mode(derivatives):
+    problem, reverse, _, _ = derivatives
+    found = reverse(jnp.asarray(problem.x))
+    np.testing.assert_allclose(found, jax.jacfwd(problem.exact)(jnp.asarray(problem.x)), rtol=1e-10)
+
+
+def test_hessian_vector_products(derivatives):
+    """Second derivatives of a rollout through two impacts, against those of the closed form."""
+    problem, _, product, _ = derivatives
+    x, d = jnp.asarray(problem.x), jnp.array([0.3, -0.2, 0.1, 0.5])
+
+    def loss(x):
+        return jnp.sum(jnp.sin(problem.exact(x)))
+
+    known = jax.jvp(jax.grad(loss), (x,), (d,))[1]
+    np.testing.assert_allclose(product(x, d), known, rtol=1e-9)  # 1e-12 measured
+
+
+def test_batches(derivatives):
+    """Lanes with and without an impact, more than are gathered at a time."""
+    problem, *_, run = derivatives
+    heights = jnp.linspace(0.2, 3.0, 40)
+    x = jnp.stack([jnp.append(h, jnp.asarray(problem.x[1:])) for h in heights])
+    found = quick_jit(jax.vmap(run))(x)
+    known = jax.vmap(lambda x: read(ball_state(problem.end, *x)))(x)
+    np.testing.assert_allclose(found, known, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (dict(max_impacts=-1), "max_impacts must be at least 0"),
+        (dict(slow=0.5), "slow must be at least 2"),
+        (dict(simultaneous=2.0), r"simultaneous must lie in \[0, 1\)"),
+    ],
+)
+def test_settings_that_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        Located(MoreauJean(), **options)
