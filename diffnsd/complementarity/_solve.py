@@ -90,7 +90,8 @@ def _solution(kernel, problem: MixedProblem, z0, kappa):
         def instance(floats):
             return eqx.combine(floats, others, static)
 
-        system = _linearise(*instance(floats), v, z)
+        here, level = instance(floats)
+        system = _linearise(here, level, v, z)
         r_v, r_z = _parameter_tangent(instance, system, floats, tangents[0], v, z)
         dv, dz = _linear_solve(system, r_v, r_z)
         zero = jax.tree.map(_zero_tangent, stats)

@@ -159,9 +159,9 @@ def crossing(model: Model, curve: Motion, guess: Scalar, weights: Array) -> Scal
         closing = slope < 0
         return s - jnp.where(closing, value, 0) / jnp.where(closing, slope, 1)
 
-    frozen = without_derivative((curve, model))
+    held, frozen = without_derivative((curve, model))
     start = jax.lax.stop_gradient(guess)
-    s = jax.lax.fori_loop(0, 3, lambda _, s: newton(*frozen, s), start)
+    s = jax.lax.fori_loop(0, 3, lambda _, s: newton(held, frozen, s), start)
     s = jnp.clip(s, -curve.h, curve.h)
     s = newton(curve, model, jax.lax.stop_gradient(s))
     return newton(curve, model, s)
@@ -174,9 +174,8 @@ def coupled(model: Model, t: Scalar, state: State, first: Array) -> Array:
     """
     group = model.system.group
     rows = [i.relation.linearised(group, t, state.q)[0] for i in model.interactions]
-    counts = np.cumsum([r.shape[2] for r in rows])[:-1]
-    parts = jnp.split(first, counts)
-    push = sum(short_sum(jnp.where(m[None], r[0], 0), 1) for r, m in zip(rows, parts, strict=True))
+    normals = jnp.concatenate([r[0] for r in rows], axis=1)
+    push = short_sum(jnp.where(first[None], normals, 0), 1)
     moved = lu_solve(model.system.mass(t, state.q), push)
     felt = [jnp.max(jnp.abs(jnp.sum(r * moved[None, :, None], axis=1)), axis=0) for r in rows]
     own = jnp.sum(jnp.where(first, jnp.concatenate(felt), 0))
@@ -208,7 +207,10 @@ def impact(model: Model, t: Scalar, h: Scalar, state: State, solver):
         s.spread(jnp.moveaxis(part, 1, 0)) for (_, s), part in zip(chosen, z, strict=True)
     )
     missed = [
-        jnp.any((i.law.on > 0.5) & ~jnp.any(s.hit, axis=0))
+        jnp.any(
+            (i.law.on > 0.5)  # pyright: ignore[reportAttributeAccessIssue]
+            & ~jnp.any(s.hit, axis=0)
+        )
         for i, (_, s) in zip(model.interactions, chosen, strict=True)
         if s.hit is not None
     ]

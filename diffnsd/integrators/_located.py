@@ -122,7 +122,8 @@ class Located(AbstractIntegrator):
     def _trial(self, model, grid, t, state, carry, args, touching, may) -> "_Run":
         """The rest of a step without the contacts that strike in it."""
         t0, t1 = grid
-        before = approach(*without_derivative((model, t, t1 - t0, state, args)), self.slow)
+        known, at, h, here, inputs = without_derivative((model, t, t1 - t0, state, args))
+        before = approach(known, at, h, here, inputs, self.slow)
         reach = 1.5 * jax.lax.stop_gradient(t1 - t) * before.fastest
         strikes = may & before.strikes & (before.gap < reach)
         gated = gate(model, t, state, ~strikes, touching)

@@ -11,6 +11,7 @@ the linearised scheme is the method, and it is differentiated as it stands.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -76,7 +77,7 @@ def solve_step(equations: Callable, parameters, v_guess: Vector, z0, scheme):
     return v, z, stats, converged
 
 
-def without_derivative(tree):
+def without_derivative(tree) -> Any:
     """The same pytree with its arrays held constant; functions may be among its leaves."""
     arrays, rest = eqx.partition(tree, eqx.is_array)
     return eqx.combine(jax.lax.stop_gradient(arrays), rest)

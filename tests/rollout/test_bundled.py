@@ -18,7 +18,7 @@ def test_a_quadratic_is_unbiased():
     out = bundled_gradient(f, x, jax.random.key(0), scale=0.1, samples=2000)
     known = jax.grad(f)(x)
     for found, error, exact in zip(
-        *map(jax.tree.leaves, (out.gradient, out.standard_error, known))
+        *map(jax.tree.leaves, (out.gradient, out.standard_error, known)), strict=True
     ):
         assert np.all(np.abs(found - exact) < 4 * error)
         assert np.all(error < 0.3)
