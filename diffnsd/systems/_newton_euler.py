@@ -38,7 +38,10 @@ class NewtonEulerSystem(AbstractSystem):
     wrench: Callable | None
 
     def __init__(self, mass, inertia, wrench: Callable | None = None, gravity=(0.0, 0.0, -9.81)):
-        mass, inertia = eagerly(_per_body, mass, inertia)
+        mass = eagerly(as_float, mass)
+        inertia = eagerly(lambda x: as_float(x, mass.dtype), inertia)
+        if mass.ndim == 0:
+            mass, inertia = eagerly(jnp.atleast_1d, mass), eagerly(_of_one_body, inertia)
         b = mass.shape[0]
         if mass.ndim != 1 or inertia.shape not in ((b, 3), (b, 3, 3)):
             raise ValueError(
@@ -111,12 +114,7 @@ class NewtonEulerSystem(AbstractSystem):
         return None
 
 
-def _per_body(mass, inertia) -> tuple[Array, Array]:
-    """Masses and inertias with an axis of bodies, where a number or one body's was given."""
-    mass = as_float(mass)
-    inertia = as_float(inertia, mass.dtype)
-    if mass.ndim == 0:
-        mass = mass[None]
-        inertia = jnp.broadcast_to(inertia, (3,)) if inertia.ndim == 0 else inertia
-        inertia = inertia[None] if inertia.shape in ((3,), (3, 3)) else inertia
-    return mass, inertia
+def _of_one_body(inertia: Array) -> Array:
+    """The inertia of a single body with an axis of bodies."""
+    inertia = jnp.broadcast_to(inertia, (3,)) if inertia.ndim == 0 else inertia
+    return inertia[None] if inertia.shape in ((3,), (3, 3)) else inertia
