@@ -138,7 +138,7 @@ class _Loop(eqx.Module):
 @eqx.filter_jit
 def _run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
     """The loop, compiled once per structure: a call outside `jit` compiles nothing twice."""
-    steps, zero, none = grid.steps, jnp.zeros_like(grid.h), jnp.asarray(-1)
+    steps, zero, none = grid.steps, jnp.zeros_like(grid.h), jnp.asarray(-1, int)
 
     def one(loop, i):
         # By a clock that starts with the step, the length of the step is exact.
@@ -229,20 +229,24 @@ def _assemble(model, grid, saveat, start, loop, saved) -> Solution:
     if not saveat.has_axis:
         here, quality = jax.tree.map(lambda x: x[-1], (here, quality))
     record, watch = loop.record, loop.watch
-    result, event_step = record.result, jnp.asarray(-1)
+    result, event_step = record.result, jnp.asarray(-1, int)
     if watch is not None:
         event_step = watch.step
         ended = RESULTS.where(event_step >= 0, RESULTS.event_occurred, RESULTS.successful)
         result = first_error(result, ended)
+    residual, iterations, margin = quality
     stats = StepStatistics(
-        *quality,
+        residual,
+        iterations,
+        margin,
         record.worst_step,
         record.failed_step,
         record.failed_residual,
         event_step,
         grid.time(loop.reached(jnp.asarray(grid.steps))),
     )
-    return Solution(*here, stats, result)
+    ts, states, impulses, gaps, energy = here
+    return Solution(ts, states, impulses, gaps, energy, stats, result)
 
 
 def _count(t0, t1, dt) -> int:

@@ -57,15 +57,15 @@ class LagrangianSystem(AbstractSystem):
         potential=None,
         n: int | None = None,
     ):
-        if callable(mass):
-            if n is None:
-                raise ValueError("mass is a function: give the dimension, for example n=2.")
-            dtype = float
-        else:
+        if n is None and callable(mass):
+            raise ValueError("mass is a function: give the dimension, for example n=2.")
+        dtype = float
+        if not callable(mass):
             mass = eagerly(as_float, mass)
             if mass.ndim != 2 or mass.shape[0] != mass.shape[1]:
                 raise ValueError(f"mass must have shape (n, n), got {mass.shape}.")
-            n, dtype = mass.shape[0], mass.dtype
+            n, dtype = int(mass.shape[0]), mass.dtype
+        assert n is not None
         if f_ext is not None and not callable(f_ext):
             f_ext = shaped("f_ext", f_ext, (n,), dtype)
         self.mass_matrix = mass
