@@ -100,10 +100,6 @@ class MixedProblem(eqx.Module):
         diagonal = jnp.stack([jnp.abs(self.matrix[i, i]) for i in range(n)])
         return tuple(block.penalty(jnp.where(diagonal > 0, diagonal, 1)) for block in self.blocks)
 
-    def zeros(self) -> tuple[Array, ...]:
-        """Multipliers of the right shapes, zero."""
-        return tuple(jnp.zeros_like(block.offset) for block in self.blocks)
-
 
 def broadcast_law(law: AbstractLaw, contacts: int, dtype) -> AbstractLaw:
     """A law whose parameters are arrays with one entry per contact."""
