@@ -68,7 +68,7 @@ class SmoothedAdjoint(AbstractAdjoint):
 def surface(block: Block, x: Array, rho: Array, kappa) -> Array:
     """What takes the place of the projection, `P_K` or its proximal map; 0 if not active."""
     law_set = block.law.set()
-    value = law_set.project(x) if kappa is None else law_set.prox(x, rho * kappa)
+    value = law_set.project(x) if kappa is None else law_set.prox(x, rho * kappa[None])
     return jnp.where(block.active[None], value, 0)
 
 
@@ -79,7 +79,9 @@ def pair(block: Block, w: Array, x: Array, rho: Array, kappa) -> tuple[Array, Ar
     columns = []
     for j in range(x.shape[0]):
         unit = jnp.zeros_like(x).at[j].set(1)
-        columns.append(jax.jvp(lambda x: block.law.set().prox(x, rho * kappa), (x,), (unit,))[1])
+        columns.append(
+            jax.jvp(lambda x: block.law.set().prox(x, rho * kappa[None]), (x,), (unit,))[1]
+        )
     rows = [[columns[j][i] for j in range(x.shape[0])] for i in range(x.shape[0])]
     return derivative(block, w, x, rho, rows)
 

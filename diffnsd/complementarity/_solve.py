@@ -7,6 +7,8 @@ side (the element of `AbstractSet.jacobian`); for redundant contacts the tangent
 is the one of minimum norm, and the tangent of `v` is unique.
 """
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,8 +16,9 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
+from .._kernel import AbstractKernel, call
 from .._loop import SAVED_NAME
-from .._numerics import lanes_last, lu_solve, matvec
+from .._numerics import lu_solve, matvec
 from ._adjoint import AbstractAdjoint, ImplicitAdjoint, central_path, pair, surface
 from ._elimination import Linearised, blockwise, refine
 from ._natural_map import argument
@@ -38,66 +41,84 @@ def solve_mixed(
     """
     if not problem.blocks:
         return _without_contacts(problem)
-    z0 = jax.lax.stop_gradient(z0)
     kappa = adjoint.kappa
-    if kappa is None:
-        return _solution(solver, problem, z0, None)
-    kappa = jax.lax.stop_gradient(jnp.asarray(kappa, problem.rhs.dtype))
+    if kappa is not None:
+        kappa = jax.lax.stop_gradient(jnp.asarray(kappa, problem.rhs.dtype))
     dynamic, static = eqx.partition((problem, kappa), eqx.is_array)
     floats, others = eqx.partition(dynamic, eqx.is_inexact_array)
-
-    @jax.custom_jvp
-    def solve(floats, others, z0):
-        problem, _ = eqx.combine(floats, others, static)
-        return _solution(solver, problem, z0, None)
-
-    @solve.defjvp
-    def solve_jvp(primals, tangents):
-        floats, others, _ = primals
-        exact = checkpoint_name(solve(*primals), SAVED_NAME)
-
-        def relaxed(floats):
-            problem, kappa = eqx.combine(floats, others, static)
-            return _solution(central_path, problem, exact[1], kappa)
-
-        _, tangent = jax.jvp(relaxed, (floats,), (tangents[0],))
-        return exact, tangent
-
-    return solve(floats, others, z0)
+    kernel = Solve(solver, static) if kappa is None else Relaxed(solver, static)
+    z0 = jax.lax.stop_gradient(z0)
+    return checkpoint_name(call(kernel, floats, others, z0), SAVED_NAME)
 
 
-def _solution(kernel, problem: MixedProblem, z0, kappa):
-    """What `kernel` finds, with the derivative of the implicit function at that point."""
-    dynamic, static = eqx.partition((problem, kappa), eqx.is_array)
-    floats, others = eqx.partition(dynamic, eqx.is_inexact_array)
+def _shapes(floats):
+    """Shapes of `v`, `z` and the statistics."""
+    problem, _ = floats
+    lane = jax.ShapeDtypeStruct(problem.rhs.shape[1:], problem.rhs.dtype)
+    count = jax.ShapeDtypeStruct(lane.shape, jnp.int32)
+    done = jax.ShapeDtypeStruct(lane.shape, jnp.bool_)
+    offsets = tuple(block.offset for block in problem.blocks)
+    return problem.rhs, offsets, Statistics(lane, count, lane, done)
 
-    @jax.custom_jvp
-    def solve(floats, others, z0):
-        def run(tree):
-            arrays, z0 = tree
-            problem, kappa = eqx.combine(arrays, static)
-            return kernel(problem, z0) if kappa is None else kernel(problem, z0, kappa)
 
-        v, z, stats = lanes_last(run)((eqx.combine(floats, others), z0))
-        return checkpoint_name((v, z, stats), SAVED_NAME)
+class Solve(AbstractKernel):
+    """The solver's iterations, and the implicit function theorem as their derivative.
 
-    @solve.defjvp
-    def solve_jvp(primals, tangents):
+    **Arguments:** `solver`; `static`: what of the problem, and of the parameter of the central path
+    if its solution is asked for, is not an array.
+    """
+
+    solver: Callable
+    static: tuple
+
+    def __call__(self, floats, others, z0):
+        problem, kappa = eqx.combine(floats, others, self.static)
+        return self.solver(problem, z0) if kappa is None else self.solver(problem, z0, kappa)
+
+    def shapes(self, floats, others, z0):
+        del others, z0
+        return _shapes(floats)
+
+    def jvp(self, primals, tangents):
         floats, others, z0 = primals
-        # Named here too: what is named inside a differentiated function is not seen from outside.
-        v, z, stats = checkpoint_name(solve(floats, others, z0), SAVED_NAME)
+        # Named here too, so that the derivative uses what is kept and not the solver once more.
+        v, z, stats = checkpoint_name(call(self, floats, others, z0), SAVED_NAME)
 
         def instance(floats):
-            return eqx.combine(floats, others, static)
+            return eqx.combine(floats, others, self.static)
 
-        here, level = instance(floats)
-        system = _linearise(here, level, v, z)
+        problem, kappa = instance(floats)
+        system = _linearise(problem, kappa, v, z)
         r_v, r_z = _parameter_tangent(instance, system, floats, tangents[0], v, z)
         dv, dz = _linear_solve(system, r_v, r_z)
-        zero = jax.tree.map(_zero_tangent, stats)
-        return (v, z, stats), (dv, dz, zero)
+        return (v, z, stats), (dv, dz, None)
 
-    return solve(floats, others, z0)
+
+class Relaxed(AbstractKernel):
+    """The solver's iterations, with the derivative of the solution on the central path."""
+
+    solver: Callable
+    static: tuple
+
+    def __call__(self, floats, others, z0):
+        problem, _ = eqx.combine(floats, others, self.static)
+        return self.solver(problem, z0)
+
+    def shapes(self, floats, others, z0):
+        del others, z0
+        return _shapes(floats)
+
+    def jvp(self, primals, tangents):
+        floats, others, _ = primals
+        v, z, stats = checkpoint_name(call(self, *primals), SAVED_NAME)
+        path = Solve(central_path, self.static)
+
+        def relaxed(floats):
+            point = call(path, floats, others, jax.lax.stop_gradient(z))
+            return checkpoint_name(point, SAVED_NAME)[:2]
+
+        _, (dv, dz) = jax.jvp(relaxed, (floats,), (tangents[0],))
+        return (v, z, stats), (dv, dz, None)
 
 
 def _without_contacts(problem: MixedProblem):
@@ -105,12 +126,6 @@ def _without_contacts(problem: MixedProblem):
     v = checkpoint_name(lu_solve(problem.matrix, problem.rhs), SAVED_NAME)
     zero = jnp.zeros_like(v[0])
     return v, (), Statistics(zero, jnp.zeros((), jnp.int32), zero + jnp.inf, jnp.array(True))
-
-
-def _zero_tangent(x):
-    if jnp.issubdtype(x.dtype, jnp.inexact):
-        return jnp.zeros_like(x)
-    return jnp.zeros(x.shape, jax.dtypes.float0)
 
 
 def _linearise(problem: MixedProblem, kappa, v, z) -> Linearised:
@@ -165,12 +180,22 @@ def _linear_solve(system: Linearised, r_v, r_z):
 
     def solver(transpose):
         def run(_, right):
-            def kernel(tree):
-                matrix, (r_v, r_z) = tree
-                return refine(matrix, r_v, r_z, eps, transpose)
-
-            return ravel_pytree(lanes_last(kernel)((system, unravel(right))))[0]
+            return ravel_pytree(call(Refine(eps, transpose), system, *unravel(right)))[0]
 
         return run
 
     return unravel(jax.lax.custom_linear_solve(product, flat, solver(False), solver(True)))
+
+
+class Refine(AbstractKernel):
+    """The linear solve of the derivative, or of its transpose; see `refine`."""
+
+    eps: float
+    transpose: bool
+
+    def __call__(self, system, r_v, r_z):
+        return refine(system, r_v, r_z, self.eps, self.transpose)
+
+    def shapes(self, system, r_v, r_z):
+        del system
+        return r_v, r_z

@@ -202,7 +202,8 @@ def impact(model: Model, t: Scalar, h: Scalar, state: State, solver):
     blocks = tuple(build_block(i, model, t, state, h, 0.0) for i, _ in chosen)
     mass = model.system.mass(t, state.q)
     problem = MixedProblem(mass, matvec(mass, state.v), blocks)
-    v, z, stats = solve_mixed(problem, problem.zeros(), solver)
+    start = tuple(jnp.zeros_like(block.offset) for block in blocks)
+    v, z, stats = solve_mixed(problem, start, solver)
     impulses = tuple(
         s.spread(jnp.moveaxis(part, 1, 0)) for (_, s), part in zip(chosen, z, strict=True)
     )

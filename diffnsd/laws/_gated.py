@@ -26,6 +26,14 @@ class Gated(AbstractLaw):
         return self.law.rows
 
     @property
+    def least_rows(self) -> int:
+        return self.law.least_rows
+
+    @property
+    def is_unilateral(self) -> bool:
+        return self.law.is_unilateral
+
+    @property
     def needs_implicit_positions(self) -> bool:
         return self.law.needs_implicit_positions
 
