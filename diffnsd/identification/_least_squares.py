@@ -26,6 +26,7 @@ from ._linearise import (
     linearise,
 )
 from ._outcome import FIT_RESULTS, Callback, FitResult, Recorder, all_finite, midpoint
+from ._programs import Programs
 
 _INITIAL_DAMPING = 1e-2
 """First Levenberg-Marquardt damping, relative to the squared norms of the Jacobian's columns."""
@@ -47,6 +48,7 @@ def least_squares(
     jacobian: AbstractJacobian = FORWARD,
     max_rejections: int = 8,
     callback: Callback | None = None,
+    programs: Programs | None = None,
     throw: bool = True,
 ) -> FitResult:
     """Minimises `loss = sum(residual^2) / 2` over the parameters.
@@ -74,6 +76,7 @@ def least_squares(
     - `jacobian`: `ForwardJacobian()`, or `ReverseJacobian()` for fewer residuals than parameters.
     - `max_rejections`: trials in a row that may be rejected.
     - `callback`: `callback(step, FitProgress)`, before compiling and after each evaluation.
+    - `programs`: to compile nothing anew in fits that differ in values only; see `Programs`.
     - `throw`: whether a failed fit raises.
 
     **Returns:** a `FitResult` with `linearisation`, from which `uncertainty` makes standard errors.
@@ -95,7 +98,7 @@ def least_squares(
         )
     chart = _Chart.of(params)
 
-    record = Recorder(params, max_steps, callback)
+    record = Recorder(params, max_steps, callback, programs)
     try:
         start = jax.jit(lambda p: chart.start(p))(params)
         fixed = residual, chart, robust, jacobian
@@ -205,7 +208,7 @@ def _describe(point: _Point):
     """Loss, norm of its gradient, and whether all is finite."""
     loss = jnp.sum(point.residual**2) / 2
     gradient = point.jacobian.T @ point.residual
-    return loss, jnp.linalg.norm(gradient), all_finite((loss, point.jacobian))
+    return loss, jnp.sqrt(gradient @ gradient), all_finite((loss, point.jacobian))
 
 
 def _iterate(evaluate, start, chart: _Chart, solver, record: Recorder, stops: _Stops):
@@ -276,7 +279,7 @@ def _free(point: _Point, chart: _Chart) -> Array:
 
 def _columns(point: _Point) -> Array:
     """Norms of the columns of the Jacobian, 1 for a column of zeros."""
-    norms = jnp.linalg.norm(point.jacobian, axis=0)
+    norms = jnp.sqrt(jnp.sum(point.jacobian**2, axis=0))
     return jnp.where(norms > 0, norms, 1.0)
 
 
@@ -293,9 +296,12 @@ def _propose(
     """Judges an evaluated trial and proposes the next; also the gain of a whole Newton step."""
     old, scale, everything = carry.point, carry.scale, jnp.ones_like(first, shape=trial.x.shape)
     info, info_trial = (_information(p, scale, everything) for p in (old, trial))
-    step_size, accept, _, search = solver.search.step(
-        first, old.x * scale, trial.x * scale, info, info_trial, carry.search
-    )
+    # Optimistix starts in the default precision, whatever that of the parameters.
+    with jax.numpy_dtype_promotion("standard"):
+        step_size, accept, _, search = solver.search.step(
+            first, old.x * scale, trial.x * scale, info, info_trial, carry.search
+        )
+    step_size = step_size.astype(trial.x.dtype)
     # A step that was cut off at a bound may have promised nothing: never uphill.
     accept = first | (accept & (jnp.sum(trial.residual**2) <= jnp.sum(old.residual**2)))
     point = jax.tree.map(lambda a, b: jnp.where(accept, a, b), trial, old)
@@ -309,7 +315,11 @@ def _propose(
     # A solver without a trust region would try the same again.
     again = ~accept & jnp.all(following == trial.x)
     following = jnp.where(again, midpoint(point.x, trial.x), following)
-    return _Carry(point, scale, descent, search), following, accept, _newton_gain(info)
+    following_carry = _Carry(point, scale, descent, search)
+    carry = jax.tree.map(
+        lambda new, old: new.astype(old.dtype) if eqx.is_array(new) else new, following_carry, carry
+    )
+    return carry, following, accept, _newton_gain(info)
 
 
 def _newton_gain(info: Any) -> Array:
