@@ -114,7 +114,9 @@ def _evaluate(residual, chart: "_Chart", robust, jacobian, x, mask):
     """Residuals and Jacobian at `x`, with what the iteration and the record want to know."""
     params = chart.params(x)
     here = linearise(residual, params, mask=mask, robust=robust, jacobian=jacobian)
-    point = _Point(x, here.residual, here.jacobian / chart.slopes(params)[None, :])
+    slope = here.jacobian / chart.slopes(params)[None, :]
+    missing = None if robust is None else robust.missing_curvature(here.residual)
+    point = _Point(x, here.residual, slope, missing)
     return point, (params, here), *_describe(point), named_values(params)
 
 
@@ -188,11 +190,15 @@ def _in_box(transform: AbstractTransform | None) -> TypeGuard[AbstractTransform]
 
 
 class _Point(eqx.Module):
-    """An evaluated iterate: coordinates `(p,)`, residuals `(r,)` and Jacobian by `x` `(r, p)`."""
+    """An evaluated iterate: coordinates `(p,)`, residuals `(r,)` and Jacobian by `x` `(r, p)`.
+
+    `missing` `(r,)` is the curvature that a robust loss lacks, as a share; `None` without one.
+    """
 
     x: Array
     residual: Array
     jacobian: Array
+    missing: Array | None
 
 
 class _Carry(eqx.Module):
@@ -260,13 +266,17 @@ def _information(point: _Point, scale: Array, free: Array):
 
     Its Levenberg-Marquardt starts with damping 1; multiplying the residuals makes that
     `_INITIAL_DAMPING` relative to the columns and changes nothing else. Coordinates that are not
-    free have no column; a tiny multiple of the unit matrix below keeps undamped steps finite.
+    free have no column; a tiny multiple of the unit matrix below keeps undamped steps finite. Rows
+    whose residual is zero add the missing curvature: neither loss nor gradient know of them.
     """
     factor = _INITIAL_DAMPING**-0.5
     columns = jnp.where(free, 1 / scale, 0.0)[None, :]
     tiny = jnp.finfo(scale.dtype).eps ** 0.5 * jnp.eye(scale.size, dtype=scale.dtype)
-    jacobian = factor * jnp.concatenate([point.jacobian * columns, tiny])
-    residual = factor * jnp.concatenate([point.residual, jnp.zeros_like(scale)])
+    rows, residuals = [point.jacobian * columns, tiny], [point.residual, jnp.zeros_like(scale)]
+    if point.missing is not None:
+        rows.append(jnp.sqrt(point.missing)[:, None] * rows[0])
+        residuals.append(jnp.zeros_like(point.residual))
+    jacobian, residual = factor * jnp.concatenate(rows), factor * jnp.concatenate(residuals)
     return optx.FunctionInfo.ResidualJac(residual, lx.MatrixLinearOperator(jacobian))
 
 
