@@ -8,6 +8,7 @@ is the one of minimum norm, and the tangent of `v` is unique.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -55,9 +56,9 @@ class Solve(AbstractKernel):
         return self.solver(eqx.combine(floats, others, self.static), z0)
 
     def shapes(self, floats, others, z0):
-        lane = jax.ShapeDtypeStruct(floats.rhs.shape[1:], floats.rhs.dtype)
-        count = jax.ShapeDtypeStruct(lane.shape, jnp.int32)
-        done = jax.ShapeDtypeStruct(lane.shape, jnp.bool_)
+        lane: Any = jax.ShapeDtypeStruct(floats.rhs.shape[1:], floats.rhs.dtype)
+        count: Any = jax.ShapeDtypeStruct(lane.shape, jnp.int32)
+        done: Any = jax.ShapeDtypeStruct(lane.shape, jnp.bool_)
         offsets = tuple(block.offset for block in floats.blocks)
         return floats.rhs, offsets, Statistics(lane, count, lane, done)
 
