@@ -47,8 +47,8 @@ def test_commands_and_options_exist():
     for line in text.splitlines():
         command = line.split()[1]
         known = inspect.signature(functions[command]).parameters
-        for option in re.findall(r"--(\w+)", line):
-            assert option in known, f"{command} has no --{option}"
+        for option in re.findall(r"--([\w-]+)", line):
+            assert option.replace("-", "_") in known, f"{command} has no --{option}"
 
 
 def test_links_lead_somewhere():
