@@ -111,16 +111,21 @@ sine_defect_kernel = _switched(_alternating(3), lambda x: (x - jnp.sin(x)) / x**
 """`(theta - sin(theta)) / theta^3` as a function of `theta^2`."""
 
 
-def _bernoulli_series(terms: int) -> list[float]:
-    """`|B_2k| / (2k)!` for k = 1 ... terms, the series of `(1 - (theta/2) cot(theta/2)) / theta^2`."""
+def bernoulli_numbers(count: int) -> list[Fraction]:
+    """`B_0 ... B_(count-1)` with `B_1 = -1/2`, exact (Akiyama-Tanigawa triangle)."""
     out, row = [], []
-    for m in range(2 * terms + 1):  # Akiyama-Tanigawa triangle, exact
+    for m in range(count):
         row.append(Fraction(1, m + 1))
         for j in range(m, 0, -1):
             row[j - 1] = j * (row[j - 1] - row[j])
-        if m > 0 and m % 2 == 0:
-            out.append(float(abs(row[0]) / math.factorial(m)))
+        out.append(-row[0] if m == 1 else row[0])
     return out
+
+
+def _bernoulli_series(terms: int) -> list[float]:
+    """`|B_2k| / (2k)!` for k = 1 ... terms, the series of `(1 - (theta/2) cot(theta/2)) / theta^2`."""
+    numbers = bernoulli_numbers(2 * terms + 1)
+    return [float(abs(numbers[2 * k]) / math.factorial(2 * k)) for k in range(1, terms + 1)]
 
 
 bernoulli_kernel = _switched(_bernoulli_series(20), lambda x: (1 - (x / 2) / jnp.tan(x / 2)) / x**2)

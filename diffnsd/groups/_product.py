@@ -1,5 +1,6 @@
 """Direct products of groups."""
 
+from functools import reduce
 from itertools import accumulate
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 from jaxtyping import Array, Float
 
-from .._types import Config, Vector
+from .._types import Config, Scalar, Vector
 from ._base import AbstractGroup
 
 
@@ -77,6 +78,38 @@ class Product(AbstractGroup):
 
     def dcayinv(self, xi: Vector, w: Vector) -> Vector:
         return jnp.concatenate(self._map("dcayinv", self._split(xi), self._split(w)))
+
+    @property
+    def cayley_problem(self) -> str | None:
+        return next((p for f in self.factors if (p := f.cayley_problem)), None)
+
+    @property
+    def quaternion_problem(self) -> str | None:
+        return next((p for f in self.factors if (p := f.quaternion_problem)), None)
+
+    def bracket(self, xi: Vector, eta: Vector) -> Vector:
+        return jnp.concatenate(self._map("bracket", self._split(xi), self._split(eta)))
+
+    def coAd(self, g: Config, mu: Vector) -> Vector:
+        return jnp.concatenate(self._map("coAd", g, self._split(mu)))
+
+    def quat(self, xi: Vector) -> Config:
+        return self._map("quat", self._split(xi))
+
+    def quat_inv(self, g: Config) -> Vector:
+        return jnp.concatenate(self._map("quat_inv", g))
+
+    def dquat(self, xi: Vector, w: Vector) -> Vector:
+        return jnp.concatenate(self._map("dquat", self._split(xi), self._split(w)))
+
+    def dquatinv(self, xi: Vector, w: Vector) -> Vector:
+        return jnp.concatenate(self._map("dquatinv", self._split(xi), self._split(w)))
+
+    def angle_squared(self, xi: Vector) -> Scalar:
+        return reduce(jnp.maximum, self._map("angle_squared", self._split(xi)))
+
+    def defect(self, g: Config) -> Scalar:
+        return reduce(jnp.maximum, self._map("defect", g))
 
     def check(self, q: Config) -> str | None:
         if not isinstance(q, tuple) or len(q) != len(self.factors):
