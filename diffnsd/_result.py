@@ -23,6 +23,10 @@ class RESULTS(eqx.Enumeration):
         "a step produced values that are not finite; check the parameters and the initial state, "
         "or use a smaller step"
     )
+    chart_left = (
+        "a step turned a body farther than the chart of its retraction reaches (pi for the "
+        "exponential, |x| < 2 for quaternion vectors); use a smaller step, or Cayley()"
+    )
     contact_overflow = (
         "more contacts were active than `max_active` of an interaction allows; raise `max_active`"
     )

@@ -1,5 +1,7 @@
 """From interactions to the blocks of a step problem."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -65,9 +67,19 @@ def select(interaction: Interaction, t: Scalar, q) -> tuple[Interaction, Selecti
 
 
 def build_block(
-    interaction: Interaction, model: Model, t: Scalar, state: State, h: Scalar, gamma: float
+    interaction: Interaction,
+    model: Model,
+    t: Scalar,
+    state: State,
+    h: Scalar,
+    gamma: float,
+    before: Callable[[Array], Array] = lambda u: u,
 ) -> Block:
-    """The block of an interaction at the start of a step."""
+    """The block of an interaction at a state.
+
+    **Arguments:** `before`: from the local velocity of `state`, `(k, c)`, to the one that the law
+    takes as the velocity before impact.
+    """
     k, dtype = interaction.rows, state.v.dtype
     jacobian, drift = interaction.relation.linearised(model.system.group, t, state.q)
     jacobian, drift = jacobian[:k], drift[:k]
@@ -76,7 +88,7 @@ def build_block(
     gap = jnp.full((c,), -jnp.inf, dtype) if gap is None else gap
     law = broadcast_law(interaction.law, c, dtype)
     context = Context(
-        apply(jacobian, state.v) + drift,
+        before(apply(jacobian, state.v) + drift),
         gap,
         jnp.broadcast_to(jnp.asarray(h, dtype), (c,)),
         jnp.full((c,), gamma, dtype),

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from .._numerics import matvec, max_abs
 from .._types import Vector
-from ..complementarity import Block, MixedProblem, solve_mixed
+from ..complementarity import MixedProblem, solve_mixed
 
 
 class Newton(eqx.Module):
@@ -36,16 +36,17 @@ class Newton(eqx.Module):
             raise ValueError(f"max_iterations must be at least 1, got {self.max_iterations}.")
 
 
-def linear_problem(residual: Callable, v: Vector, blocks: tuple[Block, ...]) -> MixedProblem:
+def linear_problem(residual: Callable, v: Vector, blocks: Callable) -> MixedProblem:
     """The step problem linearised at `v`: `A w = A v − r(v) + B z`."""
     matrix = jax.jacfwd(residual)(v)
-    return MixedProblem(matrix, matvec(matrix, v) - residual(v), blocks)
+    return MixedProblem(matrix, matvec(matrix, v) - residual(v), blocks(v))
 
 
 def solve_step(equations: Callable, parameters, v_guess: Vector, z0, solver, newton: Newton):
     """Solves the equations of one step.
 
-    **Arguments:** `equations(parameters) -> (residual, blocks)`, a pure function;
+    **Arguments:** `equations(parameters) -> (residual, blocks)`, a pure function, where
+    `residual(v)` is the generalised impulse and `blocks(v)` the contacts linearised at `v`;
     `parameters`: everything it depends on; `v_guess`: first linearisation point, shape `(n,)`;
     `z0`: warm start per block; `solver`; `newton`.
 
@@ -53,6 +54,7 @@ def solve_step(equations: Callable, parameters, v_guess: Vector, z0, solver, new
     """
     converged = jnp.array(True)
     if newton.max_iterations > 1:
+        tolerance = max(newton.tolerance, 64 * float(jnp.finfo(v_guess.dtype).eps))
         frozen, v_start, z_start = _without_derivative((parameters, v_guess, z0))
         residual, blocks = equations(frozen)
 
@@ -64,11 +66,11 @@ def solve_step(equations: Callable, parameters, v_guess: Vector, z0, solver, new
 
         def proceed(carry):
             _, _, change, count = carry
-            return (change > newton.tolerance) & (count < newton.max_iterations)
+            return (change > tolerance) & (count < newton.max_iterations)
 
         start = v_start, z_start, jnp.full_like(v_start[0], jnp.inf), 0
         v_guess, z0, change, _ = jax.lax.stop_gradient(jax.lax.while_loop(proceed, body, start))
-        converged = change <= newton.tolerance
+        converged = change <= tolerance
     residual, blocks = equations(parameters)
     problem = linear_problem(residual, v_guess, blocks)
     v, z, stats = solve_mixed(problem, z0, solver)

@@ -33,7 +33,7 @@ def _equations(theta: float, gamma: float):
             return matvec(mass, v - v0) - h * (theta * after + (1 - theta) * before)
 
         blocks = tuple(build_block(i, model, t0, state, h, gamma) for i in interactions)
-        return residual, blocks
+        return residual, lambda v: blocks
 
     return equations
 

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 
 from .._numerics import matvec
@@ -33,6 +34,38 @@ class AbstractSystem(eqx.Module):
     @abstractmethod
     def check(self) -> str | None:
         """What is wrong with concrete parameters, in the user's terms, or `None`."""
+
+    def inertia_force(self, t: Scalar, state: State) -> Vector:
+        """What moving coordinates add to `M v'`: `ad_v^T M v + ∂(v^T M v/2)/∂q − (dM/dt) v`.
+
+        The Euler-Poincaré equations of the kinetic energy, `d/dt (M v) = ad_v^T (M v) + ∂K/∂q`, with
+        derivatives along the motions of the group. Zero on `R^n` for a constant mass matrix.
+        """
+        group, q, v = self.group, state.q, state.v
+        t, one = jnp.asarray(t, v.dtype), jnp.ones((), v.dtype)
+
+        def along(s):
+            return self.momentum(t + s, State(group.compose(q, group.exp(s * v)), v))
+
+        momentum, drift = jax.jvp(along, (jnp.zeros_like(one),), (one,))
+        return matvec(group.ad(v).T, momentum) + self.kinetic_slope(t, state) - drift
+
+    def kinetic_slope(self, t: Scalar, state: State) -> Vector:
+        """`∂K/∂q` along the motions of the group, `(n,)`: zero for a constant mass matrix."""
+        group, q, v = self.group, state.q, state.v
+
+        def kinetic(eta):
+            return self.kinetic(t, State(group.compose(q, group.exp(eta)), v))
+
+        return jax.grad(kinetic)(jnp.zeros_like(v))
+
+    def applied(self, t: Scalar, state: State, args: Args) -> Vector:
+        """The force without the inertia terms of the kinetic energy, shape `(n,)`.
+
+        `d/dt (M v) = ad_v^T (M v) + ∂K/∂q + applied`: what enters the principle of d'Alembert
+        beside the kinetic energy.
+        """
+        return self.force(t, state, args) - self.inertia_force(t, state)
 
     def momentum(self, t: Scalar, state: State) -> Vector:
         """Generalised momentum `M v`, shape `(n,)`."""

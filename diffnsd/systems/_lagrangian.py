@@ -8,16 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._numerics import as_float
+from .._numerics import as_float, matvec
 from .._types import Args, Config, Matrix, Scalar, State, Vector
 from ..groups import AbstractGroup, Euclidean
 from ._base import AbstractSystem
 
 
 class LagrangianSystem(AbstractSystem):
-    """`M(q) v' + F_gyr(q, v) + F_int(t, q, v) = F_ext(t) + p`,  `q' = v`, in `R^n`.
+    """`M(q) v' + F_gyr(q, v) + F_int(t, q, v) = F_ext(t) + p`,  `q' = v`, in `R^n` or on a group.
 
-    The total force is `F_ext − F_int − F_gyr − dV/dq`; all Jacobians are derived.
+    The total force is `F_ext − F_int − F_gyr − dV/dq`; all Jacobians are derived. On a group the
+    velocity is the body velocity, `q' = q v^`, forces are its dual, `dV/dq` is taken along
+    `q exp(eta)`, and the inertia terms (gyroscopic torques, for one) are added:
+
+        M v' = ad_v^T (M v) + F_ext(t) − F_int(t, q, v) − F_gyr(q, v) − dV/dq
 
     **Arguments:**
 
@@ -27,11 +31,15 @@ class LagrangianSystem(AbstractSystem):
     - `f_gyr`: inertia force `f_gyr(q, v) -> (n,)`, on the left.
     - `potential`: potential energy `V(q) -> ()`; its force is `−dV/dq`.
     - `n`: dimension, needed only if `mass` is a function.
+    - `group`: configuration group in place of `R^n`, with a constant mass matrix.
 
     Functions may be `equinox.Module`s: their leaves are parameters.
 
     **Raises:** `ValueError` if `mass` is a constant that is not square, symmetric and positive
-    definite, or a function without `n`.
+    definite, or a function without `n`, or a group of another dimension.
+
+    Reference: J. Marsden, T. Ratiu, Introduction to mechanics and symmetry (1999), chapter 13,
+    doi:10.1007/978-0-387-21792-5.
     """
 
     mass_matrix: Float[Array, "n n"] | Callable
@@ -40,9 +48,18 @@ class LagrangianSystem(AbstractSystem):
     f_gyr: Callable | None
     potential_energy: Callable | None
     n: int = eqx.field(static=True)
+    space: AbstractGroup
 
     def __init__(
-        self, mass, f_int=None, f_ext=None, f_gyr=None, *, potential=None, n: int | None = None
+        self,
+        mass,
+        f_int=None,
+        f_ext=None,
+        f_gyr=None,
+        *,
+        potential=None,
+        n: int | None = None,
+        group: AbstractGroup | None = None,
     ):
         if callable(mass):
             if n is None:
@@ -60,6 +77,11 @@ class LagrangianSystem(AbstractSystem):
         self.f_gyr = f_gyr
         self.potential_energy = potential
         self.n = n
+        self.space = Euclidean(n) if group is None else group
+        if group is not None and (callable(mass) or group.dim != n):
+            raise ValueError(
+                f"on a group mass must be an array (n, n) with the group's dimension {group.dim}."
+            )
 
     @staticmethod
     def from_lagrangian(lagrangian: Callable, n: int, forcing: Callable | None = None):
@@ -80,14 +102,37 @@ class LagrangianSystem(AbstractSystem):
 
     @property
     def group(self) -> AbstractGroup:
-        return Euclidean(self.n)
+        return self.space
 
     def mass(self, t: Scalar, q: Config) -> Matrix:
         del t
         return self.mass_matrix(q) if callable(self.mass_matrix) else self.mass_matrix
 
     def force(self, t: Scalar, state: State, args: Args) -> Vector:
+        if callable(self.mass_matrix):
+            return self._stated(t, state)
+        return self._stated(t, state) + self.inertia_force(t, state)
+
+    def inertia_force(self, t: Scalar, state: State) -> Vector:
+        if callable(self.mass_matrix):
+            return super().inertia_force(t, state)
+        return matvec(self.space.ad(state.v).T, matvec(self.mass_matrix, state.v))
+
+    def kinetic_slope(self, t: Scalar, state: State) -> Vector:
+        return (
+            super().kinetic_slope(t, state)
+            if callable(self.mass_matrix)
+            else jnp.zeros_like(state.v)
+        )
+
+    def applied(self, t: Scalar, state: State, args: Args) -> Vector:
         del args
+        if callable(self.mass_matrix):
+            return self._stated(t, state) - self.inertia_force(t, state)
+        return self._stated(t, state)
+
+    def _stated(self, t: Scalar, state: State) -> Vector:
+        """`F_ext − F_int − F_gyr − dV/dq`, as the user states them."""
         q, v = state.q, state.v
         total = jnp.zeros_like(v)
         if self.f_ext is not None:
@@ -97,16 +142,21 @@ class LagrangianSystem(AbstractSystem):
         if self.f_gyr is not None:
             total = total - self.f_gyr(q, v)
         if self.potential_energy is not None:
-            total = total - jax.grad(self.potential_energy)(q)
+            total = total - self._slope(self.potential_energy, q, v)
         return total
 
+    def _slope(self, potential: Callable, q: Config, v: Vector) -> Vector:
+        """Derivative of the potential energy along the motions of the group."""
+        group = self.space
+        return jax.grad(lambda eta: potential(group.compose(q, group.exp(eta))))(jnp.zeros_like(v))
+
     def potential(self, t: Scalar, q: Config) -> Scalar:
-        """Potential energy: `V(q)`, and `−F_ext · q` where `F_ext` is a constant."""
+        """Potential energy: `V(q)`, and on `R^n` `−F_ext · q` where `F_ext` is a constant."""
         del t
-        total = jnp.zeros_like(q[0])
+        total = jnp.zeros((), jax.tree.leaves(q)[0].dtype)
         if self.potential_energy is not None:
             total = total + self.potential_energy(q)
-        if self.f_ext is not None and not callable(self.f_ext):
+        if isinstance(self.space, Euclidean) and isinstance(self.f_ext, jax.Array):
             total = total - jnp.sum(self.f_ext * q)
         return total
 

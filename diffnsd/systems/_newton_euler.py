@@ -83,14 +83,26 @@ class NewtonEulerSystem(AbstractSystem):
         blocks = [m for pair in zip(linear, spin, strict=True) for m in pair]
         return jax.scipy.linalg.block_diag(*blocks)
 
-    def force(self, t: Scalar, state: State, args: Args) -> Vector:
+    def inertia_force(self, t: Scalar, state: State) -> Vector:
+        """The gyroscopic torques `−ω × I ω`."""
+        del t
         omega = state.v.reshape(-1, 6)[:, 3:]
-        weight = self.masses[:, None] * self.gravity[None]
         gyroscopic = -cross(omega.T, self._spin_momentum(omega).T).T
-        total = jnp.concatenate([weight, gyroscopic], axis=1)
+        return jnp.concatenate([jnp.zeros_like(gyroscopic), gyroscopic], axis=1).reshape(-1)
+
+    def kinetic_slope(self, t: Scalar, state: State) -> Vector:
+        del t
+        return jnp.zeros_like(state.v)
+
+    def applied(self, t: Scalar, state: State, args: Args) -> Vector:
+        weight = self.masses[:, None] * self.gravity[None]
+        total = jnp.concatenate([weight, jnp.zeros_like(weight)], axis=1)
         if self.wrench is not None:
             total = total + self.wrench(t, state, args)
         return total.reshape(-1)
+
+    def force(self, t: Scalar, state: State, args: Args) -> Vector:
+        return self.applied(t, state, args) + self.inertia_force(t, state)
 
     def potential(self, t: Scalar, q: Config) -> Scalar:
         """Potential energy of gravity, `−Σ m g · x` [J]; that of the wrench is not known."""

@@ -1,0 +1,66 @@
+"""How far a step is from being a symplectic map."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._numerics import lu_solve, max_abs
+from .._types import Args, Matrix, Scalar, State, Vector
+from ..groups import AbstractGroup
+from ..model import Model
+from ._base import AbstractIntegrator
+
+
+def symplectic_form(group: AbstractGroup, momentum: Vector) -> Float[Array, "m m"]:
+    """The canonical two-form of a cotangent bundle at `(q, μ)`, left-trivialised, `(2n, 2n)`.
+
+    On tangent vectors `(η, ν)`, with `δq = q η^` and `δμ = ν`, it is
+    `ν2 · η1 − ν1 · η2 + μ · [η1, η2]`; on `R^n` the bracket vanishes.
+    """
+    n = group.dim
+    one, zero = jnp.eye(n, dtype=momentum.dtype), jnp.zeros((n, n), momentum.dtype)
+    bracket = jax.vmap(lambda eta: group.ad(eta).T @ momentum)(one)
+    return jnp.concatenate(
+        [jnp.concatenate([bracket, one], axis=1), jnp.concatenate([-one, zero], axis=1)]
+    )
+
+
+def symplecticity_defect(
+    model: Model,
+    integrator: AbstractIntegrator,
+    t0: Scalar,
+    t1: Scalar,
+    state: State,
+    args: Args = None,
+) -> Scalar:
+    """Largest entry of `D^T ω(μ1) D − ω(μ0)` for the derivative `D` of one step in `(q, μ)`.
+
+    Zero to rounding for a symplectic step with forces that have a potential. The derivative is that
+    of automatic differentiation (implicit where equations are solved), the momentum `μ = M v`.
+
+    **Arguments:** `model`, `integrator`; `t0`, `t1`: ends of the step [s]; `state`; `args`.
+
+    Reference: E. Hairer, C. Lubich, G. Wanner, Geometric numerical integration (2006), VI.2,
+    doi:10.1007/3-540-30666-8; J. Marsden, T. Ratiu (1999), chapter 6,
+    doi:10.1007/978-0-387-21792-5.
+    """
+    system, group, n = model.system, model.system.group, state.v.shape[0]
+    t0, t1 = jnp.asarray(t0, state.v.dtype), jnp.asarray(t1, state.v.dtype)
+
+    def advance(start: State) -> State:
+        carry = integrator.init(model, t0, start, args)
+        return integrator.step(model, t0, t1, start, carry, args)[0]
+
+    before, end = system.momentum(t0, state), advance(state)
+    back = group.inverse(end.q)
+
+    def phase_map(x: Float[Array, " m"]) -> Float[Array, " m"]:
+        q = group.compose(state.q, group.exp(x[:n]))
+        new = advance(State(q, lu_solve(system.mass(t0, q), before + x[n:])))
+        moved = group.log(group.compose(back, new.q))
+        return jnp.concatenate([moved, system.momentum(t1, new)])
+
+    derivative: Matrix = jax.jacfwd(phase_map)(jnp.zeros(2 * n, state.v.dtype))
+    form0 = symplectic_form(group, before)
+    form1 = symplectic_form(group, system.momentum(t1, end))
+    return max_abs(derivative.T @ form1 @ derivative - form0)
