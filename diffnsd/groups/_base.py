@@ -112,6 +112,11 @@ class AbstractGroup(eqx.Module):
         """Body velocity of a motion through `q` with component-wise derivative `q_dot`."""
 
     @property
+    def skew_ad(self) -> bool:
+        """Whether every `ad(xi)` is skew: transposing a tangent is then evaluating it at `-xi`."""
+        return False
+
+    @property
     def cayley_problem(self) -> str | None:
         """Why the Cayley map is not a map to this group, with the remedy, or `None` if it is."""
         return None

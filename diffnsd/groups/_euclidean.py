@@ -20,6 +20,10 @@ class Euclidean(AbstractGroup):
     def dim(self) -> int:
         return self.n
 
+    @property
+    def skew_ad(self) -> bool:
+        return True
+
     def identity(self) -> Config:
         return jnp.zeros(self.n)
 

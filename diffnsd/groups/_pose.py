@@ -59,6 +59,10 @@ class PoseGroup(AbstractGroup):
     def _block(self, blocks: Array) -> Float[Array, "n n"]:
         return jax.scipy.linalg.block_diag(*(blocks[i] for i in range(self.bodies)))
 
+    @property
+    def skew_ad(self) -> bool:
+        return True
+
     def identity(self) -> Config:
         rotation = jnp.tile(SO3().identity(), (self.bodies, 1))
         return Pose(jnp.zeros((self.bodies, 3)), rotation)

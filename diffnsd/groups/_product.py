@@ -31,6 +31,10 @@ class Product(AbstractGroup):
     def _map(self, name: str, *args) -> tuple:
         return tuple(getattr(f, name)(*part) for f, *part in zip(self.factors, *args, strict=True))
 
+    @property
+    def skew_ad(self) -> bool:
+        return all(f.skew_ad for f in self.factors)
+
     def identity(self) -> Config:
         return self._map("identity")
 

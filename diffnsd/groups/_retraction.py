@@ -82,6 +82,8 @@ class AbstractRetraction(eqx.Module):
 
     def cotangent_inverse(self, group: AbstractGroup, xi: Vector, mu: Vector) -> Vector:
         """Dual of `tangent_inverse`: `(dR_xi^-1)^T mu`."""
+        if group.skew_ad:
+            return self.tangent_inverse(group, -xi, mu)
         _, pull_back = jax.vjp(lambda w: self.tangent_inverse(group, xi, w), jnp.zeros_like(mu))
         return pull_back(mu)[0]
 

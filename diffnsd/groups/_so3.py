@@ -99,6 +99,10 @@ class SO3(AbstractGroup):
     def dim(self) -> int:
         return 3
 
+    @property
+    def skew_ad(self) -> bool:
+        return True
+
     def identity(self) -> Config:
         return jnp.array([1.0, 0.0, 0.0, 0.0])
 

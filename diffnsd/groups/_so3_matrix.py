@@ -47,6 +47,10 @@ class SO3Matrix(AbstractGroup):
     def dim(self) -> int:
         return 3
 
+    @property
+    def skew_ad(self) -> bool:
+        return True
+
     def identity(self) -> Config:
         return jnp.eye(3)
 
