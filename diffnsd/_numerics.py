@@ -136,8 +136,7 @@ def lu_solve(a: Array, b: Array) -> Array:
     """Solves `a x = b` on components by Gaussian elimination without pivoting.
 
     For matrices whose leading minors do not vanish: mass matrices plus positive semidefinite
-    terms, possibly with a small unsymmetric part. Orders 2 and 3 by cofactors, a shorter chain of
-    operations; orders above `UNROLL_LIMIT` go to LAPACK.
+    terms, possibly with a small unsymmetric part. Orders above `UNROLL_LIMIT` go to LAPACK.
 
     **Arguments:** `a`: shape `(n, n, ...)`; `b`: shape `(n, ...)`. **Returns:** shape `(n, ...)`.
     """
@@ -146,13 +145,23 @@ def lu_solve(a: Array, b: Array) -> Array:
         lead = jnp.moveaxis(a, (0, 1), (-2, -1))
         right = jnp.moveaxis(b, 0, -1)[..., None]
         return jnp.moveaxis(jnp.linalg.solve(lead, right)[..., 0], -1, 0)
-    if n in (2, 3):
-        rows = inverse([[a[i, j] for j in range(n)] for i in range(n)])
-        return jnp.stack([sum(x * b[j] for j, x in enumerate(row)) for row in rows])
     solution = _eliminate(
         [[a[i, j] for j in range(n)] for i in range(n)], [[b[i]] for i in range(n)]
     )
     return jnp.stack([row[0] for row in solution]) if n else b
+
+
+def newton_solve(a: Array, b: Array) -> Array:
+    """Solves `a x = b` where rounding is repaired by iterating: `lu_solve`, but shorter.
+
+    Orders 2 and 3 go by cofactors, a shorter chain of operations. Their rounding has a bias, which
+    repeated over many steps would show in what is conserved.
+    """
+    n = a.shape[0]
+    if n not in (2, 3):
+        return lu_solve(a, b)
+    rows = inverse([[a[i, j] for j in range(n)] for i in range(n)])
+    return jnp.stack([dot(jnp.stack(row), b) for row in rows])
 
 
 def _eliminate(rows: list[list[Array]], right: list[list[Array]]) -> list[list[Array]]:

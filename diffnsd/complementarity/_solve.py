@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from .._loop import SAVED_NAME
-from .._numerics import lanes_last, lu_solve, matvec
+from .._numerics import lanes_last, matvec, newton_solve
 from ._elimination import blockwise, refine
 from ._natural_map import argument, projected
 from ._problem import MixedProblem
@@ -61,7 +61,7 @@ def solve_mixed(
 
 def _without_contacts(problem: MixedProblem):
     """A linear system: nothing to iterate on."""
-    v = checkpoint_name(lu_solve(problem.matrix, problem.rhs), SAVED_NAME)
+    v = checkpoint_name(newton_solve(problem.matrix, problem.rhs), SAVED_NAME)
     zero = jnp.zeros_like(v[0])
     return v, (), Statistics(zero, jnp.zeros((), jnp.int32), zero + jnp.inf, jnp.array(True))
 

@@ -61,6 +61,11 @@ class Galerkin(AbstractVariational):
     ):
         if stages < 1:
             raise ValueError(f"stages must be at least 1, got {stages}.")
+        if quadrature is not None and len(quadrature.nodes) < stages:
+            raise ValueError(
+                f"{len(quadrature.nodes)} quadrature nodes do not see {stages} stages: give at "
+                f"least {stages}, for example gauss({stages})."
+            )
         self.stages = stages
         self.quadrature = gauss(stages) if quadrature is None else quadrature
         self.retraction = Cayley() if retraction is None else retraction

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._numerics import lu_solve, max_abs
-from .._types import Args, Matrix, Scalar, State, Vector
+from .._types import Args, Scalar, State, Vector
 from ..groups import AbstractGroup
 from ..model import Model
 from ._base import AbstractIntegrator
@@ -47,20 +47,18 @@ def symplecticity_defect(
     system, group, n = model.system, model.system.group, state.v.shape[0]
     t0, t1 = jnp.asarray(t0, state.v.dtype), jnp.asarray(t1, state.v.dtype)
 
-    def advance(start: State) -> State:
-        carry = integrator.init(model, t0, start, args)
-        return integrator.step(model, t0, t1, start, carry, args)[0]
+    before = system.momentum(t0, state)
 
-    before, end = system.momentum(t0, state), advance(state)
-    back = group.inverse(end.q)
-
-    def phase_map(x: Float[Array, " m"]) -> Float[Array, " m"]:
+    def phase_map(x: Float[Array, " m"]):
         q = group.compose(state.q, group.exp(x[:n]))
-        new = advance(State(q, lu_solve(system.mass(t0, q), before + x[n:])))
-        moved = group.log(group.compose(back, new.q))
-        return jnp.concatenate([moved, system.momentum(t1, new)])
+        start = State(q, lu_solve(system.mass(t0, q), before + x[n:]))
+        carry = integrator.init(model, t0, start, args)
+        end = integrator.step(model, t0, t1, start, carry, args)[0]
+        here = group.inverse(jax.lax.stop_gradient(end.q))
+        after = system.momentum(t1, end)
+        return jnp.concatenate([group.log(group.compose(here, end.q)), after]), after
 
-    derivative: Matrix = jax.jacfwd(phase_map)(jnp.zeros(2 * n, state.v.dtype))
-    form0 = symplectic_form(group, before)
-    form1 = symplectic_form(group, system.momentum(t1, end))
+    start = jnp.zeros(2 * n, state.v.dtype)
+    derivative, after = jax.jacfwd(phase_map, has_aux=True)(start)
+    form0, form1 = symplectic_form(group, before), symplectic_form(group, after)
     return max_abs(derivative.T @ form1 @ derivative - form0)
