@@ -55,6 +55,8 @@ from .complementarity import (
 # Floors 3 to 5: models, the methods that step them, and the loop over time.
 from .integrators import (
     BackwardEuler as BackwardEuler,
+    Galerkin as Galerkin,
+    LieVariational as LieVariational,
     MoreauJean as MoreauJean,
     Newton as Newton,
 )

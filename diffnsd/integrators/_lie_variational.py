@@ -55,8 +55,11 @@ class LieVariational(AbstractVariational):
 
         def pushed(xi):
             q1 = displaced(self, system, state.q, h * xi)
-            ends = (system.momentum(t, State(q, xi)) for t, q in ((t0, state.q), (t1, q1)))
-            return self.retraction.cotangent_inverse(group, h * xi, sum(ends) / 2)
+            first, last = (
+                system.momentum(t0, State(state.q, xi)),
+                system.momentum(t1, State(q1, xi)),
+            )
+            return self.retraction.cotangent_inverse(group, h * xi, (first + last) / 2)
 
         def start(xi):
             return h / 2 * (force0 + system.kinetic_slope(t0, State(state.q, xi)))

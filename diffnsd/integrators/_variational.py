@@ -224,9 +224,8 @@ def _mean_block(interaction: Interaction, scheme, model: Model, t0, t1, state, z
         since = 0.0 if interaction.law.holds_gap else gap0
 
         def rate(mean):
-            return (
-                relation.gap(t1, displaced(scheme, model.system, state.q, h * mean)) - since
-            ) / length
+            gap1 = relation.gap(t1, displaced(scheme, model.system, state.q, h * mean))
+            return (gap1 - since) / length  # pyright: ignore[reportOptionalOperand,reportOperatorIssue]
 
         slope = jax.jacfwd(rate)(z[-n:]).T
         _, drift = relation.linearised(group, t0, state.q)
@@ -254,7 +253,8 @@ def _spread(chosen, parts):
 
 def _impulse(model: Model, chosen, t, q, parts) -> Vector:
     """`H^T P` of all interactions, `(n,)`."""
-    group, total = model.system.group, 0.0
+    group = model.system.group
+    total = jnp.zeros(group.dim, jax.tree.leaves(q)[0].dtype)
     for (interaction, _), part in zip(chosen, parts, strict=True):
         jacobian, _ = interaction.relation.linearised(group, t, q)
         total = total + jnp.einsum("knc,kc->n", jacobian[: interaction.rows], part)
