@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from .._numerics import dot, lu_solve
 from .._result import RESULTS, first_error
@@ -142,7 +143,7 @@ class ElasticImpact(AbstractIntegrator):
 
 
 def _is_one(e) -> bool:
-    return isinstance(e, jax.core.Tracer) or bool(jnp.all(jnp.asarray(e) == 1))
+    return isinstance(e, Tracer) or bool(jnp.all(jnp.asarray(e) == 1))
 
 
 def _gaps(model: Model, t: Scalar, q: Config):
