@@ -9,12 +9,15 @@ NumPy while tracing, so that they cost nothing at all. Values and derivatives ar
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+from ._numerics import staged
 
 SCALAR_LIMIT = 40
 """Largest number of entries of an array that is taken apart; beyond it vector operations win."""
@@ -217,21 +220,76 @@ def _operations(jaxpr: Jaxpr) -> int:
 
 
 def on_components(function: Callable) -> Callable:
-    """`function` with its small arrays taken apart into scalars; for a step with few unknowns.
+    """A step with its small arrays taken apart into scalars where that is faster.
 
-    **Arguments:** `function`: pure function of pytrees of arrays.
+    Alone, `function` runs on scalars. In a batch the arrays are long over the lanes, and differentiated
+    it should compile fast and transpose well: there it runs on arrays, but in stages that XLA's
+    fusions do not cross (see `_numerics.staged`; measured 2.4 µs and 0.16 µs a step and lane).
 
-    **Returns:** a function of the same arguments with the same values. Programs of more than
-    `OPERATION_LIMIT` scalar operations are run as they are.
+    **Arguments:** `function(stage, *args)`: pure function of pytrees of arrays, which evaluates its
+    parts as `stage(part, *operands)`.
+
+    **Returns:** a function of `args` with the same values. Programs of more than `OPERATION_LIMIT`
+    scalar operations are run as they are.
     """
 
     def evaluated(*args):
-        closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
-        if _operations(closed.jaxpr) > OPERATION_LIMIT:
-            return function(*args)
-        flat = [_split(x) for x in jax.tree.leaves(args)]
-        out = _run(closed.jaxpr, [_split(c) for c in closed.consts], flat)
-        leaves = [_together(x, v) for x, v in zip(out, closed.out_avals, strict=True)]
-        return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
+        alone, shapes = jax.make_jaxpr(partial(function, _directly), return_shape=True)(*args)
+        batched = jax.make_jaxpr(partial(function, _fenced))(*args)
+        structure = jax.tree.structure(shapes)
+        leaves = jax.tree.leaves(args)
+        if _operations(alone.jaxpr) > OPERATION_LIMIT:
+            return jax.tree.unflatten(structure, _as_it_is(alone)(alone.consts, leaves))
+        call = _two_ways(alone, batched)
+        return jax.tree.unflatten(structure, call((alone.consts, batched.consts), leaves))
 
     return evaluated
+
+
+def _directly(part: Callable, *operands):
+    return part(*operands)
+
+
+def _fenced(part: Callable, *operands):
+    """A stage of its own: its predicate is true, which the compiler cannot know."""
+    some = next(x for x in jax.tree.leaves(operands) if jnp.ndim(x) == 0)
+    return staged(~(some < jnp.finfo(some.dtype).min), part, *operands)
+
+
+def _as_it_is(closed: ClosedJaxpr) -> Callable:
+    return lambda consts, leaves: jax.core.eval_jaxpr(closed.jaxpr, consts, *leaves)
+
+
+def _two_ways(alone: ClosedJaxpr, batched: ClosedJaxpr) -> Callable:
+    """The program on scalars alone; with arrays in a batch, and where it is differentiated."""
+
+    def arrays(consts, leaves):
+        return jax.lax.platform_dependent(
+            consts,
+            leaves,
+            cpu=lambda consts, leaves: _as_it_is(batched)(consts[1], leaves),
+            default=lambda consts, leaves: _as_it_is(alone)(consts[0], leaves),
+        )
+
+    @jax.custom_batching.custom_vmap
+    def scalars(consts, leaves):
+        consts, leaves = [_split(x) for x in consts[0]], [_split(x) for x in leaves]
+        out = _run(alone.jaxpr, consts, leaves)
+        return [_together(x, v) for x, v in zip(out, alone.out_avals, strict=True)]
+
+    @scalars.def_vmap
+    def lanes(axis_size, in_batched, consts, leaves):
+        del axis_size
+        axes = jax.tree.map(lambda batched: 0 if batched else None, in_batched)
+        out = jax.vmap(arrays, in_axes=tuple(axes))(consts, leaves)
+        return out, [True] * len(out)
+
+    @jax.custom_jvp
+    def call(consts, leaves):
+        return scalars(consts, leaves)
+
+    @call.defjvp
+    def tangents(primals, tangents):
+        return jax.jvp(arrays, primals, tangents)
+
+    return call

@@ -28,6 +28,7 @@ SIDEWAYS_ALLOWED = {
     *((family, "_types") for family in FLOORS[0]),
     *(("cli", family) for family in FLOORS[6]),
     ("identification", "rollout"),
+    ("_components", "_numerics"),
 }
 # Not even through `_base.py`: a law is a set and a bias, and knows nothing of how it is solved.
 NEVER = {("laws", "complementarity")}

@@ -1,8 +1,10 @@
 """Runge-Kutta methods on groups by products of exponentials."""
 
+from functools import partial
+
 from .._components import on_components
 from .._result import RESULTS
-from .._types import Args, Scalar, State
+from .._types import Args, Scalar, State, Vector
 from ..groups import Exponential
 from ..model import Model
 from ._base import AbstractIntegrator, Carry, StepInfo
@@ -10,8 +12,9 @@ from ._flow_step import Motion, chart_holds, combination, finish, no_impulses
 from ._tableau import ButcherTableau
 
 
-def _moved(model: Model, x, state: State) -> State:
+def _moved(model: Model, h: Scalar, x: Vector | None, state: State) -> State:
     """`exp(x) . state`, or the state if there is nothing to move by."""
+    del h
     if x is None:
         return state
     group = model.system.flow_group
@@ -62,14 +65,14 @@ class CrouchGrossman(AbstractIntegrator):
     def step(
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        def advance(t0, t1, state):
+        def advance(stage, t0, t1, state):
             h, slopes = t1 - t0, []
             field = Motion(model, Exponential(), state, args).field
 
             def product(weights):
                 y = state
                 for weight, k in zip(weights, slopes, strict=False):
-                    y = _moved(model, combination([weight], [k], h), y)
+                    y = stage(partial(_moved, model), h, combination([weight], [k], h), y)
                 return y
 
             for row, c in zip(self.tableau.a, self.tableau.c, strict=True):
@@ -110,17 +113,18 @@ class CommutatorFree(AbstractIntegrator):
     def step(
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        def advance(t0, t1, state):
+        def advance(stage, t0, t1, state):
             h = t1 - t0
             middle = t0 + h / 2
             field = Motion(model, Exponential(), state, args).field
+            moved = partial(stage, partial(_moved, model), h)
             k1 = h * field(t0, state)
-            y2 = _moved(model, k1 / 2, state)
+            y2 = moved(k1 / 2, state)
             k2 = h * field(middle, y2)
-            k3 = h * field(middle, _moved(model, k2 / 2, state))
-            k4 = h * field(t1, _moved(model, k3 - k1 / 2, y2))
-            y = _moved(model, (3 * k1 + 2 * k2 + 2 * k3 - k4) / 12, state)
-            y = _moved(model, (-k1 + 2 * k2 + 2 * k3 + 3 * k4) / 12, y)
+            k3 = h * field(middle, moved(k2 / 2, state))
+            k4 = h * field(t1, moved(k3 - k1 / 2, y2))
+            y = moved((3 * k1 + 2 * k2 + 2 * k3 - k4) / 12, state)
+            y = moved((-k1 + 2 * k2 + 2 * k3 + 3 * k4) / 12, y)
             return y, Exponential().inside(model.system.flow_group, k1)
 
         state1, inside = on_components(advance)(t0, t1, state)

@@ -86,22 +86,33 @@ class RKMK(AbstractIntegrator):
         holds; whether the stages of an implicit tableau were solved, and in how many iterations.
         """
         if self.tableau.is_explicit:
-            step = on_components(lambda t0, t1, state: self._explicit(model, t0, t1, state, args))
-            state1, error, inside = step(t0, t1, state)
+
+            def program(stage, t0, t1, state):
+                return self._explicit(stage, model, t0, t1, state, args)
+
+            state1, error, inside = on_components(program)(t0, t1, state)
             return state1, error, inside, True, None
         return self._implicit(model, t0, t1, state, args)
 
-    def _explicit(self, model, t0, t1, state, args):
+    def _explicit(self, stage, model, t0, t1, state, args):
         h, tableau = t1 - t0, self.tableau
-        motion = Motion(model, self.retraction, state, args)
-        first = motion.field(t0, state)
+
+        def rate(t, x, state):
+            return Motion(model, self.retraction, state, args).rate(t, x)
+
+        def end(h, x, state):
+            del h
+            return Motion(model, self.retraction, state, args).at(x)
+
+        first = model.system.flow_rate(t0, state, args)
         slopes: list[Vector] = []
         for row, c in zip(tableau.a, tableau.c, strict=True):
             x = combination(row, slopes, h)
-            slopes.append(first if x is None and c == 0 else motion.rate(t0 + c * h, x))
-        error = self._error(slopes, h)
+            at_start = x is None and c == 0
+            slopes.append(first if at_start else stage(rate, t0 + c * h, x, state))
         inside = chart_holds(self.retraction, model, h, first)
-        return motion.at(combination(tableau.b, slopes, h)), error, inside
+        state1 = stage(end, h, combination(tableau.b, slopes, h), state)
+        return state1, self._error(slopes, h), inside
 
     def _error(self, slopes, h):
         if self.tableau.b_error is None:
