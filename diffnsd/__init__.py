@@ -79,5 +79,5 @@ from .simulation import (
 # isort: split
 # Floor 6: batches, identification, ready models. `rollout` is the function; its folder keeps its
 # name for `from diffnsd.rollout import rollout`.
-from . import identification as identification, models as models
+from . import diagnostics as diagnostics, identification as identification, models as models
 from .rollout import rollout as rollout

@@ -230,7 +230,7 @@ def on_components(function: Callable) -> Callable:
     parts as `stage(part, *operands)`.
 
     **Returns:** a function of `args` with the same values. Programs of more than `OPERATION_LIMIT`
-    scalar operations are run as they are.
+    scalar operations run on arrays.
     """
 
     def evaluated(*args):
@@ -238,9 +238,8 @@ def on_components(function: Callable) -> Callable:
         batched = jax.make_jaxpr(partial(function, _fenced))(*args)
         structure = jax.tree.structure(shapes)
         leaves = jax.tree.leaves(args)
-        if _operations(alone.jaxpr) > OPERATION_LIMIT:
-            return jax.tree.unflatten(structure, _as_it_is(alone)(alone.consts, leaves))
-        call = _two_ways(alone, batched)
+        count = _operations(alone.jaxpr)
+        call = _two_ways(alone, batched, apart=count <= OPERATION_LIMIT)
         return jax.tree.unflatten(structure, call((alone.consts, batched.consts), leaves))
 
     return evaluated
@@ -260,7 +259,7 @@ def _as_it_is(closed: ClosedJaxpr) -> Callable:
     return lambda consts, leaves: jax.core.eval_jaxpr(closed.jaxpr, consts, *leaves)
 
 
-def _two_ways(alone: ClosedJaxpr, batched: ClosedJaxpr) -> Callable:
+def _two_ways(alone: ClosedJaxpr, batched: ClosedJaxpr, apart: bool) -> Callable:
     """The program on scalars alone; with arrays in a batch, and where it is differentiated."""
 
     def arrays(consts, leaves):
@@ -270,6 +269,9 @@ def _two_ways(alone: ClosedJaxpr, batched: ClosedJaxpr) -> Callable:
             cpu=lambda consts, leaves: _as_it_is(batched)(consts[1], leaves),
             default=lambda consts, leaves: _as_it_is(alone)(consts[0], leaves),
         )
+
+    if not apart:
+        return arrays
 
     @jax.custom_batching.custom_vmap
     def scalars(consts, leaves):
