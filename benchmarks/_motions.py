@@ -15,6 +15,7 @@ import numpy as np
 
 import diffnsd as nsd
 from diffnsd import groups, models, systems
+from diffnsd._numerics import cross, dot
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,13 +107,13 @@ class _CentralField(eqx.Module):
         del t, args
         x, q = state.q.position[0], state.q.orientation[0]
         body = groups.rotate(groups.SO3().inverse(q), x)
-        square = jnp.sum(x * x)
+        square = dot(x, x)
         fifth = self.mu * square**-2.5
         turned = self.inertia * body
-        pull = self.mass * square + 1.5 * jnp.sum(self.inertia)
-        force = -fifth * (pull - 7.5 * jnp.sum(body * turned) / square) * x
+        pull = self.mass * square + 1.5 * (self.inertia[0] + self.inertia[1] + self.inertia[2])
+        force = -fifth * (pull - 7.5 * dot(body, turned) / square) * x
         force = force - 3 * fifth * groups.rotate(q, turned)
-        return jnp.concatenate([force, 3 * fifth * jnp.cross(body, turned)])[None]
+        return jnp.concatenate([force, 3 * fifth * cross(body, turned)])[None]
 
 
 def _gravity_gradient(d):

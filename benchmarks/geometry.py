@@ -23,9 +23,9 @@ import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _motions import Motion, load
 
 import diffnsd as nsd
+from _motions import Motion, load
 from diffnsd import ButcherTableau as Tableau
 
 jax.config.update("jax_enable_x64", True)

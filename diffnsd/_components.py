@@ -25,6 +25,9 @@ SCALAR_LIMIT = 40
 OPERATION_LIMIT = 6000
 """Largest number of scalar operations that are unrolled; beyond it arrays stay together."""
 
+CALL_LIMIT = 30
+"""Operations above which a called function is taken apart once for all its calls."""
+
 _ELEMENTWISE = frozenset(
     "abs add add_any and atan2 cbrt ceil clamp convert_element_type copy copy_p cos cosh div eq "
     "erf exp exp2 expm1 floor ge gt integer_pow is_finite le log log1p logistic lt max min mul ne "
@@ -161,8 +164,48 @@ def _is_known(x) -> bool:
     return x.ndim == 0 and isinstance(x.item(), np.ndarray | np.generic | float | int)
 
 
+def _call(closed: ClosedJaxpr, operands, cache: dict) -> list:
+    """A called function on scalars. It is taken apart once, however often it is called."""
+    forms = [x.shape if x.dtype == object else None for x in operands]
+    flat = [list(x.reshape(-1)) if x.dtype == object else [x] for x in operands]
+    sizes = [len(part) for part in flat]
+    key = id(closed), tuple(forms)
+    if key not in cache:
+        shapes: list = []
+
+        @jax.jit
+        def apart(*entries):
+            rest, taken = list(entries), []
+            for shape, size in zip(forms, sizes, strict=True):
+                part, rest = rest[:size], rest[size:]
+                taken.append(part[0] if shape is None else _assembled(part, shape))
+            out = _run(closed.jaxpr, [_split(c) for c in closed.consts], taken)
+            shapes[:] = [x.shape if x.dtype == object else None for x in out]
+            parts = [list(x.reshape(-1)) if x.dtype == object else [x] for x in out]
+            avals = [v.aval for v in closed.jaxpr.outvars]
+            return [[jnp.asarray(e, a.dtype) for e in p] for p, a in zip(parts, avals, strict=True)]
+
+        cache[key] = closed, apart, shapes  # `closed` is kept, so that its id stays its own
+    _, apart, shapes = cache[key]
+    dtypes = [v.aval.dtype for v in closed.jaxpr.invars]
+    entries = [jnp.asarray(e, d) for p, d in zip(flat, dtypes, strict=True) for e in p]
+    out = apart(*entries)
+    return [
+        part[0] if shape is None else _assembled(part, shape)
+        for part, shape in zip(out, shapes, strict=True)
+    ]
+
+
+def _assembled(entries, shape) -> np.ndarray:
+    out = np.empty(shape, object)
+    for i, entry in zip(np.ndindex(shape), entries, strict=True):
+        out[i] = entry
+    return out
+
+
 def _run(jaxpr: Jaxpr, consts, args) -> list:
     """Evaluates a jaxpr; arrays up to `SCALAR_LIMIT` entries are arrays of scalars."""
+    cache: dict = {}
     values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
 
     def read(v):
@@ -175,7 +218,10 @@ def _run(jaxpr: Jaxpr, consts, args) -> list:
         if name in _INLINED:
             inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
             closed = inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
-            out = _run(closed.jaxpr, [_split(c) for c in closed.consts], operands)
+            if _operations(closed.jaxpr) > CALL_LIMIT:
+                out = _call(closed, operands, cache)
+            else:
+                out = _run(closed.jaxpr, [_split(c) for c in closed.consts], operands)
         elif all(x.dtype == object for x in operands) and _small(eqn):
             if name in _ELEMENTWISE:
                 out = _each(eqn, operands)
@@ -246,7 +292,8 @@ def on_components(function: Callable) -> Callable:
 
 
 def _directly(part: Callable, *operands):
-    return part(*operands)
+    """A stage as a function of its own, traced once for all stages of a step; XLA inlines it."""
+    return jax.jit(part)(*operands)
 
 
 def _fenced(part: Callable, *operands):
