@@ -23,9 +23,13 @@ class RESULTS(eqx.Enumeration):
         "a step produced values that are not finite; check the parameters and the initial state, "
         "or use a smaller step"
     )
-    chart_left = (
-        "a step turned a body farther than the chart of its retraction reaches (pi for the "
-        "exponential, |x| < 2 for quaternion vectors); use a smaller step, or Cayley()"
+    chart_exceeded = (
+        "a step was longer than the chart of the group: it turns by about pi or more, h |omega| is "
+        "too large; use a smaller step (the state was left as it was before that step)"
+    )
+    too_many_steps = (
+        "the adaptive steps did not reach the end of an interval; raise `max_steps`, loosen the "
+        "tolerances, or use a smaller `dt`"
     )
     contact_overflow = (
         "more contacts were active than `max_active` of an interaction allows; raise `max_active`"

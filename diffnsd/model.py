@@ -84,12 +84,12 @@ class Model(eqx.Module):
         problem = self.system.check()
         if problem is not None:
             return problem
-        n = self.system.group.dim
+        n = self.system.velocities
         if np.shape(state.v) != (n,):
             return f"the state's v has shape {np.shape(state.v)}, expected ({n},)"
         if not all(np.all(np.isfinite(np.asarray(x))) for x in jax.tree.leaves(state)):
             return "the state has entries that are not finite"
-        problem = self.system.group.check(state.q)
+        problem = self.system.check_point(state.q)
         if problem is not None:
             return problem
         return next((m for m in (i.law.check() for i in self.interactions) if m), None)

@@ -1,5 +1,16 @@
 """Lie groups: configurations, their tangent vectors, the maps between them, and what they act on."""
 
+from ._action import (
+    AbstractAction as AbstractAction,
+    CoadjointAction as CoadjointAction,
+    Diagonal as Diagonal,
+    IsospectralAction as IsospectralAction,
+    LeftTranslation as LeftTranslation,
+    ProductAction as ProductAction,
+    RightTranslation as RightTranslation,
+    SphereAction as SphereAction,
+    StiefelAction as StiefelAction,
+)
 from ._base import AbstractGroup as AbstractGroup
 from ._euclidean import Euclidean as Euclidean
 from ._matrix import GL as GL, SL as SL, SO as SO, matrix_log as matrix_log

@@ -140,6 +140,18 @@ class AbstractGroup(eqx.Module):
         """
         return matvec(self.Ad(g).T, mu)
 
+    def exp_near(self, xi: Vector) -> Config:
+        """`exp` for rotations shorter than pi: branch-free where there is a closed form, for steps."""
+        return self.exp(xi)
+
+    def dexp_near(self, xi: Vector, w: Vector) -> Vector:
+        """`dexp` for rotations shorter than pi, branch-free where there is a closed form."""
+        return self.dexp(xi, w)
+
+    def dexpinv_near(self, xi: Vector, w: Vector) -> Vector:
+        """`dexpinv` for rotations shorter than pi, branch-free where there is a closed form."""
+        return self.dexpinv(xi, w)
+
     def quat(self, xi: Vector) -> Config:
         """Quaternion retraction: rotations `(sqrt(1 - |xi|²/4), xi/2)`, for `|xi| < 2`.
 

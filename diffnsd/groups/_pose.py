@@ -122,6 +122,15 @@ class PoseGroup(AbstractGroup):
     def coAd(self, g: Config, mu: Vector) -> Vector:
         return self._each("coAd", (g.position, g.orientation), self._rows(mu)).reshape(-1)
 
+    def exp_near(self, xi: Vector) -> Config:
+        return Pose(*self._each("exp_near", self._rows(xi)))
+
+    def dexp_near(self, xi: Vector, w: Vector) -> Vector:
+        return self._each("dexp_near", self._rows(xi), self._rows(w)).reshape(-1)
+
+    def dexpinv_near(self, xi: Vector, w: Vector) -> Vector:
+        return self._each("dexpinv_near", self._rows(xi), self._rows(w)).reshape(-1)
+
     def quat(self, xi: Vector) -> Config:
         return Pose(*self._each("quat", self._rows(xi)))
 

@@ -97,6 +97,15 @@ class Product(AbstractGroup):
     def coAd(self, g: Config, mu: Vector) -> Vector:
         return jnp.concatenate(self._map("coAd", g, self._split(mu)))
 
+    def exp_near(self, xi: Vector) -> Config:
+        return self._map("exp_near", self._split(xi))
+
+    def dexp_near(self, xi: Vector, w: Vector) -> Vector:
+        return jnp.concatenate(self._map("dexp_near", self._split(xi), self._split(w)))
+
+    def dexpinv_near(self, xi: Vector, w: Vector) -> Vector:
+        return jnp.concatenate(self._map("dexpinv_near", self._split(xi), self._split(w)))
+
     def quat(self, xi: Vector) -> Config:
         return self._map("quat", self._split(xi))
 

@@ -106,17 +106,17 @@ class Exponential(AbstractRetraction):
         return None
 
     def map(self, group: AbstractGroup, xi: Vector) -> Config:
-        return group.exp(xi)
+        return group.exp_near(xi)
 
     def inverse(self, group: AbstractGroup, g: Config) -> Vector:
         return group.log(g)
 
     def tangent(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
-        return group.dexp(xi, w)
+        return group.dexp_near(xi, w)
 
     def tangent_inverse(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
         if self.power is None:
-            return group.dexpinv(xi, w)
+            return group.dexpinv_near(xi, w)
         return dexpinv_series(group, xi, w, self.power)
 
     def inside(self, group: AbstractGroup, xi: Vector) -> Bool[Array, ""]:

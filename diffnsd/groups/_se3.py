@@ -103,6 +103,15 @@ class SE3(AbstractGroup):
     def dexpinv(self, xi: Vector, w: Vector) -> Vector:
         return self._dual(_ROTATIONS.dexpinv, xi, w)
 
+    def exp_near(self, xi: Vector) -> Config:
+        return _ROTATIONS.dexp_near(xi[3:], xi[:3]), _ROTATIONS.exp_near(xi[3:])
+
+    def dexp_near(self, xi: Vector, w: Vector) -> Vector:
+        return self._dual(_ROTATIONS.dexp_near, xi, w)
+
+    def dexpinv_near(self, xi: Vector, w: Vector) -> Vector:
+        return self._dual(_ROTATIONS.dexpinv_near, xi, w)
+
     def dcay(self, xi: Vector, w: Vector) -> Vector:
         v, x = xi[:3], xi[3:]
         spin = _ROTATIONS.dcay(x, w[3:])

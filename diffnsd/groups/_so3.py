@@ -6,11 +6,15 @@ from jaxtyping import Array, Float
 
 from .._numerics import (
     bernoulli_kernel,
+    bernoulli_near,
+    cos_half_near,
     cos_kernel,
     cross,
     dot,
+    sinc_half_near,
     sinc_kernel,
     sine_defect_kernel,
+    sine_defect_near,
     skew,
     versine_kernel,
 )
@@ -153,6 +157,20 @@ class SO3(AbstractGroup):
     def dexpinv(self, xi: Vector, w: Vector) -> Vector:
         first = cross(xi, w)
         return w - first / 2 + bernoulli_kernel(dot(xi, xi)) * cross(xi, first)
+
+    def exp_near(self, xi: Vector) -> Config:
+        t = dot(xi, xi)
+        half_sinc = sinc_half_near(t) / 2
+        return jnp.stack([cos_half_near(t), *(half_sinc * xi[i] for i in range(3))])
+
+    def dexp_near(self, xi: Vector, w: Vector) -> Vector:
+        t, first = dot(xi, xi), cross(xi, w)
+        versine = sinc_half_near(t) ** 2 / 2  # (1 - cos)/t² = (sin(t/2)/(t/2))²/2
+        return w + versine * first + sine_defect_near(t) * cross(xi, first)
+
+    def dexpinv_near(self, xi: Vector, w: Vector) -> Vector:
+        first = cross(xi, w)
+        return w - first / 2 + bernoulli_near(dot(xi, xi)) * cross(xi, first)
 
     def dcay(self, xi: Vector, w: Vector) -> Vector:
         return (w + cross(xi, w) / 2) / (1 + dot(xi, xi) / 4)

@@ -4,7 +4,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._numerics import dot, sinc_kernel, skew, versine_kernel
+from .._numerics import (
+    cos_half_near,
+    dot,
+    sinc_half_near,
+    sinc_kernel,
+    skew,
+    versine_kernel,
+)
 from .._types import Config, Scalar, Vector
 from ._base import (
     AbstractGroup,
@@ -69,6 +76,11 @@ class SO3Matrix(AbstractGroup):
         t = dot(xi, xi)
         return self._rodrigues(xi, sinc_kernel(t), versine_kernel(t))
 
+    def exp_near(self, xi: Vector) -> Config:
+        t = dot(xi, xi)
+        half = sinc_half_near(t)
+        return self._rodrigues(xi, half * cos_half_near(t), half * half / 2)
+
     def log(self, g: Config) -> Vector:
         return quaternion_log(quaternion_from_matrix(g))
 
@@ -83,6 +95,7 @@ class SO3Matrix(AbstractGroup):
 
     hat, vee, ad, bracket = SO3.hat, SO3.vee, SO3.ad, SO3.bracket
     dexp, dexpinv, dcay, dcayinv = SO3.dexp, SO3.dexpinv, SO3.dcay, SO3.dcayinv
+    dexp_near, dexpinv_near = SO3.dexp_near, SO3.dexpinv_near
     angle_squared = SO3.angle_squared
 
     def Ad(self, g: Config) -> Float[Array, "3 3"]:

@@ -33,7 +33,7 @@ class LieVariational(AbstractVariational):
       rotations below pi in a step) or `groups.QuaternionVector()` (`h |ω| < 2`).
     - `newton`: of the implicit equations. `solver`: of the laws.
 
-    A step that leaves the chart ends with the result `chart_left`.
+    A step that leaves the chart ends with the result `chart_exceeded`.
 
     Reference: N. Bou-Rabee, J. Marsden, Hamilton-Pontryagin integrators on Lie groups (2009),
     doi:10.1007/s10208-008-9030-4; J. Marsden, M. West (2001), doi:10.1017/S096249290100006X.

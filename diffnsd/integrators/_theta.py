@@ -79,6 +79,8 @@ class MoreauJean(AbstractIntegrator):
         return False
 
     def supports(self, model: Model) -> str | None:
+        if model.system.stepping_problem is not None:
+            return model.system.stepping_problem
         if self.theta < 1 and any(i.law.needs_implicit_positions for i in model.interactions):
             return (
                 "a gap-stabilised law needs positions that move with the end velocity; use "
@@ -133,8 +135,7 @@ class BackwardEuler(AbstractIntegrator):
         return False
 
     def supports(self, model: Model) -> str | None:
-        del model
-        return None
+        return model.system.stepping_problem
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
         return MoreauJean.init(self, model, t0, state, args)  # pyright: ignore

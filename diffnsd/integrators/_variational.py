@@ -161,14 +161,14 @@ def variational_step(scheme, model: Model, t0, t1, state: State, carry: Carry, a
         outcome(stats0, solved0, overflow, v1), outcome(stats1, solved1, overflow, v1)
     )
     inside = scheme.retraction.inside(system.group, x)
-    left = RESULTS.where(inside, RESULTS.successful, RESULTS.chart_left)
+    left = RESULTS.where(inside, RESULTS.successful, RESULTS.chart_exceeded)
     info = StepInfo(
         impulses,
         jnp.maximum(stats0.residual, stats1.residual),
         stats0.iterations + stats1.iterations,
         jnp.minimum(stats0.margin, stats1.margin),
     )
-    new = _kept(State(q1, v1), state)
+    new = _kept(State(q1, v1), state, inside)
     return new, info, jax.lax.stop_gradient(impulses), first_error(left, result)
 
 
@@ -261,7 +261,7 @@ def _impulse(model: Model, chosen, t, q, parts) -> Vector:
     return total
 
 
-def _kept(new: State, old: State) -> State:
-    """The new state, or the old one where the new one is not finite: the result tells."""
+def _kept(new: State, old: State, inside: Array) -> State:
+    """The new state, or the old one where the new one is no result: `RESULTS` tells why."""
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(new)]))
-    return jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
+    return jax.tree.map(lambda a, b: jnp.where(finite & inside, a, b), new, old)

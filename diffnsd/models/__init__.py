@@ -7,6 +7,14 @@ from ._bouncing_ball import (
 )
 from ._gravity_gradient import gravity_gradient as gravity_gradient
 from ._kepler import kepler as kepler, kepler_state as kepler_state
+from ._lie_poisson import (
+    free_rigid_body as free_rigid_body,
+    heavy_top as heavy_top,
+    heavy_top_state as heavy_top_state,
+    kirchhoff_body as kirchhoff_body,
+    kirchhoff_state as kirchhoff_state,
+    rigid_body_state as rigid_body_state,
+)
 from ._pendulum_wall import (
     pendulum_impact_rate as pendulum_impact_rate,
     pendulum_rebound_angle as pendulum_rebound_angle,

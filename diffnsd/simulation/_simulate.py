@@ -192,9 +192,9 @@ def _check(model, integrator, state0):
     leaves = jax.tree.leaves((eqx.filter(model, eqx.is_array), state0))
     if problem is None and not any(isinstance(x, Tracer) for x in leaves):
         problem = model.check(state0)
-    if problem is None and np.shape(state0.v) != (model.system.group.dim,):
+    if problem is None and np.shape(state0.v) != (model.system.velocities,):
         problem = (
-            f"the state's v has shape {np.shape(state0.v)}, expected ({model.system.group.dim},)"
+            f"the state's v has shape {np.shape(state0.v)}, expected ({model.system.velocities},)"
         )
     if problem is not None:
         raise ValueError(f"cannot simulate: {problem}.")

@@ -1,5 +1,6 @@
 """Dynamical systems: mass, force and the group they live on."""
 
 from ._base import AbstractSystem as AbstractSystem
+from ._flow import LieFlow as LieFlow
 from ._lagrangian import LagrangianSystem as LagrangianSystem
 from ._newton_euler import NewtonEulerSystem as NewtonEulerSystem

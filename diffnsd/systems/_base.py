@@ -6,9 +6,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._numerics import matvec
+from .._numerics import lu_solve, matvec
 from .._types import Args, Config, Matrix, Scalar, State, Vector
-from ..groups import AbstractGroup
+from ..groups import AbstractGroup, Euclidean, Product
 
 
 class AbstractSystem(eqx.Module):
@@ -66,6 +66,42 @@ class AbstractSystem(eqx.Module):
         beside the kinetic energy.
         """
         return self.force(t, state, args) - self.inertia_force(t, state)
+
+    @property
+    def velocities(self) -> int:
+        """Number of entries of `v`: the dimension of the group, where velocities are its tangents."""
+        return self.group.dim
+
+    @property
+    def stepping_problem(self) -> str | None:
+        """Why a scheme for `M dv` cannot step the system, with the remedy, or `None`."""
+        return None
+
+    def check_point(self, q: Config) -> str | None:
+        """What is wrong with a concrete configuration, in the user's terms, or `None`."""
+        return self.group.check(q)
+
+    def defect(self, q: Config) -> Scalar:
+        """How far the numbers of `q` are from a configuration (norms, orthogonality)."""
+        return self.group.defect(q)
+
+    # The same system as one motion of a group on states, for methods that know no velocities:
+    # (g, w) . (q, v) = (q g^-1, v + w) of the group times R^n, at the rate (-v, M^-1 f).
+
+    @property
+    def flow_group(self) -> AbstractGroup:
+        """The group that moves states."""
+        return Product((self.group, Euclidean(self.velocities)))
+
+    def flow_apply(self, g: Config, state: State) -> State:
+        """A state moved by an element of `flow_group`."""
+        turn, w = g
+        return State(self.group.compose(state.q, self.group.inverse(turn)), state.v + w)
+
+    def flow_rate(self, t: Scalar, state: State, args: Args) -> Vector:
+        """Velocity of the state in the algebra of `flow_group`."""
+        rate = lu_solve(self.mass(t, state.q), self.force(t, state, args))
+        return jnp.concatenate([-state.v, rate])
 
     def momentum(self, t: Scalar, state: State) -> Vector:
         """Generalised momentum `M v`, shape `(n,)`."""

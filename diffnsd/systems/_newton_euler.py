@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._numerics import as_float, cross
+from .._numerics import as_float, cross, lu_solve
 from .._types import Args, Config, Matrix, Scalar, State, Vector
 from ..groups import AbstractGroup, PoseGroup
 from ._base import AbstractSystem
@@ -103,6 +103,17 @@ class NewtonEulerSystem(AbstractSystem):
 
     def force(self, t: Scalar, state: State, args: Args) -> Vector:
         return self.applied(t, state, args) + self.inertia_force(t, state)
+
+    def flow_rate(self, t: Scalar, state: State, args: Args) -> Vector:
+        """As in `AbstractSystem`, with the block structure of the mass matrix."""
+        force = self.force(t, state, args).reshape(-1, 6)
+        torque = force[:, 3:].T
+        if self.inertia.ndim == 2:
+            spin = torque * (1 / self.inertia.T)
+        else:
+            spin = lu_solve(jnp.moveaxis(self.inertia, 0, -1), torque)
+        rate = jnp.concatenate([force[:, :3] * (1 / self.masses[:, None]), spin.T], axis=1)
+        return jnp.concatenate([-state.v, rate.reshape(-1)])
 
     def potential(self, t: Scalar, q: Config) -> Scalar:
         """Potential energy of gravity, `−Σ m g · x` [J]; that of the wrench is not known."""
