@@ -73,6 +73,7 @@ from .model import Interaction as Interaction, Model as Model
 from .simulation import (
     Checkpointed as Checkpointed,
     Direct as Direct,
+    Event as Event,
     SaveAt as SaveAt,
     Solution as Solution,
     simulate as simulate,

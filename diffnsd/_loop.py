@@ -1,6 +1,7 @@
 """Loops over time steps: direct, or checkpointed for reverse mode over long runs."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 
 import equinox as eqx
@@ -16,9 +17,9 @@ SAVED_NAME = "diffnsd_solution"
 class AbstractLoopAdjoint(eqx.Module):
     """How a loop over steps is differentiated in reverse mode. Values never depend on it."""
 
+    @abstractmethod
     def segment(self, steps: int) -> int:
         """Number of consecutive steps per stored state, for a loop of `steps` steps."""
-        raise NotImplementedError
 
 
 class Direct(AbstractLoopAdjoint):

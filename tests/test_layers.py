@@ -13,7 +13,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "diffnsd"
 
 FLOORS = (
-    {"_types", "_result", "_numerics", "_components", "_loop"},
+    {"_types", "_result", "_numerics", "_components", "_kernel", "_loop"},
     {"groups", "sets"},
     {"systems", "relations", "laws", "complementarity"},
     {"model"},

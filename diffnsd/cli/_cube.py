@@ -1,6 +1,9 @@
 """The tossed cube as a model with named parameters, and its residuals against measured tosses."""
 
+import dataclasses
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -41,10 +44,32 @@ class CubeParameters(eqx.Module):
 
     @staticmethod
     def nominal(tosses: Tosses, mu: float = 0.25, e: float = 0.1) -> "CubeParameters":
-        """The values stated in a file, with a guess of friction and restitution."""
-        ratio = float(np.mean(np.asarray(tosses.inertia))) / float(tosses.mass)
-        numbers = mu, e, float(np.mean(np.asarray(tosses.half_width))), float(tosses.gravity), ratio
+        """The values stated in a file, with a guess of friction and restitution.
+
+        **Raises:** `ValueError` if the file is of a box that is no cube.
+        """
+        ratio = _isotropic("inertia", tosses.inertia) / float(tosses.mass)
+        numbers = mu, e, half_width(tosses), float(tosses.gravity), ratio
         return CubeParameters(*(jnp.asarray(x, float) for x in numbers))
+
+
+def half_width(tosses: Tosses) -> float:
+    """Half the edge of the cube that was tossed [m].
+
+    **Raises:** `ValueError` if its edges differ.
+    """
+    return _isotropic("half_width", tosses.half_width)
+
+
+def _isotropic(key: str, value: float | np.ndarray) -> float:
+    numbers = np.atleast_1d(value)
+    if np.ptp(numbers) > 1e-6 * numbers.max():
+        raise ValueError(
+            f"`{key}` is {numbers.tolist()}: this box is no cube, and only a cube can be identified "
+            "here; if it is one within the accuracy of these numbers, store their mean. Other "
+            "bodies: `diffnsd.identification` with a model of your own."
+        )
+    return float(numbers[0])
 
 
 class Lane(eqx.Module):
@@ -58,7 +83,10 @@ class Lane(eqx.Module):
 
 
 def lanes(tosses: Tosses, frames: int | None = None) -> Lane:
-    """Tosses as a batch of lanes, padded to the longest or to `frames`."""
+    """Tosses as a batch of lanes, padded (or cut) to `frames`, by default to the longest toss.
+
+    **Returns:** a `Lane` whose arrays have a leading axis of tosses.
+    """
     padded = tosses.padded()
     count = padded.position.shape[1] if frames is None else frames
     extra = max(0, count - padded.position.shape[1])
@@ -133,46 +161,37 @@ def smooth_start(tosses: Tosses, clearance: float = 0.005) -> Tosses:
     A parabola with the file's gravity for the position and a constant spin for the attitude, fitted
     to the frames in which the lowest corner is higher than `clearance` [m]; the poses stay as
     measured. A toss with fewer than four such frames keeps its velocities.
+
+    **Returns:** tosses whose velocities differ in the first frame of each.
+
+    **Raises:** `ValueError` if the file is of a box that is no cube.
     """
     velocity, spin = tosses.velocity_world.copy(), tosses.angular_velocity_body.copy()
-    half, dt = float(np.mean(np.asarray(tosses.half_width))), float(tosses.dt)
-    corners = half * np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
-    for j in range(len(tosses)):
-        one, at = tosses.toss(j), int(tosses.offsets[j])
-        q = one.quaternion_wxyz
-        third_row = np.stack(
-            [
-                2 * (q[:, 1] * q[:, 3] - q[:, 0] * q[:, 2]),
-                2 * (q[:, 2] * q[:, 3] + q[:, 0] * q[:, 1]),
-                1 - 2 * (q[:, 1] ** 2 + q[:, 2] ** 2),
-            ],
-            axis=1,
+    dt, fall = float(tosses.dt), np.array([0.0, 0.0, -float(tosses.gravity)])
+    model = tossed_cube(half_width=half_width(tosses))
+
+    def lowest(position, quaternion):
+        (gap,) = model.gaps(
+            jnp.zeros(()), cube_state(position, quaternion, jnp.zeros(3), jnp.zeros(3)).q
         )
-        low = one.position[:, 2] + (third_row @ corners.T).min(axis=1)
-        closed = np.flatnonzero(low < clearance)
-        n = int(closed[0]) if closed.size else len(low)
+        assert gap is not None  # corners against a plane have gaps
+        return jnp.min(gap)
+
+    q = tosses.quaternion_wxyz
+    low = np.asarray(jax.jit(jax.vmap(lowest))(tosses.position, q))
+    start = np.repeat(q[tosses.offsets[:-1]], tosses.lengths, axis=0)
+    conjugate = start * np.array([1.0, -1.0, -1.0, -1.0])
+    angle = np.asarray(
+        quaternion_log(quaternion_product(jnp.asarray(conjugate.T), jnp.asarray(q.T)))
+    ).T
+    for at, end in zip(tosses.offsets[:-1], tosses.offsets[1:], strict=True):
+        closed = np.flatnonzero(low[at:end] < clearance)
+        n = int(closed[0]) if closed.size else end - at
         if n < 4:
             continue
         t = np.arange(n) * dt
-        fall = np.array([0.0, 0.0, -0.5 * float(tosses.gravity)])
-        x = one.position[:n] - one.position[0] - fall * t[:, None] ** 2
-        slope = (t @ x) / (t @ t)
+        moved = tosses.position[at : at + n] - tosses.position[at] - fall / 2 * t[:, None] ** 2
         # The files hold the velocity half a frame before the frame.
-        velocity[at] = slope - np.array([0.0, 0.0, -1.0]) * float(tosses.gravity) * dt / 2
-        start = np.asarray(q[0]) * np.array([1.0, -1.0, -1.0, -1.0])
-        turned = quaternion_product(jnp.asarray(start)[:, None], jnp.asarray(q[:n].T))
-        angle = np.asarray(quaternion_log(turned)).T
-        spin[at] = (t @ angle) / (t @ t)
-    return Tosses(
-        tosses.toss_id,
-        tosses.offsets,
-        tosses.position,
-        tosses.quaternion_wxyz,
-        velocity,
-        spin,
-        tosses.dt,
-        tosses.half_width,
-        tosses.mass,
-        tosses.inertia,
-        tosses.gravity,
-    )
+        velocity[at] = (t @ moved) / (t @ t) - fall * dt / 2
+        spin[at] = (t @ angle[at : at + n]) / (t @ t)
+    return dataclasses.replace(tosses, velocity_world=velocity, angular_velocity_body=spin)

@@ -9,6 +9,10 @@ weighted by the error that the measured start state alone would cause there:
 the linearised marginalisation over the start velocity. The weights are refreshed a few times as
 the parameters move. Residuals of a toss are strongly correlated: a toss counts as `EFFECTIVE`
 observations, whatever its number of frames, against the priors on the nominal quantities.
+
+A toss in whose simulation a step fails where a round starts is left out of that round. One that
+fails only in a trial adds `UNSOLVED` to the residuals: the trial is then worse than any that can be
+simulated. The record says which tosses failed at the estimate.
 """
 
 import time
@@ -33,27 +37,37 @@ PRIOR = {"e": (None, 0.1), "half_width": (0.03, None), "gravity": (0.03, None)}
 PRIOR["inertia_over_mass"] = (0.3, None)
 """Prior standard deviations about the start values: relative or absolute; none on `mu`."""
 HUBER = 0.5
+UNSOLVED = 100.0
+SETTLED = 2e-3
+"""No more rounds when one has moved every parameter by less than this share of its value, or by less
+than a tenth of the standard error of independent residuals."""
+CONVERGED = 0.5
+"""Share of its (cluster-robust) standard error that the last round may have moved a parameter."""
 
 
-def weights(cube: CubeParameters, lane: Lane, dt: float, substeps: int, width: float) -> Array:
-    """The weights described above, `(f, 2)`."""
+def weights(
+    cube: CubeParameters, lane: Lane, dt: float, substeps: int, width: float
+) -> tuple[Array, Array]:
+    """The weights described above, `(f, 2)`, and whether the toss failed; all are 0 then."""
 
     def error(start):
         moved = eqx.tree_at(lambda x: (x.velocity, x.spin), lane, (start[:3], start[3:]))
-        position, quaternion, *_ = toss(cube, moved, dt, substeps)
-        return pose_error(lane, position, quaternion, width)
+        position, quaternion, _, failed, _ = toss(cube, moved, dt, substeps)
+        return pose_error(lane, position, quaternion, width), failed > 0
 
     sigma = jnp.array([SIGMA_VELOCITY] * 3 + [SIGMA_SPIN] * 3)
-    tangent = jax.jacfwd(error)(jnp.concatenate([lane.velocity, lane.spin]))
+    start = jnp.concatenate([lane.velocity, lane.spin])
+    tangent, failed = jax.jacfwd(error, has_aux=True)(start)
     variance = jnp.sum((tangent * sigma[None, None, None]) ** 2, axis=(2, 3))
     variance = jax.lax.cummax(variance, axis=0) + jnp.array([SIGMA]) ** 2
     frames = jnp.sum(lane.mask)
     scale = jnp.sqrt(EFFECTIVE / frames) * lane.mask
-    return jax.lax.stop_gradient(scale[:, None] / jnp.sqrt(variance))
+    value = jnp.where(failed, 0.0, scale[:, None] / jnp.sqrt(variance))
+    return jax.lax.stop_gradient(value), failed
 
 
 class Residual(eqx.Module):
-    """Weighted pose errors of all lanes, `(n, f, 2, 3)`, as a function of the parameters."""
+    """Weighted pose errors of all lanes, `(n, f, 2, 3)`, and which of them failed, `(n,)`."""
 
     rebuild: Callable
     lanes: Lane
@@ -66,8 +80,9 @@ class Residual(eqx.Module):
         cube = self.rebuild(params)
 
         def one(lane, weight):
-            position, quaternion, *_ = toss(cube, lane, self.dt, self.substeps)
-            return pose_error(lane, position, quaternion, self.width) * weight[:, :, None]
+            position, quaternion, _, failed, _ = toss(cube, lane, self.dt, self.substeps)
+            error = pose_error(lane, position, quaternion, self.width) * weight[:, :, None]
+            return error, UNSOLVED * failed.astype(error.dtype)
 
         return jax.vmap(one)(self.lanes, self.weights)
 
@@ -89,7 +104,13 @@ class WithPrior(eqx.Module):
 
 @dataclass
 class Identified:
-    """The outcome of an identification, ready to be written."""
+    """The outcome of an identification, ready to be written.
+
+    `loss` is that of the estimate `cube`, under the weights of its round; `losses` those of all
+    evaluations and `rounds` the round of each (losses of different rounds do not compare); `failed`
+    the lanes in which a step failed at the estimate. `status` is one of `running`, `converged`,
+    `not converged`, `failed` and `interrupted`; the last of `warnings` says why it did not converge.
+    """
 
     free: tuple[str, ...]
     start: CubeParameters
@@ -98,7 +119,10 @@ class Identified:
     correlations: np.ndarray | None = None
     determined: dict[str, bool] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    loss: float = float("nan")
     losses: list[float] = field(default_factory=list)
+    rounds: list[int] = field(default_factory=list)
+    failed: tuple[int, ...] = ()
     rollouts: int = 0
     gradients: int = 0
     compile_seconds: float = 0.0
@@ -121,7 +145,7 @@ def check_free(names: list[str]) -> tuple[str, ...]:
             f"unknown parameter {', '.join(map(repr, unknown)) or '(none given)'}; "
             f"there are: {', '.join(UNITS)}."
         )
-    return tuple(dict.fromkeys(names))
+    return tuple(name for name in UNITS if name in names)
 
 
 def identify(
@@ -143,106 +167,152 @@ def identify(
     to fill; `notify(record, stage)`: called as it goes on.
     """
     record = Identified(free, start, start) if state is None else state
-    width = 2 * float(start.half_width)
-    tosses = lanes.position.shape[0]
+    setting = _Setting(lanes, start, dt, substeps, record, notify)
     try:
-        params, rebuild = _parameters(record)
-        for index in range(rounds):
-            notify(record, f"weights, round {index + 1} of {rounds}")
-            value = _compiled(record, _weights, record.cube, lanes, dt, substeps, width)
-            record.rollouts += tosses
-            residual = Residual(rebuild, lanes, value, dt, substeps, width)
-            masks = (
-                jnp.broadcast_to(value[..., None] > 0, (*value.shape, 3)),
-                jnp.ones(len(PRIOR), bool),
-            )
-
-            def callback(step, progress, index=index):
-                notify(record, f"round {index + 1} of {rounds}, evaluation {step}")
-
-            fit = identification.least_squares(
-                WithPrior(residual, start),
-                params,
-                mask=masks,
-                robust=identification.Huber(HUBER),
-                max_steps=steps,
-                rtol=1e-3,
-                callback=callback,
-                throw=False,
-            )
-            before = record.cube
-            params = fit.params
-            record.cube = rebuild(params)
-            record.losses += [float(x) for x in fit.history.loss]
-            record.rollouts += tosses * fit.evaluations.gradient
-            record.gradients += tosses * fit.evaluations.gradient
-            record.compile_seconds += fit.compile_seconds
-            record.run_seconds += fit.run_seconds
-            if fit.result == identification.FIT_RESULTS.interrupted:
-                raise KeyboardInterrupt
-            notify(record, "saved")
-            if _settled(before, record.cube, free):
-                break
-        notify(record, "standard errors")
-        _uncertainty(record, params, rebuild, lanes, dt, substeps, width)
-        record.status = "converged"
+        setting.rounds(rounds, steps)
     except KeyboardInterrupt:
         record.status = "interrupted"
     return record
 
 
-def _settled(before, after, free) -> bool:
-    change = [abs(float(getattr(after, n) / getattr(before, n)) - 1) for n in free]
-    return max(change) < 2e-3
+_PROGRAMS = identification.Programs()
+"""Of this process: whatever varies in them is an argument."""
 
 
-def _parameters(record):
-    return identification.parameters(
-        record.cube,
-        lambda m: {name: getattr(m, name) for name in record.free},
-        {name: BOUNDS[name] for name in record.free},
-        units={name: UNITS[name] for name in record.free},
-    )
+class _Setting:
+    """What all rounds of one identification have in common."""
+
+    def __init__(self, lanes, start, dt, substeps, record: Identified, notify):
+        self.lanes, self.start, self.dt, self.substeps = lanes, start, dt, substeps
+        self.record, self.notify = record, notify
+        self.width = 2 * float(start.half_width)
+        self.tosses = lanes.position.shape[0]
+        self.params, self.rebuild = identification.parameters(
+            record.cube,
+            lambda m: {name: getattr(m, name) for name in record.free},
+            {name: BOUNDS[name] for name in record.free},
+            units={name: UNITS[name] for name in record.free},
+        )
+
+    def rounds(self, rounds: int, steps: int) -> None:
+        """Fits with weights refreshed in every round, then errors and the verdict."""
+        record, settled, moved = self.record, False, {}
+        for index in range(rounds):
+            label = f"round {index + 1} of {rounds}"
+            before = record.cube
+            fit = self.fit(label, steps, prior=True)
+            record.losses += [float(x) for x in fit.history.loss]
+            record.rounds += [index + 1] * fit.steps
+            if fit.linearisation is not None:
+                record.loss = fit.loss
+                self.params, record.cube = fit.params, self.rebuild(fit.params)
+            if fit.result == identification.FIT_RESULTS.interrupted:
+                raise KeyboardInterrupt
+            self.notify(record, "saved")
+            if fit.linearisation is None:
+                record.status = "failed"
+                record.warnings.append(fit.message)
+                return
+            moved = {
+                name: abs(record.value(name) - float(getattr(before, name))) for name in record.free
+            }
+            settled = _settled(moved, self.params, fit.linearisation)
+            if settled:
+                break
+        self.uncertainty()
+        record.status = self.verdict(fit, {} if settled else moved)
+
+    def fit(self, label: str, steps: int, prior: bool) -> identification.FitResult:
+        """Weights at the present estimate, and a least-squares fit with them."""
+        record = self.record
+        self.notify(record, f"weights, {label}")
+        value, left_out = _timed(
+            record, _weights, record.cube, self.lanes, self.dt, self.substeps, self.width
+        )
+        record.rollouts += self.tosses
+        residual = Residual(self.rebuild, self.lanes, value, self.dt, self.substeps, self.width)
+        poses = jnp.broadcast_to(value[..., None] > 0, (*value.shape, 3))
+        masks = (poses, ~left_out & prior), jnp.full(len(PRIOR), prior)
+        fit = identification.least_squares(
+            WithPrior(residual, self.start),
+            self.params,
+            mask=masks,
+            robust=identification.Huber(HUBER),
+            max_steps=steps,
+            rtol=1e-3,
+            callback=lambda step, _: self.notify(record, f"{label}, evaluation {step}"),
+            programs=_PROGRAMS,
+            throw=False,
+        )
+        record.failed = tuple(int(i) for i in np.flatnonzero(left_out))
+        record.rollouts += self.tosses * fit.evaluations.gradient
+        record.gradients += self.tosses * fit.evaluations.gradient
+        record.compile_seconds += fit.compile_seconds
+        record.run_seconds += fit.run_seconds
+        return fit
+
+    def uncertainty(self) -> None:
+        """Cluster-robust standard errors (tosses are the clusters) from the data alone."""
+        record = self.record
+        fit = self.fit("standard errors", 1, prior=False)
+        if fit.result == identification.FIT_RESULTS.interrupted:
+            raise KeyboardInterrupt
+        if fit.linearisation is None:
+            record.warnings.append(f"no standard errors: {fit.message}")
+            return
+        (poses, *_), each = fit.linearisation.shapes, np.arange(self.tosses)
+        groups = np.repeat(each, np.prod(poses[1:])), each, np.zeros(len(PRIOR), int)
+        found = identification.uncertainty(
+            self.params, fit.linearisation, groups=np.concatenate(groups)
+        )
+        errors = zip(found.labels, found.standard_errors, strict=True)
+        record.standard_errors = {name: float(error) for name, error in errors}
+        known = zip(found.labels, found.determined, strict=True)
+        record.determined = {name: bool(is_known) for name, is_known in known}
+        record.correlations = np.asarray(found.correlations)
+        record.warnings += [str(warning) for warning in found.warnings]
+
+    def verdict(self, fit: identification.FitResult, moved: dict[str, float]) -> str:
+        """The status of a fit that has come to its end; says why, if it has not converged."""
+        record = self.record
+        if record.failed:
+            record.warnings.append(
+                f"in the simulation of {len(record.failed)} of {self.tosses} tosses a step did not "
+                "reach its tolerance at the estimate: look at these tosses, and leave them out if "
+                "their data are wrong."
+            )
+        limits = {name: CONVERGED * record.standard_errors.get(name, 0.0) for name in moved}
+        still = [f"{name} by {moved[name]:.2g}" for name in moved if moved[name] > limits[name]]
+        if fit.result != identification.FIT_RESULTS.successful:
+            reason = fit.message
+        elif still:
+            reason = (
+                f"the last round still moved {', '.join(still)}, which is more than half a standard "
+                "error; free fewer parameters or take more tosses"
+            )
+        else:
+            return "converged"
+        record.warnings.append(f"the fit has not converged: {reason}.")
+        return "not converged"
 
 
-def _uncertainty(record, params, rebuild, lanes, dt, substeps, width):
-    """Cluster-robust standard errors (tosses are the clusters) from the data alone."""
-    started = time.perf_counter()
-    value = _compiled(record, _weights, record.cube, lanes, dt, substeps, width)
-    residual = Residual(rebuild, lanes, value, dt, substeps, width)
-    mask = jnp.broadcast_to(value[..., None] > 0, (*value.shape, 3))
-    linear = identification.linearise(
-        residual, params, mask=mask, robust=identification.Huber(HUBER)
-    )
-    tosses = lanes.position.shape[0]
-    record.rollouts += 2 * tosses
-    record.gradients += tosses
-    found = identification.uncertainty(params, linear, groups=np.arange(tosses))
-    record.standard_errors = {
-        n: float(s) for n, s in zip(found.labels, found.standard_errors, strict=True)
-    }
-    record.determined = {n: bool(s) for n, s in zip(found.labels, found.determined, strict=True)}
-    record.correlations = np.asarray(found.correlations)
-    record.warnings += [str(w) for w in found.warnings]
-    record.run_seconds += time.perf_counter() - started
+def _settled(moved: dict[str, float], params, linearisation) -> bool:
+    """Whether a refresh of the weights has moved the parameters by nothing that matters."""
+    found = identification.uncertainty(params, linearisation)
+    limits = {name: max(SETTLED * abs(found[name][0]), 0.1 * found[name][1]) for name in moved}
+    return all(moved[name] <= limits[name] for name in moved)
 
 
 def _weights(cube, lanes, dt, substeps, width):
     return jax.vmap(lambda lane: weights(cube, lane, dt, substeps, width))(lanes)
 
 
-_CACHE: dict = {}
-
-
-def _compiled(record, function, cube, lanes, dt, substeps, width):
+def _timed(record, function, *args):
     """Calls a function compiled ahead, so that compile and run time are told apart."""
-    key = function, dt, substeps, width, lanes.position.shape
-    if key not in _CACHE:
-        started = time.perf_counter()
-        jitted = jax.jit(lambda c, x: function(c, x, dt, substeps, width))
-        _CACHE[key] = jitted.lower(cube, lanes).compile()
-        record.compile_seconds += time.perf_counter() - started
     started = time.perf_counter()
-    out = jax.block_until_ready(_CACHE[key](cube, lanes))
-    record.run_seconds += time.perf_counter() - started
+    program = _PROGRAMS.compiled(function, *args)
+    compiled = time.perf_counter()
+    out = jax.block_until_ready(program(*args))
+    record.compile_seconds += compiled - started
+    record.run_seconds += time.perf_counter() - compiled
     return out

@@ -8,21 +8,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..groups import rotate
 from ..io import Tosses, save_predictions
 from ..rollout import rollout
-from ._cube import BOUNDS, UNITS, CubeParameters, lanes, toss
+from ._cube import BOUNDS, UNITS, CubeParameters, half_width, lanes, toss
 from ._fit import Identified
 
 
 def write_result(path: Path, record: Identified, extra: dict | None = None) -> None:
-    """Writes `result.json` in one go, so that an interrupt cannot leave half a file."""
+    """Writes `result.json` in one go, so that an interrupt cannot leave half a file.
+
+    A number that is not finite (the error of a parameter that the data do not determine, the loss of
+    a rejected trial) is `null`: JSON has no other word for it.
+    """
     table = {}
     for name in UNITS:
         free = name in record.free
-        error = record.standard_errors.get(name)
         table[name] = {
             "value": record.value(name),
-            "standard_error": error if error is not None and np.isfinite(error) else None,
+            "standard_error": record.standard_errors.get(name),
             "unit": UNITS[name],
             "free": free,
             "determined": record.determined.get(name) if free else None,
@@ -31,21 +35,32 @@ def write_result(path: Path, record: Identified, extra: dict | None = None) -> N
     content = {
         "status": record.status,
         "parameters": table,
-        "loss": record.losses[-1] if record.losses else None,
-        "best_loss": min(record.losses) if record.losses else None,
+        "loss": record.loss,
         "loss_history": record.losses,
+        "loss_round": record.rounds,
         "rollouts": record.rollouts,
         "gradient_evaluations": record.gradients,
         "compile_seconds": round(record.compile_seconds, 3),
         "run_seconds": round(record.run_seconds, 3),
-        "correlations": None if record.correlations is None else record.correlations.tolist(),
+        "correlations": record.correlations,
         "free": list(record.free),
         "warnings": record.warnings,
         **(extra or {}),
     }
     temporary = path.with_suffix(".json.tmp")
-    temporary.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
+    temporary.write_text(json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
     os.replace(temporary, path)
+
+
+def _plain(content):
+    """The same with arrays as lists and `None` for what is not finite."""
+    if isinstance(content, dict):
+        return {key: _plain(value) for key, value in content.items()}
+    if isinstance(content, list | tuple | np.ndarray):
+        return [_plain(value) for value in content]
+    if isinstance(content, float | np.floating):
+        return float(content) if np.isfinite(content) else None
+    return content
 
 
 class Predicted:
@@ -76,7 +91,7 @@ class Predicted:
 
     def errors(self) -> dict[str, np.ndarray]:
         """Per toss: mean position error [% of the width], mean angle [deg], same upward face."""
-        width = 2 * float(np.mean(np.asarray(self.tosses.half_width)))
+        width = 2 * half_width(self.tosses)
         position, angle, face = [], [], []
         for j in range(len(self.tosses)):
             true = self.tosses.toss(j)
@@ -96,10 +111,10 @@ class Predicted:
 
 def upward_face(q: np.ndarray) -> int:
     """Which body axis points up, with its sign: one of -3 ... 3."""
-    w, x, y, z = q
-    third = np.array([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)])
-    k = int(np.argmax(np.abs(third)))
-    return (k + 1) * (1 if third[k] > 0 else -1)
+    inverse = jnp.asarray(q) * jnp.array([1.0, -1.0, -1.0, -1.0])
+    up = np.asarray(rotate(inverse, jnp.array([0.0, 0.0, 1.0])))
+    k = int(np.argmax(np.abs(up)))
+    return (k + 1) * (1 if up[k] > 0 else -1)
 
 
 def write_pages(out: Path, record: Identified, predicted: Predicted, title: str) -> None:
@@ -167,7 +182,7 @@ def write_pages(out: Path, record: Identified, predicted: Predicted, title: str)
     write_replay(
         out / "replay.html",
         dt=dt,
-        half_width=float(np.mean(np.asarray(tosses.half_width))),
+        half_width=half_width(tosses),
         measured=[(c.measured_position, c.measured_quaternion) for c in compared],
         simulated=[(c.simulated_position, c.simulated_quaternion) for c in compared],
         labels=[c.label for c in compared],

@@ -5,7 +5,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from ..io import Tosses
-from ._cube import CubeParameters, lanes, smooth_start
+from ._cube import UNITS, CubeParameters, lanes, smooth_start
 from ._fit import Identified, check_free, identify
 from ._outputs import Predicted, write_pages, write_result
 
@@ -16,8 +16,9 @@ ROUNDS, STEPS = 4, 7
 def run_identification(session, tosses: Tosses, folder, names, count, other, seed, smooth, title):
     """Fits the named parameters and writes result, predictions, report and replay to `folder`.
 
-    **Raises:** `ValueError` for parameters that do not exist or a number of tosses that makes no
-    sense.
+    **Raises:** `ValueError` for parameters that do not exist, a number of tosses that makes no
+    sense, a box that is no cube, or a fit that failed; `KeyboardInterrupt` if it was interrupted.
+    In the last two cases `result.json` has been written.
     """
     free = check_free(names)
     if count < 0:
@@ -39,7 +40,7 @@ def run_identification(session, tosses: Tosses, folder, names, count, other, see
         bar = progress.add_task("compiling", total=ROUNDS * STEPS)
 
         def notify(record, stage):
-            loss = f", loss {min(record.losses):.4g}" if record.losses else ""
+            loss = f", loss {record.loss:.4g}" if record.losses else ""
             progress.update(
                 bar, description=f"{stage}{loss}", completed=record.gradients / len(chosen)
             )
@@ -58,11 +59,14 @@ def run_identification(session, tosses: Tosses, folder, names, count, other, see
             notify=notify,
         )
         progress.update(bar, completed=ROUNDS * STEPS, description=f"fit: {record.status}")
+    extra["failed_tosses"] = [int(fitted.toss_id[i]) for i in record.failed]
     write_result(folder / "result.json", record, extra)
     _print_table(session, record)
     if record.status == "interrupted":
         session.print(f"interrupted: the best so far is in {folder / 'result.json'}")
         raise KeyboardInterrupt
+    if record.status == "failed":
+        raise ValueError(f"the fit failed, nothing is predicted: {record.warnings[-1]}")
 
     with session.stage(f"predicting {len(target)} tosses and writing the pages"):
         predicted = Predicted(target, record.cube, SUBSTEPS)
@@ -109,9 +113,8 @@ def _print_table(session, record: Identified) -> None:
     table = Table("parameter", "value", "standard error", "unit")
     for name in record.free:
         error = record.standard_errors.get(name)
-        unit = {"half_width": "m", "gravity": "m/s²", "inertia_over_mass": "m²"}.get(name, "")
         shown = "-" if error is None else f"{error:.2g}"
-        table.add_row(name, f"{record.value(name):.5g}", shown, unit)
+        table.add_row(name, f"{record.value(name):.5g}", shown, UNITS[name])
     session.console.print(table)
     session.print(
         f"{record.rollouts} toss rollouts, {record.gradients} of them with gradient; "

@@ -22,7 +22,7 @@ from jaxtyping import Array
 from .._numerics import inverse, lu_solve, matvec, short_sum, staged
 from ._problem import apply, gather
 
-REFINEMENTS = 4
+REFINEMENTS = 3
 
 
 class Linearised(eqx.Module):
@@ -166,5 +166,7 @@ def refine(system: Linearised, r_v, r_z, eps: float, transpose: bool):
         ddv, ddz = solve(factors, system, r_v - top, residual, pending)
         return dv + ddv, tuple(a + b for a, b in zip(dz, ddz, strict=True))
 
+    # A fixed number of passes is a linear map, and reverse mode its transpose to the last digit,
+    # singular systems included; a loop that ends by its residual is neither.
     start = jnp.zeros_like(r_v), tuple(jnp.zeros_like(x) for x in r_z)
     return jax.lax.fori_loop(0, REFINEMENTS, body, start)

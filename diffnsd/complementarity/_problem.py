@@ -6,7 +6,7 @@ Mechanical contact has `B_i = H_i^T` and never forms the Delassus operator `W = 
 problem `w = W z + q` is the instance `A = 1`, `B = W`, `H = 1`.
 
 Axes come matrix first, then contacts, then anything: the functions of this folder are elementwise
-in all trailing axes, which is how a batch is solved (`lanes_last`).
+in all trailing axes, which is how a batch is solved (`_kernel`).
 """
 
 import equinox as eqx
@@ -99,10 +99,6 @@ class MixedProblem(eqx.Module):
         n = self.rhs.shape[0]
         diagonal = jnp.stack([jnp.abs(self.matrix[i, i]) for i in range(n)])
         return tuple(block.penalty(jnp.where(diagonal > 0, diagonal, 1)) for block in self.blocks)
-
-    def zeros(self) -> tuple[Array, ...]:
-        """Multipliers of the right shapes, zero."""
-        return tuple(jnp.zeros_like(block.offset) for block in self.blocks)
 
 
 def broadcast_law(law: AbstractLaw, contacts: int, dtype) -> AbstractLaw:

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._result import RESULTS
+from .._types import revealed
 from ..laws._base import AbstractLaw
 from ._problem import Block, MixedProblem, broadcast_law
 from ._solve import solve_mixed
@@ -20,6 +21,8 @@ class ComplementarityProblem(eqx.Module):
     - `W`: matrix `(m, m)`, not necessarily symmetric. `q`: shape `(m,)`.
     - `laws`: pairs `(law, rows)`: consecutive unknowns, `c` contacts of `k` rows each given as
       `(law, (c, k))`; the unknowns are ordered contact by contact, normal first.
+
+    **Raises:** `ValueError` if the shapes of `W` and `q` and the unknowns of the laws do not fit.
     """
 
     W: Float[Array, "m m"]
@@ -67,10 +70,17 @@ def solve_complementarity(
 
     **Returns:** a `ComplementaritySolution`, differentiable in `W`, `q` and the laws' parameters.
 
-    **Raises:** a runtime error naming the remedy if the residual stays above the tolerance.
+    **Raises:** `ValueError` before compiling if a law's parameters are out of range, or a law does
+    not fit its rows, or the warm start has another shape; a runtime error naming the remedy if the
+    residual stays above the tolerance.
     """
     m = problem.q.shape[0]
     guess = jnp.zeros_like(problem.q) if warm_start is None else warm_start
+    _check(problem, guess)
+    if m == 0:
+        zero, count = jnp.zeros((), problem.q.dtype), jnp.zeros((), jnp.int32)
+        empty = problem.q, problem.q, zero, count, zero + jnp.inf
+        return ComplementaritySolution(*empty, RESULTS.successful)
     identity = jnp.eye(m, dtype=problem.q.dtype)
     blocks, starts, at = [], [], 0
     for law, (c, k) in problem.laws:
@@ -98,3 +108,20 @@ def solve_complementarity(
     if throw:
         z = result.error_if(z, result != RESULTS.successful)
     return ComplementaritySolution(z, w, stats.residual, stats.iterations, stats.margin, result)
+
+
+def _check(problem: ComplementarityProblem, guess) -> None:
+    """Raises what can be said before anything is compiled."""
+    if np.shape(guess) != np.shape(problem.q):
+        raise ValueError(
+            f"warm_start has shape {np.shape(guess)}, expected that of q, {np.shape(problem.q)}."
+        )
+    for law, (_, k) in problem.laws:
+        message = law.refuses(k) or revealed(law).check()
+        if message is None and law.rows is not None and k != law.rows:
+            message = (
+                f"{type(law).__name__} acts on {law.rows} row per contact, got {k}; "
+                f"for c such rows give (c, {law.rows})"
+            )
+        if message is not None:
+            raise ValueError(f"cannot solve: {message}.")

@@ -7,6 +7,9 @@ side (the element of `AbstractSet.jacobian`); for redundant contacts the tangent
 is the one of minimum norm, and the tangent of `v` is unique.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,8 +17,9 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
+from .._kernel import AbstractKernel, call
 from .._loop import SAVED_NAME
-from .._numerics import lanes_last, matvec, newton_solve
+from .._numerics import matvec, newton_solve
 from ._elimination import blockwise, refine
 from ._natural_map import argument, projected
 from ._problem import MixedProblem
@@ -35,28 +39,37 @@ def solve_mixed(
         return _without_contacts(problem)
     dynamic, static = eqx.partition(problem, eqx.is_array)
     floats, others = eqx.partition(dynamic, eqx.is_inexact_array)
+    z0 = jax.lax.stop_gradient(z0)
+    return checkpoint_name(call(Solve(solver, static), floats, others, z0), SAVED_NAME)
 
-    @jax.custom_jvp
-    def solve(floats, others, z0):
-        def kernel(tree):
-            arrays, z0 = tree
-            return solver(eqx.combine(arrays, static), z0)
 
-        v, z, stats = lanes_last(kernel)((eqx.combine(floats, others), z0))
-        return checkpoint_name((v, z, stats), SAVED_NAME)
+class Solve(AbstractKernel):
+    """The solver's iterations, and the implicit function theorem as their derivative.
 
-    @solve.defjvp
-    def solve_jvp(primals, tangents):
+    **Arguments:** `solver`; `static`: what of the problem is not an array.
+    """
+
+    solver: Callable
+    static: MixedProblem
+
+    def __call__(self, floats, others, z0):
+        return self.solver(eqx.combine(floats, others, self.static), z0)
+
+    def shapes(self, floats, others, z0):
+        lane: Any = jax.ShapeDtypeStruct(floats.rhs.shape[1:], floats.rhs.dtype)
+        count: Any = jax.ShapeDtypeStruct(lane.shape, jnp.int32)
+        done: Any = jax.ShapeDtypeStruct(lane.shape, jnp.bool_)
+        offsets = tuple(block.offset for block in floats.blocks)
+        return floats.rhs, offsets, Statistics(lane, count, lane, done)
+
+    def jvp(self, primals, tangents):
         floats, others, z0 = primals
-        # Named here too: what is named inside a differentiated function is not seen from outside.
-        v, z, stats = checkpoint_name(solve(floats, others, z0), SAVED_NAME)
-        instance = eqx.combine(floats, others, static)
-        r_v, r_z = _parameter_tangent(instance, floats, tangents[0], others, static, v, z)
+        # Named here too, so that the derivative uses what is kept and not the solver once more.
+        v, z, stats = checkpoint_name(call(self, floats, others, z0), SAVED_NAME)
+        instance = eqx.combine(floats, others, self.static)
+        r_v, r_z = _parameter_tangent(instance, floats, tangents[0], others, self.static, v, z)
         dv, dz = _linear_solve(instance, v, z, r_v, r_z)
-        zero = jax.tree.map(_zero_tangent, stats)
-        return (v, z, stats), (dv, dz, zero)
-
-    return solve(floats, others, jax.lax.stop_gradient(z0))
+        return (v, z, stats), (dv, dz, None)
 
 
 def _without_contacts(problem: MixedProblem):
@@ -64,12 +77,6 @@ def _without_contacts(problem: MixedProblem):
     v = checkpoint_name(newton_solve(problem.matrix, problem.rhs), SAVED_NAME)
     zero = jnp.zeros_like(v[0])
     return v, (), Statistics(zero, jnp.zeros((), jnp.int32), zero + jnp.inf, jnp.array(True))
-
-
-def _zero_tangent(x):
-    if jnp.issubdtype(x.dtype, jnp.inexact):
-        return jnp.zeros_like(x)
-    return jnp.zeros(x.shape, jax.dtypes.float0)
 
 
 def _parameter_tangent(instance, floats, tangent, others, static, v, z):
@@ -108,7 +115,7 @@ def _parameter_tangent(instance, floats, tangent, others, static, v, z):
 def _linear_solve(instance: MixedProblem, v, z, r_v, r_z):
     rho = jax.lax.stop_gradient(instance.penalties())
     system = linearise(instance, v, z, rho)
-    eps = 1e-6 if jnp.finfo(v.dtype).bits >= 64 else 1e-3
+    eps = 4e-6 if jnp.finfo(v.dtype).bits >= 64 else 1e-3
 
     # One flat vector: the transposition rule of the linear solve wants every part of the right-hand
     # side to be linear in the tangents, and parts of it may be constant.
@@ -119,12 +126,22 @@ def _linear_solve(instance: MixedProblem, v, z, r_v, r_z):
 
     def solver(transpose):
         def run(_, right):
-            def kernel(tree):
-                matrix, (r_v, r_z) = tree
-                return refine(matrix, r_v, r_z, eps, transpose)
-
-            return ravel_pytree(lanes_last(kernel)((system, unravel(right))))[0]
+            return ravel_pytree(call(Refine(eps, transpose), system, *unravel(right)))[0]
 
         return run
 
     return unravel(jax.lax.custom_linear_solve(product, flat, solver(False), solver(True)))
+
+
+class Refine(AbstractKernel):
+    """The linear solve of the derivative, or of its transpose; see `refine`."""
+
+    eps: float
+    transpose: bool
+
+    def __call__(self, system, r_v, r_z):
+        return refine(system, r_v, r_z, self.eps, self.transpose)
+
+    def shapes(self, system, r_v, r_z):
+        del system
+        return r_v, r_z

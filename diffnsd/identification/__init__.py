@@ -31,6 +31,7 @@ from ._parameters import (
     Tied as Tied,
     parameters as parameters,
 )
+from ._programs import Programs as Programs
 from ._shooting import (
     ShootingPlan as ShootingPlan,
     masked_mean as masked_mean,

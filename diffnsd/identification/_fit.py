@@ -10,6 +10,7 @@ from jaxtyping import Array, PyTree
 
 from ._base import check_parameters, named_values
 from ._outcome import FIT_RESULTS, Callback, FitResult, Recorder, all_finite, midpoint
+from ._programs import Programs
 
 
 def fit(
@@ -23,6 +24,7 @@ def fit(
     patience: int = 20,
     max_rejections: int = 8,
     callback: Callback | None = None,
+    programs: Programs | None = None,
     throw: bool = True,
 ) -> FitResult:
     """Minimises `loss(params)` by gradients and keeps the best iterate.
@@ -35,8 +37,8 @@ def fit(
     `result` `FIT_RESULTS.interrupted`.
 
     The loss is compiled once (once more for an optimizer with a line search), before the first
-    step. Data may be closed over; arrays in an `equinox.Partial` or `equinox.Module` that serves as
-    `loss` are passed as arguments and not compiled in as constants.
+    step, and anew in every call: data may be closed over. Arrays in an `equinox.Partial` or
+    `equinox.Module` that serves as `loss` are passed as arguments and not compiled in as constants.
 
     **Arguments:**
 
@@ -47,6 +49,7 @@ def fit(
     - `rtol`, `atol`, `patience`: when the fit stops; `atol` has the unit of the loss.
     - `max_rejections`: iterates in a row that may be rejected.
     - `callback`: `callback(step, FitProgress)`, before compiling and after each evaluated iterate.
+    - `programs`: to compile nothing anew in fits that differ in values only; see `Programs`.
     - `throw`: whether a failed fit raises.
 
     **Returns:** a `FitResult`. Evaluations inside a line search are counted.
@@ -57,7 +60,7 @@ def fit(
     """
     check_parameters(params)
     optimizer = optax.with_extra_args_support(optimizer)
-    record = Recorder(params, max_steps, callback)
+    record = Recorder(params, max_steps, callback, programs)
     try:
         evaluate = record.compiled(_evaluate, loss, params)
         limits = _Limits(rtol, atol, patience, max_rejections)

@@ -26,6 +26,7 @@ from ._linearise import (
     linearise,
 )
 from ._outcome import FIT_RESULTS, Callback, FitResult, Recorder, all_finite, midpoint
+from ._programs import Programs
 
 _INITIAL_DAMPING = 1e-2
 """First Levenberg-Marquardt damping, relative to the squared norms of the Jacobian's columns."""
@@ -47,6 +48,7 @@ def least_squares(
     jacobian: AbstractJacobian = FORWARD,
     max_rejections: int = 8,
     callback: Callback | None = None,
+    programs: Programs | None = None,
     throw: bool = True,
 ) -> FitResult:
     """Minimises `loss = sum(residual^2) / 2` over the parameters.
@@ -74,6 +76,7 @@ def least_squares(
     - `jacobian`: `ForwardJacobian()`, or `ReverseJacobian()` for fewer residuals than parameters.
     - `max_rejections`: trials in a row that may be rejected.
     - `callback`: `callback(step, FitProgress)`, before compiling and after each evaluation.
+    - `programs`: to compile nothing anew in fits that differ in values only; see `Programs`.
     - `throw`: whether a failed fit raises.
 
     **Returns:** a `FitResult` with `linearisation`, from which `uncertainty` makes standard errors.
@@ -95,7 +98,7 @@ def least_squares(
         )
     chart = _Chart.of(params)
 
-    record = Recorder(params, max_steps, callback)
+    record = Recorder(params, max_steps, callback, programs)
     try:
         start = jax.jit(lambda p: chart.start(p))(params)
         fixed = residual, chart, robust, jacobian
@@ -111,7 +114,9 @@ def _evaluate(residual, chart: "_Chart", robust, jacobian, x, mask):
     """Residuals and Jacobian at `x`, with what the iteration and the record want to know."""
     params = chart.params(x)
     here = linearise(residual, params, mask=mask, robust=robust, jacobian=jacobian)
-    point = _Point(x, here.residual, here.jacobian / chart.slopes(params)[None, :])
+    slope = here.jacobian / chart.slopes(params)[None, :]
+    missing = None if robust is None else robust.missing_curvature(here.residual)
+    point = _Point(x, here.residual, slope, missing)
     return point, (params, here), *_describe(point), named_values(params)
 
 
@@ -185,11 +190,15 @@ def _in_box(transform: AbstractTransform | None) -> TypeGuard[AbstractTransform]
 
 
 class _Point(eqx.Module):
-    """An evaluated iterate: coordinates `(p,)`, residuals `(r,)` and Jacobian by `x` `(r, p)`."""
+    """An evaluated iterate: coordinates `(p,)`, residuals `(r,)` and Jacobian by `x` `(r, p)`.
+
+    `missing` `(r,)` is the curvature that a robust loss lacks, as a share; `None` without one.
+    """
 
     x: Array
     residual: Array
     jacobian: Array
+    missing: Array | None
 
 
 class _Carry(eqx.Module):
@@ -205,7 +214,7 @@ def _describe(point: _Point):
     """Loss, norm of its gradient, and whether all is finite."""
     loss = jnp.sum(point.residual**2) / 2
     gradient = point.jacobian.T @ point.residual
-    return loss, jnp.linalg.norm(gradient), all_finite((loss, point.jacobian))
+    return loss, jnp.sqrt(gradient @ gradient), all_finite((loss, point.jacobian))
 
 
 def _iterate(evaluate, start, chart: _Chart, solver, record: Recorder, stops: _Stops):
@@ -257,13 +266,17 @@ def _information(point: _Point, scale: Array, free: Array):
 
     Its Levenberg-Marquardt starts with damping 1; multiplying the residuals makes that
     `_INITIAL_DAMPING` relative to the columns and changes nothing else. Coordinates that are not
-    free have no column; a tiny multiple of the unit matrix below keeps undamped steps finite.
+    free have no column; a tiny multiple of the unit matrix below keeps undamped steps finite. Rows
+    whose residual is zero add the missing curvature: neither loss nor gradient know of them.
     """
     factor = _INITIAL_DAMPING**-0.5
     columns = jnp.where(free, 1 / scale, 0.0)[None, :]
     tiny = jnp.finfo(scale.dtype).eps ** 0.5 * jnp.eye(scale.size, dtype=scale.dtype)
-    jacobian = factor * jnp.concatenate([point.jacobian * columns, tiny])
-    residual = factor * jnp.concatenate([point.residual, jnp.zeros_like(scale)])
+    rows, residuals = [point.jacobian * columns, tiny], [point.residual, jnp.zeros_like(scale)]
+    if point.missing is not None:
+        rows.append(jnp.sqrt(point.missing)[:, None] * rows[0])
+        residuals.append(jnp.zeros_like(point.residual))
+    jacobian, residual = factor * jnp.concatenate(rows), factor * jnp.concatenate(residuals)
     return optx.FunctionInfo.ResidualJac(residual, lx.MatrixLinearOperator(jacobian))
 
 
@@ -276,7 +289,7 @@ def _free(point: _Point, chart: _Chart) -> Array:
 
 def _columns(point: _Point) -> Array:
     """Norms of the columns of the Jacobian, 1 for a column of zeros."""
-    norms = jnp.linalg.norm(point.jacobian, axis=0)
+    norms = jnp.sqrt(jnp.sum(point.jacobian**2, axis=0))
     return jnp.where(norms > 0, norms, 1.0)
 
 
@@ -293,9 +306,12 @@ def _propose(
     """Judges an evaluated trial and proposes the next; also the gain of a whole Newton step."""
     old, scale, everything = carry.point, carry.scale, jnp.ones_like(first, shape=trial.x.shape)
     info, info_trial = (_information(p, scale, everything) for p in (old, trial))
-    step_size, accept, _, search = solver.search.step(
-        first, old.x * scale, trial.x * scale, info, info_trial, carry.search
-    )
+    # Optimistix starts in the default precision, whatever that of the parameters.
+    with jax.numpy_dtype_promotion("standard"):
+        step_size, accept, _, search = solver.search.step(
+            first, old.x * scale, trial.x * scale, info, info_trial, carry.search
+        )
+    step_size = step_size.astype(trial.x.dtype)
     # A step that was cut off at a bound may have promised nothing: never uphill.
     accept = first | (accept & (jnp.sum(trial.residual**2) <= jnp.sum(old.residual**2)))
     point = jax.tree.map(lambda a, b: jnp.where(accept, a, b), trial, old)
@@ -309,7 +325,11 @@ def _propose(
     # A solver without a trust region would try the same again.
     again = ~accept & jnp.all(following == trial.x)
     following = jnp.where(again, midpoint(point.x, trial.x), following)
-    return _Carry(point, scale, descent, search), following, accept, _newton_gain(info)
+    following_carry = _Carry(point, scale, descent, search)
+    carry = jax.tree.map(
+        lambda new, old: new.astype(old.dtype) if eqx.is_array(new) else new, following_carry, carry
+    )
+    return carry, following, accept, _newton_gain(info)
 
 
 def _newton_gain(info: Any) -> Array:

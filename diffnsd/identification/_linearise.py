@@ -49,6 +49,15 @@ class AbstractRobustLoss(eqx.Module):
     def weigh(self, residual: Array) -> Array:
         """`r sqrt(2 rho(r)) / |r|`, the residual that least squares then sees."""
 
+    @abstractmethod
+    def missing_curvature(self, weighed: Array) -> Array:
+        """`rho'(r) / (r weigh'(r)^2) - 1`, not negative, as a function of `weighed = weigh(r)`.
+
+        Gauss-Newton on weighed residuals has the curvature `weigh'(r)^2`, which for large residuals
+        is too small: steps then overshoot. Reweighted least squares has `rho'(r) / r`, a bound of
+        `rho` from above. This is what the first lacks of the second, as a share of the first.
+        """
+
 
 class Huber(AbstractRobustLoss):
     """Huber's loss: `rho(r) = r^2 / 2` up to `|r| = delta`, then `delta (|r| - delta / 2)`.
@@ -61,7 +70,8 @@ class Huber(AbstractRobustLoss):
     **Raises:** `ValueError` if `delta` is not positive.
 
     Reference: P. J. Huber, "Robust estimation of a location parameter" (1964),
-    doi:10.1214/aoms/1177703732.
+    doi:10.1214/aoms/1177703732; the curvature: P. W. Holland, R. E. Welsch (1977),
+    doi:10.1080/03610927708827533.
     """
 
     delta: float = eqx.field(static=True)
@@ -76,6 +86,11 @@ class Huber(AbstractRobustLoss):
         safe = jnp.where(outside, size, self.delta)
         far = jnp.sign(residual) * jnp.sqrt(self.delta * (2 * safe - self.delta))
         return jnp.where(outside, far, residual)
+
+    def missing_curvature(self, weighed: Array) -> Array:
+        # rho' / r = delta / |r| and weigh'^2 = (delta / weighed)^2, with |r| from `weighed`.
+        square = weighed**2
+        return jnp.maximum((square - self.delta**2) / (square + self.delta**2), 0.0)
 
 
 class Linearisation(eqx.Module):

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from .._result import RESULTS
 from ._base import named_values
+from ._programs import Programs
 
 
 class FIT_RESULTS(RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
@@ -155,32 +156,21 @@ class FitError(RuntimeError):
         self.result = result
 
 
-_RECENT: list[tuple[Any, Any, Callable]] = []
-"""The last few compiled evaluations: a fit that is repeated with other values compiles nothing."""
-
-
-def _compile(function: Callable, args: tuple) -> Callable:
-    """`function` compiled for `args`, or the one compiled before for the same structure."""
-    arrays, static = eqx.partition(args, eqx.is_array)
-    shapes = jax.tree.map(lambda x: (x.shape, str(x.dtype)), arrays)
-    key = jax.tree.leaves(shapes), jax.tree.structure(arrays), jax.tree.leaves(static)
-    for known, signature, compiled in _RECENT:
-        if known is function and signature == key:
-            return compiled
-    compiled = eqx.filter_jit(function).lower(*args).compile()
-    _RECENT.append((function, key, compiled))
-    del _RECENT[:-4]
-    return compiled
-
-
 class Recorder:
     """Keeps the best iterate, the history and the counts while a fit runs."""
 
-    def __init__(self, params: PyTree, max_steps: int, callback: Callback | None):
+    def __init__(
+        self,
+        params: PyTree,
+        max_steps: int,
+        callback: Callback | None,
+        programs: Programs | None,
+    ):
         if max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, got {max_steps}.")
         self.start = time.perf_counter()
         self.max_steps, self.callback = max_steps, callback
+        self.programs = Programs() if programs is None else programs
         self.params, self.loss, self.extra = params, float("nan"), None
         self.loss_evaluations = self.gradient_evaluations = self.rejected = 0
         self.compile_seconds = 0.0
@@ -210,7 +200,7 @@ class Recorder:
         self.report(Stage.COMPILING)
         start = time.perf_counter()
         try:
-            return _compile(function, args)
+            return self.programs.compiled(function, *args)
         finally:
             self.compile_seconds += time.perf_counter() - start
 
@@ -238,7 +228,7 @@ class Recorder:
         except KeyboardInterrupt:
             result = FIT_RESULTS.interrupted
         losses, norms, accepted, values, counts, seconds = (
-            zip(*self.rows, strict=True) if (self.rows) else ((),) * 6
+            zip(*self.rows, strict=True) if self.rows else ((),) * 6
         )
         names = values[0] if values else {}
         history = FitHistory(

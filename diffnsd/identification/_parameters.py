@@ -110,8 +110,10 @@ def parameters(
       leaf also `Tied` or `Scaled`. The keys of a dict are the names of the parameters; otherwise a
       name is the path of the leaf in the model.
     - `bounds`: in the same structure (of a dict, some keys suffice) a transform, a pair `(lo, hi)`
-      with `None` for an open side, or `None` for a parameter without bounds. Start values on a
-      bound are moved inside by the small amount that the transform states.
+      with `None` for an open side, or `None` for a parameter without bounds. `lo` and `hi` are
+      numbers or arrays of the shape of the parameter. With one side open the scale of the transform
+      is the power of ten nearest to the distance of the start value from the bound. Start values on
+      a bound are moved inside by a hundredth of that scale (1 if all are), or of the interval.
     - `units`: units by name, for reports.
 
     **Returns:** `params`, a pytree of unconstrained arrays with the physical values behind it, and
@@ -119,8 +121,9 @@ def parameters(
 
     **Raises:** `ValueError` if `where` asks for a leaf that does not exist (the message lists those
     that do) or selects something else than whole leaves, for a start value that is not finite or
-    outside of its bounds, and for bounds or units that do not match; `TypeError` for a leaf that is
-    not a floating point number.
+    outside of its bounds, for bounds that are NaN, empty, of another shape or of different kinds
+    for the components of one parameter, and for units that do not match; `TypeError` for a leaf
+    that is not a floating point number.
     """
     selected = _run_where(model, where)
     single = not isinstance(selected, (tuple, list, Mapping))
@@ -134,7 +137,7 @@ def parameters(
                 raise ValueError(f"{entry.name} and {seen[target]} select the same leaf.")
             seen[target] = entry.name
         try:
-            transform = _as_transform(bound)
+            transform = _as_transform(bound, entry.value)
             raw.append(transform.inverse(entry.value))
         except ValueError as error:
             raise ValueError(f"Parameter {entry.name}: {error}") from None
@@ -282,19 +285,65 @@ def _match_bounds(bounds: Any, names: tuple[str, ...], single: bool) -> list:
     return list(bounds)
 
 
-def _as_transform(bound: Any) -> AbstractTransform:
-    """A transform from what a user may write for one bound."""
+def _as_transform(bound: Any, value: Array) -> AbstractTransform:
+    """A transform from what a user may write for one bound of a parameter that starts at `value`."""
     if bound is None:
         return Unbounded()
     if isinstance(bound, AbstractTransform):
+        for side in bound.limits():
+            _check_shape(side, value)
         return bound
-    if isinstance(bound, (tuple, list)) and len(bound) == 2:
-        lo = -np.inf if bound[0] is None else bound[0]
-        hi = np.inf if bound[1] is None else bound[1]
-        has_lo, has_hi = bool(np.all(np.isfinite(lo))), bool(np.all(np.isfinite(hi)))
-        if has_lo and has_hi:
-            return Interval(lo, hi)
-        if has_lo:
-            return AtLeast(lo)
-        return AtMost(hi) if has_hi else Unbounded()
-    raise ValueError(f"a bound is a pair (lo, hi), a transform or None, got {bound!r}.")
+    if not isinstance(bound, (tuple, list)) or len(bound) != 2:
+        raise ValueError(f"a bound is a pair (lo, hi), a transform or None, got {bound!r}.")
+    lo, hi = (_side(bound, i, value) for i in (0, 1))
+    if not np.all((lo < hi) & (lo < np.inf) & (hi > -np.inf)):
+        raise ValueError(f"the bounds must be numbers with lo < hi (None: open side), got {bound}.")
+    has_lo, has_hi = (_all_alike(np.isfinite(side), bound) for side in (lo, hi))
+    if has_lo and has_hi:
+        return Interval(lo, hi)
+    if has_lo:
+        return AtLeast(lo, scale=_scale(np.asarray(value) - lo))
+    return AtMost(hi, scale=_scale(hi - np.asarray(value))) if has_hi else Unbounded()
+
+
+def _side(bound, i: int, value: Array) -> np.ndarray:
+    """The lower (0) or upper (1) side of a pair, infinite where it is open."""
+    if bound[i] is None:
+        return np.asarray((-np.inf, np.inf)[i])
+    try:
+        side = np.asarray(bound[i], float)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"a bound must be a number, an array of numbers or None (open), got {bound[i]!r}."
+        ) from None
+    _check_shape(side, value)
+    return side
+
+
+def _check_shape(side: np.ndarray, value: Array) -> None:
+    if side.shape not in ((), value.shape):
+        raise ValueError(
+            f"the bound has shape {side.shape}, but the parameter {value.shape}; give one number "
+            "or an array of the shape of the parameter."
+        )
+
+
+def _all_alike(finite: np.ndarray, bound) -> bool:
+    """Whether a side is bounded, which must be the same for all components of a parameter."""
+    if np.any(finite) and not np.all(finite):
+        raise ValueError(
+            f"some components have a bound and others have none on the same side: {bound}; make "
+            "them leaves of their own in the model, or give all components finite bounds."
+        )
+    return bool(np.all(finite))
+
+
+def _scale(distance: np.ndarray) -> np.ndarray:
+    """The power of ten nearest to each distance from a bound.
+
+    A power of ten and not the distance itself, so that fits from nearby start values are one
+    program. Components on the bound take that of the furthest one, or 1 if there is none.
+    """
+    furthest = np.max(distance, initial=0.0)
+    safe = np.where(distance > 0, distance, furthest if furthest > 0 else 1.0)
+    return 10.0 ** np.round(np.log10(safe))

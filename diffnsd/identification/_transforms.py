@@ -21,8 +21,8 @@ from jaxtyping import Array
 
 from ._base import AbstractTransform
 
-_NUDGE = 0.1
-"""Start values nearer to a bound than this fraction of the softness are moved to slope one half."""
+_ON_BOUND = 1e-6
+"""Start values nearer to a bound than this fraction of the scale lie on it: they are moved off."""
 
 Bound = float | tuple
 
@@ -64,9 +64,16 @@ def _check_softness(softness: float) -> None:
         raise ValueError(f"softness must be in (0, 0.25], got {softness}.")
 
 
-def _check_scale(scale: float) -> None:
-    if not (np.isfinite(scale) and scale > 0):
+def _check_scale(scale: Bound) -> None:
+    if not (np.all(np.isfinite(scale)) and np.all(np.asarray(scale) > 0)):
         raise ValueError(f"scale must be positive, got {scale}.")
+
+
+def _check_half_line(name: str, bound: Bound, scale: Bound, softness: float) -> None:
+    _check_scale(scale)
+    _check_softness(softness)
+    if not np.all(np.isfinite(bound)):
+        raise ValueError(f"{name} must be finite, got {bound}; without a bound use Unbounded().")
 
 
 class Unbounded(AbstractTransform):
@@ -142,40 +149,40 @@ class Positive(AbstractTransform):
 class AtLeast(AbstractTransform):
     """Values from `lo` upwards: `value = lo + scale * (raw + sqrt(raw^2 + 4 softness^2)) / 2`.
 
-    A start value nearer to `lo` than a tenth of `softness * scale` is moved to
+    A start value on `lo` (above it by less than a millionth of `scale`) is moved to
     `lo + softness * scale`, where the slope is one half: a parameter that starts on its bound can
-    leave it.
+    leave it. Any other start value is kept.
 
     **Arguments:**
 
     - `lo`: the bound, a number or an array of the shape of the value, in its unit.
-    - `scale`: size of a typical value above the bound, in the unit of the value.
+    - `scale`: size of a typical value above the bound, in its unit; a number or an array like `lo`.
+      `parameters` takes it from the start value where it is given a pair `(lo, None)`.
     - `softness`: width of the bend at the bound, as a fraction of `scale`.
 
     **Raises:** `ValueError` if `lo` is not finite, or `scale` or `softness` out of range.
     """
 
     lo: Bound = eqx.field(converter=_static, static=True)
-    scale: float = eqx.field(default=1.0, static=True)
+    scale: Bound = eqx.field(default=1.0, converter=_static, static=True)
     softness: float = eqx.field(default=0.01, static=True)
     is_box: ClassVar[bool] = True
 
     def __check_init__(self):
-        _check_scale(self.scale)
-        _check_softness(self.softness)
-        if not np.all(np.isfinite(self.lo)):
-            raise ValueError(f"lo must be finite, got {self.lo}; without a bound use Unbounded().")
+        _check_half_line("lo", self.lo, self.scale, self.softness)
 
     def forward(self, raw: Array) -> Array:
-        return jnp.asarray(self.lo, raw.dtype) + self.scale * _soft(raw, self.softness**2)
+        lo, scale = jnp.asarray(self.lo, raw.dtype), jnp.asarray(self.scale, raw.dtype)
+        return lo + scale * _soft(raw, self.softness**2)
 
     def to_raw(self, value: Array) -> Array:
-        y = (value - jnp.asarray(self.lo, value.dtype)) / self.scale
+        lo, scale = jnp.asarray(self.lo, value.dtype), jnp.asarray(self.scale, value.dtype)
+        y = (value - lo) / scale
         return y - self.softness**2 / y
 
     def inside(self, value: Array) -> Array:
-        lo, step = jnp.asarray(self.lo, value.dtype), self.softness * self.scale
-        return jnp.where(value - lo < _NUDGE * step, lo + step, value)
+        lo, scale = jnp.asarray(self.lo, value.dtype), jnp.asarray(self.scale, value.dtype)
+        return jnp.where(value - lo < _ON_BOUND * scale, lo + self.softness * scale, value)
 
     def problem(self, value: np.ndarray) -> str | None:
         if np.all(value >= np.asarray(self.lo)):
@@ -187,34 +194,34 @@ class AtLeast(AbstractTransform):
 
 
 class AtMost(AbstractTransform):
-    """Values up to `hi`; the mirror image of `AtLeast`.
+    """Values up to `hi`: `-value` is `AtLeast(-hi, scale, softness)` of `-raw`.
 
-    **Arguments:** `hi`: the bound; `scale`, `softness`: as for `AtLeast`.
+    **Arguments:** `hi`: the bound, a number or an array of the shape of the value, in its unit;
+    `scale`: size of a typical distance below it; `softness`: as for `AtLeast`.
 
     **Raises:** `ValueError` if `hi` is not finite, or `scale` or `softness` out of range.
     """
 
     hi: Bound = eqx.field(converter=_static, static=True)
-    scale: float = eqx.field(default=1.0, static=True)
+    scale: Bound = eqx.field(default=1.0, converter=_static, static=True)
     softness: float = eqx.field(default=0.01, static=True)
     is_box: ClassVar[bool] = True
 
     def __check_init__(self):
-        _check_scale(self.scale)
-        _check_softness(self.softness)
-        if not np.all(np.isfinite(self.hi)):
-            raise ValueError(f"hi must be finite, got {self.hi}; without a bound use Unbounded().")
+        _check_half_line("hi", self.hi, self.scale, self.softness)
+
+    @property
+    def _mirrored(self) -> AtLeast:
+        return AtLeast(-np.asarray(self.hi), self.scale, self.softness)
 
     def forward(self, raw: Array) -> Array:
-        return jnp.asarray(self.hi, raw.dtype) - self.scale * _soft(-raw, self.softness**2)
+        return -self._mirrored.forward(-raw)
 
     def to_raw(self, value: Array) -> Array:
-        y = (jnp.asarray(self.hi, value.dtype) - value) / self.scale
-        return self.softness**2 / y - y
+        return -self._mirrored.to_raw(-value)
 
     def inside(self, value: Array) -> Array:
-        hi, step = jnp.asarray(self.hi, value.dtype), self.softness * self.scale
-        return jnp.where(hi - value < _NUDGE * step, hi - step, value)
+        return -self._mirrored.inside(-value)
 
     def problem(self, value: np.ndarray) -> str | None:
         if np.all(value <= np.asarray(self.hi)):
@@ -228,9 +235,9 @@ class AtMost(AbstractTransform):
 class Interval(AbstractTransform):
     """Values between two bounds: `value = lo + (hi - lo) * (soft(raw) - soft(raw - 1))`.
 
-    `soft` is defined at the head of this module. A start value nearer to a bound than a tenth of
-    `softness * (hi - lo)` is moved `softness * (hi - lo)` inside it, where the slope is
-    one half: a restitution coefficient that starts at 0 starts at 0.01, and can leave.
+    `soft` is defined at the head of this module. A start value on a bound (nearer to it than a
+    millionth of `hi - lo`) is moved `softness * (hi - lo)` inside, where the slope is one half: a
+    restitution coefficient that starts at 0 starts at 0.01, and can leave. Any other is kept.
 
     **Arguments:**
 
@@ -266,9 +273,9 @@ class Interval(AbstractTransform):
 
     def inside(self, value: Array) -> Array:
         lo, hi = jnp.asarray(self.lo, value.dtype), jnp.asarray(self.hi, value.dtype)
-        step = self.softness * (hi - lo)
-        value = jnp.where(value - lo < _NUDGE * step, lo + step, value)
-        return jnp.where(hi - value < _NUDGE * step, hi - step, value)
+        step, near = self.softness * (hi - lo), _ON_BOUND * (hi - lo)
+        value = jnp.where(value - lo < near, lo + step, value)
+        return jnp.where(hi - value < near, hi - step, value)
 
     def problem(self, value: np.ndarray) -> str | None:
         if np.all((value >= np.asarray(self.lo)) & (value <= np.asarray(self.hi))):

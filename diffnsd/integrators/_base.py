@@ -50,4 +50,8 @@ class AbstractIntegrator(eqx.Module):
     def step(
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        """One step from `t0` to `t1`."""
+        """One step from `t0` to `t1`, times of the model's clock.
+
+        `simulate` gives a model whose clock starts with the step (`Model.after`), so `t0 = 0`, and
+        `t1 − t0` is the length of the step to all digits.
+        """

@@ -4,10 +4,11 @@ An integrator writes `residual(v) = generalised impulse of the contacts` and the
 contacts. The equations are linearised, `A (v − v*) + r(v*) = B z`, and the mixed complementarity
 problem is solved for `(v, z)`; this is Newton's method on the smooth part with the laws kept exact.
 
-Derivative. The last linearisation is made at `v*` with its derivative stopped. Where `v*` solves
-the equations, one differentiated Newton pass from it has the value `v*` and, because the residual
-vanishes there, exactly the derivative of the implicit function theorem. With `max_iterations = 1`
-the linearised scheme is the method, and it is differentiated as it stands.
+Derivative. The iterations are not differentiated. Where `v*` solves the equations, a differentiated
+Newton pass from it has the value `v*` and, because the residual vanishes there, the derivative of
+the implicit function theorem; every further pass doubles the number of orders that are exact. Two
+passes are made, so that second derivatives are right too. With `max_iterations = 1` the linearised
+scheme is the method, and it is differentiated as it stands.
 """
 
 from collections.abc import Callable
@@ -72,9 +73,17 @@ def solve_step(equations: Callable, parameters, v_guess: Vector, z0, solver, new
         v_guess, z0, change, _ = jax.lax.stop_gradient(jax.lax.while_loop(proceed, body, start))
         converged = change <= tolerance
     residual, blocks = equations(parameters)
-    problem = linear_problem(residual, v_guess, blocks)
-    v, z, stats = solve_mixed(problem, z0, solver)
-    return v, z, stats, converged
+
+    def differentiated(carry, _):
+        v, z = carry
+        v, z, stats = solve_mixed(linear_problem(residual, v, blocks), z, solver)
+        return (v, z), stats
+
+    if newton.max_iterations == 1:
+        (v, z), stats = differentiated((v_guess, z0), None)
+        return v, z, stats, converged
+    (v, z), stats = jax.lax.scan(differentiated, (v_guess, z0), length=2)
+    return v, z, jax.tree.map(lambda x: x[-1], stats), converged
 
 
 def _without_derivative(tree):

@@ -46,8 +46,8 @@ class MoreauJean(AbstractIntegrator):
         K* ∋ u1 + bias(u1) ⟂ P ∈ K   for contacts with  g0 + gamma h u0 <= 0
 
     `P` are impulses [N s], `M` is taken at the theta point and `H` at the start of the step.
-    First order with impacts; between them second order for `theta = 1/2` (with more than one
-    Newton iteration, or linear equations) and first order otherwise. Values converge through
+    First order with impacts; between them second order for `theta = 1/2`, already with the one
+    Newton iteration of the default, and first order otherwise. Values converge through
     impacts, their derivatives do not: the step that holds the impact is an integer.
 
     **Arguments:**
@@ -90,11 +90,7 @@ class MoreauJean(AbstractIntegrator):
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
         del args
-        counts = model.contacts(t0, state.q)
-        return tuple(
-            jnp.zeros((c, i.rows), state.v.dtype)
-            for c, i in zip(counts, model.interactions, strict=True)
-        )
+        return zero_impulses(model, t0, state)
 
     def step(
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
@@ -138,12 +134,22 @@ class BackwardEuler(AbstractIntegrator):
         return model.system.stepping_problem
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
-        return MoreauJean.init(self, model, t0, state, args)  # pyright: ignore
+        del args
+        return zero_impulses(model, t0, state)
 
     def step(
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
         return theta_step(self, model, t0, t1, state, carry, args)
+
+
+def zero_impulses(model: Model, t0: Scalar, state: State) -> Carry:
+    """Impulses `(c, k)` of every interaction, zero: nothing to start from."""
+    counts = model.contacts(t0, state.q)
+    return tuple(
+        jnp.zeros((c, i.rows), state.v.dtype)
+        for c, i in zip(counts, model.interactions, strict=True)
+    )
 
 
 def theta_step(scheme, model: Model, t0, t1, state: State, carry: Carry, args: Args):

@@ -17,6 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._numerics import as_float
+from .._types import eagerly, is_hidden
 from ..sets import AbstractSet
 
 
@@ -57,6 +59,26 @@ class AbstractLaw(eqx.Module):
         """Rows per contact that the law acts on (the first ones), or `None` for all."""
 
     @property
+    def least_rows(self) -> int:
+        """Rows per contact that the law needs; 1 unless a law says otherwise."""
+        return 1
+
+    def refuses(self, rows: int) -> str | None:
+        """Why the law cannot act on contacts with so many rows, in the user's terms, or `None`."""
+        needed = max(self.least_rows, self.rows or 1)
+        if rows >= needed:
+            return None
+        return (
+            f"{type(self).__name__} needs at least {needed} rows per contact (the normal, then the "
+            f"tangents), got {rows}"
+        )
+
+    @property
+    def is_unilateral(self) -> bool:
+        """Whether `K` holds no pull (`P_N >= 0`), so that an open contact has no impulse."""
+        return False
+
+    @property
     def needs_implicit_positions(self) -> bool:
         """Whether the law is only right if the step moves positions with the end velocity."""
         return False
@@ -70,9 +92,12 @@ class AbstractLaw(eqx.Module):
     def set(self) -> AbstractSet:
         """The set `K` of admissible multipliers."""
 
-    @abstractmethod
     def shift(self, context: Context) -> Float[Array, "k ..."]:
-        """The part of the bias that does not depend on the solution, shape `(k, ...)`."""
+        """The part of the bias that does not depend on the solution, shape `(k, ...)`.
+
+        Nothing unless a law says otherwise.
+        """
+        return jnp.zeros_like(context.u_minus)
 
     def lift(self, w: Float[Array, "k ..."]) -> Float[Array, "..."]:
         """What slip adds to the normal row, shape `(...)`; nothing unless a law says otherwise."""
@@ -82,18 +107,27 @@ class AbstractLaw(eqx.Module):
         """Derivative of `lift` with respect to `w`, one element of it where it is not smooth."""
         return jnp.zeros_like(w)
 
-    @abstractmethod
     def active(self, context: Context) -> Bool[Array, "..."]:
-        """Which contacts take part in the step; the others have no impulse."""
+        """Which contacts take part in the step: the closed ones unless a law says otherwise."""
+        return context.closed
 
-    @abstractmethod
     def check(self) -> str | None:
-        """What is wrong with concrete parameters, in the user's terms, or `None`."""
+        """What is wrong with the parameters whose values are known, in the user's terms."""
+        return None
+
+
+def parameter(value) -> Array:
+    """A parameter of a law as an array of real numbers; what is known stays known inside `jit`."""
+    return eagerly(as_float, value)
 
 
 def check_range(name: str, value, low: float | int, high: float | int) -> str | None:
-    """A sentence if a concrete parameter lies outside `[low, high]`, else `None`."""
+    """A sentence if a parameter is known not to be finite and in `[low, high]`, else `None`."""
+    if is_hidden(value):
+        return None
     array = np.asarray(value, dtype=float)
-    if array.size and not (np.all(array >= low) and np.all(array <= high)):
-        return f"{name} must lie in [{low:g}, {high:g}], got {np.array2string(array, threshold=8)}"
-    return None
+    if np.all((array >= low) & (array <= high) & np.isfinite(array)):
+        return None
+    end = "]" if np.isfinite(high) else ")"
+    found = np.array2string(array, threshold=8)
+    return f"{name} must lie in [{low:g}, {high:g}{end}, got {found}"

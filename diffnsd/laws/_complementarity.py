@@ -1,27 +1,29 @@
 """Unilateral constraints without impact."""
 
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
-
 from ..sets import AbstractSet, HalfLine
-from ._base import AbstractLaw, Context
+from ._base import AbstractLaw
 
 
 class Complementarity(AbstractLaw):
-    """`0 <= u ⟂ P >= 0` for closed contacts: inelastic stops, ideal diodes."""
+    """Unilateral contact without restitution or friction: inelastic stops, ideal diodes.
+
+        0 <= u_N ⟂ P_N >= 0    for closed contacts,    P_N = 0 for open ones
+
+    It acts on the normal row of each contact, whatever else the relation has: velocities `u_N`
+    [m/s] and impulses `P_N` [N s] of shape `(1, c)`. It has no parameters, so nothing about it can
+    be out of range. `NewtonImpact` is the same with restitution.
+
+    Reference: V. Acary, B. Brogliato, Numerical methods for nonsmooth dynamical systems (2008),
+    doi:10.1007/978-3-540-75392-6.
+    """
 
     @property
     def rows(self) -> int | None:
         return 1
 
+    @property
+    def is_unilateral(self) -> bool:
+        return True
+
     def set(self) -> AbstractSet:
         return HalfLine()
-
-    def shift(self, context: Context) -> Float[Array, "k ..."]:
-        return jnp.zeros_like(context.u_minus)
-
-    def active(self, context: Context) -> Bool[Array, "..."]:
-        return context.closed
-
-    def check(self) -> str | None:
-        return None

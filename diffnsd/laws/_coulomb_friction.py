@@ -1,11 +1,12 @@
 """Coulomb friction with restitution, exact round cone."""
 
+import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from .._numerics import safe_norm
 from ..sets import AbstractSet, SecondOrderCone
-from ._base import AbstractLaw, Context, check_range
+from ._base import AbstractLaw, Context, check_range, parameter
 
 
 class CoulombFriction(AbstractLaw):
@@ -20,23 +21,31 @@ class CoulombFriction(AbstractLaw):
 
     **Arguments:**
 
-    - `mu`: friction coefficient, nonnegative, shape `()` or `(c,)`.
+    - `mu`: friction coefficient, nonnegative and finite, shape `()` or `(c,)`.
     - `e`: normal restitution in [0, 1]. `e_t`: tangential restitution in [-1, 1].
 
     Reference: G. De Saxcé, Z.-Q. Feng, The bipotential method (1998),
     doi:10.1016/S0895-7177(98)00119-8.
     """
 
-    mu: Array | float
-    e: Array | float = 0.0
-    e_t: Array | float = 0.0
+    mu: Array = eqx.field(converter=parameter)
+    e: Array = eqx.field(converter=parameter, default=0.0)
+    e_t: Array = eqx.field(converter=parameter, default=0.0)
 
     @property
     def rows(self) -> int | None:
         return None
 
+    @property
+    def least_rows(self) -> int:
+        return 2
+
+    @property
+    def is_unilateral(self) -> bool:
+        return True
+
     def set(self) -> AbstractSet:
-        return SecondOrderCone(self.mu)  # pyright: ignore[reportArgumentType]
+        return SecondOrderCone(self.mu)
 
     def shift(self, context: Context) -> Float[Array, "k ..."]:
         before = context.u_minus
@@ -49,9 +58,6 @@ class CoulombFriction(AbstractLaw):
         length = safe_norm(w[1:])
         scale = self.mu / jnp.where(length > 0, length, 1)
         return jnp.concatenate([jnp.zeros_like(w[:1]), scale[None] * w[1:]])
-
-    def active(self, context: Context) -> Bool[Array, "..."]:
-        return context.closed
 
     def check(self) -> str | None:
         return (

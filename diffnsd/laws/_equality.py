@@ -1,14 +1,23 @@
 """Bilateral constraints."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool
 
 from ..sets import AbstractSet, Free
 from ._base import AbstractLaw, Context
 
 
 class Equality(AbstractLaw):
-    """`u = 0` with a free multiplier: joints and other bilateral constraints."""
+    """Bilateral constraints, as in joints: contacts that can neither part nor slip.
+
+        u = 0,    P free    at every time, whatever the gap
+
+    It acts on all `k` rows of a relation: velocities `u` [m/s] and impulses `P` [N s] of shape
+    `(k, c)`. It has no parameters, so nothing about it can be out of range.
+
+    Reference: V. Acary, B. Brogliato, Numerical methods for nonsmooth dynamical systems (2008),
+    doi:10.1007/978-3-540-75392-6.
+    """
 
     @property
     def rows(self) -> int | None:
@@ -21,11 +30,5 @@ class Equality(AbstractLaw):
     def set(self) -> AbstractSet:
         return Free()
 
-    def shift(self, context: Context) -> Float[Array, "k ..."]:
-        return jnp.zeros_like(context.u_minus)
-
     def active(self, context: Context) -> Bool[Array, "..."]:
         return jnp.ones_like(context.gap, dtype=bool)
-
-    def check(self) -> str | None:
-        return None

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..sets import AbstractSet
-from ._base import AbstractLaw, Context
+from ._base import AbstractLaw, Context, check_range, parameter
 
 
 class GapStabilized(AbstractLaw):
@@ -20,7 +20,10 @@ class GapStabilized(AbstractLaw):
     **Arguments:**
 
     - `law`: the unilateral law, for example `CoulombFriction(mu, e)`.
-    - `rest_speed`: rebounds slower than this [m/s] are treated as a landing without rebound.
+    - `rest_speed`: rebounds slower than this [m/s] are treated as a landing without rebound,
+      shape `()` or `(c,)`, nonnegative.
+
+    **Raises:** `ValueError` if the law is not unilateral: an `Equality` would glue open contacts.
 
     Needs an integrator that moves positions with the end velocity (`theta = 1`).
 
@@ -29,11 +32,23 @@ class GapStabilized(AbstractLaw):
     """
 
     law: AbstractLaw
-    rest_speed: float = eqx.field(default=0.0, static=True)
+    rest_speed: Array = eqx.field(converter=parameter, default=0.0)
+
+    def __check_init__(self):
+        if not self.law.is_unilateral:
+            raise ValueError(
+                f"GapStabilized needs a unilateral law, such as NewtonImpact or CoulombFriction; "
+                f"{type(self.law).__name__} acts on open contacts too (a law of your own says that "
+                "it does not by the property `is_unilateral`)."
+            )
 
     @property
     def rows(self) -> int | None:
         return self.law.rows
+
+    @property
+    def least_rows(self) -> int:
+        return self.law.least_rows
 
     @property
     def needs_implicit_positions(self) -> bool:
@@ -62,4 +77,4 @@ class GapStabilized(AbstractLaw):
         return jnp.ones_like(context.gap, dtype=bool)
 
     def check(self) -> str | None:
-        return self.law.check()
+        return self.law.check() or check_range("the rest_speed", self.rest_speed, 0, float("inf"))

@@ -1,10 +1,11 @@
 """Newton's impact law."""
 
+import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from ..sets import AbstractSet, HalfLine
-from ._base import AbstractLaw, Context, check_range
+from ._base import AbstractLaw, Context, check_range, parameter
 
 
 class NewtonImpact(AbstractLaw):
@@ -16,20 +17,21 @@ class NewtonImpact(AbstractLaw):
     doi:10.1007/978-3-7091-2624-0_1.
     """
 
-    e: Array | float = 0.0
+    e: Array = eqx.field(converter=parameter, default=0.0)
 
     @property
     def rows(self) -> int | None:
         return 1
+
+    @property
+    def is_unilateral(self) -> bool:
+        return True
 
     def set(self) -> AbstractSet:
         return HalfLine()
 
     def shift(self, context: Context) -> Float[Array, "k ..."]:
         return jnp.stack([self.e * row for row in context.u_minus])
-
-    def active(self, context: Context) -> Bool[Array, "..."]:
-        return context.closed
 
     def check(self) -> str | None:
         return check_range("the restitution e", self.e, 0, 1)

@@ -27,9 +27,18 @@ def tossed_cube(
 ) -> Model:
     """A rigid cube with eight corner contacts on the plane z = 0.
 
-    **Arguments:** `mu`, `e`: friction and restitution; `mass` [kg]; `inertia` [kg m²], isotropic;
-    `half_width` [m]; `gravity` [m/s²]; `law`: in place of `GapStabilized(CoulombFriction(mu, e))`;
-    `max_active`: corners solved at a time, the lowest ones.
+    Its state is made by `cube_state`: one body, `q` a `Pose` with `position (1, 3)` and
+    `orientation (1, 4)`, and `v (6,)`.
+
+    **Arguments:** numbers of shape `()`:
+
+    - `mu`: friction, nonnegative. `e`: restitution in [0, 1].
+    - `mass` [kg]; `inertia` [kg m²], the same about all axes; `half_width` [m].
+    - `gravity` [m/s²], along −z.
+    - `law`: in place of `GapStabilized(CoulombFriction(mu, e))`.
+    - `max_active`: corners solved at a time, the lowest ones.
+
+    **Raises:** `ValueError` when simulated with parameters out of range.
     """
     corners = jnp.asarray(half_width) * CORNERS
     down = -jnp.asarray(gravity) * jnp.array([0.0, 0.0, 1.0])
@@ -39,6 +48,16 @@ def tossed_cube(
 
 
 def cube_state(position, quaternion_wxyz, velocity, angular_velocity) -> State:
-    """State of one body: position [m], attitude, velocity [m/s] world, spin [rad/s] body."""
+    """The state of one body, with `q` a `Pose` and `v (6,)`.
+
+    **Arguments:**
+
+    - `position`: of the centre of mass [m], world frame, shape `(3,)`.
+    - `quaternion_wxyz`: unit quaternion, scalar first, body to world, shape `(4,)`.
+    - `velocity`: of the centre of mass [m/s], world frame, shape `(3,)`.
+    - `angular_velocity` [rad/s], body frame, shape `(3,)`.
+
+    **Raises:** `ValueError` when simulated with other shapes or a quaternion that is not a unit.
+    """
     pose = Pose(jnp.asarray(position)[None], jnp.asarray(quaternion_wxyz)[None])
     return State(pose, jnp.concatenate([jnp.asarray(velocity), jnp.asarray(angular_velocity)]))

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._types import Config, Local, PerContact, Scalar, State, Vector
-from ..groups import AbstractGroup
+from ..groups import AbstractGroup, PoseGroup
 
 
 class AbstractRelation(eqx.Module):
@@ -51,6 +51,11 @@ class AbstractRelation(eqx.Module):
         jacobian = columns(jnp.eye(group.dim, dtype=zero.dtype))
         return jnp.transpose(jacobian, (2, 0, 1)), drift.T
 
+    def check(self, group: AbstractGroup) -> str | None:
+        """What is wrong with the relation for a system on `group`, in the user's terms."""
+        del group
+        return None
+
     def take(self, pick: Callable[[Array], Array]) -> "AbstractRelation | None":
         """The relation of some contacts only, or `None` if it cannot be restricted.
 
@@ -58,3 +63,12 @@ class AbstractRelation(eqx.Module):
         """
         del pick
         return None
+
+
+def check_body(name: str, body: int, group: AbstractGroup) -> str | None:
+    """A sentence if a system on `group` has no rigid body with the index `body`, else `None`."""
+    if not isinstance(group, PoseGroup):
+        return f"{name} needs rigid bodies (NewtonEulerSystem), not a system on {group}"
+    if not 0 <= body < group.bodies:
+        return f"{name} is {body}, but the system has the bodies 0 to {group.bodies - 1}"
+    return None

@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._numerics import as_float, cross
-from .._types import Config, Local, PerContact, Scalar, State
+from .._types import Config, Local, PerContact, Scalar, State, eagerly, is_hidden, revealed
 from ..groups import AbstractGroup, rotate, rotation_matrix
-from ._base import AbstractRelation
+from ._base import AbstractRelation, check_body
 
 
 def tangents(normal: Float[Array, "3 ..."]) -> tuple[Array, Array]:
@@ -17,7 +18,8 @@ def tangents(normal: Float[Array, "3 ..."]) -> tuple[Array, Array]:
 
     **Arguments:** `normal`: unit vectors, shape `(3, ...)`. **Returns:** `t1`, `t2`, same shape.
 
-    Reference: T. Duff et al., Building an orthonormal basis, revisited (2017), JCGT 6(1).
+    Reference: T. Duff et al., Building an orthonormal basis, revisited (2017), JCGT 6(1), 1-8,
+    jcgt.org/published/0006/01/01 (the journal gives no DOI).
     """
     x, y, z = normal[0], normal[1], normal[2]
     sign = jnp.where(z >= 0, 1.0, -1.0)
@@ -40,6 +42,9 @@ class BodyPointsPlane(AbstractRelation):
     - `normal`: unit normal of the plane, world frame, shape `(3,)`, towards the body.
     - `offset`: distance of the plane from the origin [m], shape `()`.
     - `body`: index of the body.
+
+    **Raises:** `ValueError` on shapes that do not fit and on a normal that is not of unit length;
+    in a simulation, before it is compiled, if there is no such body.
     """
 
     points: Float[Array, "c 3"]
@@ -49,7 +54,7 @@ class BodyPointsPlane(AbstractRelation):
 
     def __init__(self, points, normal=(0.0, 0.0, 1.0), offset=0.0, body: int = 0):
         self.points = as_float(points)
-        self.normal = as_float(normal, self.points.dtype)
+        self.normal = eagerly(lambda n: as_float(n, self.points.dtype), normal)
         self.offset = as_float(offset, self.points.dtype)
         self.body = body
         if self.points.ndim != 2 or self.points.shape[1] != 3 or self.normal.shape != (3,):
@@ -57,6 +62,8 @@ class BodyPointsPlane(AbstractRelation):
                 f"points must have shape (c, 3) and normal (3,), got {self.points.shape} and "
                 f"{self.normal.shape}."
             )
+        if problem := _not_unit(self.normal):
+            raise ValueError(f"{problem}.")
 
     @property
     def rows(self) -> int:
@@ -112,5 +119,22 @@ class BodyPointsPlane(AbstractRelation):
             rows.append(jnp.stack(row))
         return jnp.stack(rows), jnp.zeros((3, self.points.shape[0]), p.dtype)
 
+    def check(self, group: AbstractGroup) -> str | None:
+        return check_body("BodyPointsPlane.body", self.body, group) or _not_unit(self.normal)
+
     def take(self, pick: Callable[[Array], Array]) -> "BodyPointsPlane":
         return eqx.tree_at(lambda r: r.points, self, pick(self.points))
+
+
+def _not_unit(normal) -> str | None:
+    """A sentence if a known normal is not of unit length, else `None`.
+
+    Refused and not normalised: with a normal of another length it is open what `offset` means.
+    """
+    normal = revealed(normal)
+    if is_hidden(normal):
+        return None
+    length = float(np.sqrt(np.sum(np.square(np.asarray(normal, float)))))
+    if abs(length - 1) <= 1e-5:
+        return None
+    return f"the normal {np.asarray(normal)} has length {length:g}; divide it by its length"

@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from .._numerics import cross
 from .._types import Config, Local, PerContact, Scalar, State
 from ..groups import AbstractGroup, rotate
-from ._base import AbstractRelation
+from ._base import AbstractRelation, check_body
 from ._body_points import tangents
 
 
@@ -23,6 +24,12 @@ class ContactFrame(AbstractRelation):
 
     - `function`: `(t, pose) -> (p1, p2, n)`, world frame, each of shape `(c, 3)`.
     - `body1`: index of body 1. `body2`: index of body 2, `None` for the world.
+
+    Gaps [m] have shape `(c,)`; local velocities [m/s] have shape `(c, 3)`, rows (normal, tangent 1,
+    tangent 2).
+
+    **Raises:** `ValueError` in a simulation, before it is compiled, if there is no such body or the
+    function returns other shapes.
     """
 
     function: Callable
@@ -33,18 +40,33 @@ class ContactFrame(AbstractRelation):
     def rows(self) -> int:
         return 3
 
+    def _points(self, t: Scalar, q: Config) -> tuple[Array, Array, Array]:
+        points = tuple(map(jnp.asarray, self.function(t, q)))
+        shapes = [x.shape for x in points]
+        if len(points) != 3 or len(set(shapes)) > 1 or shapes[0][1:] != (3,):
+            raise ValueError(
+                f"the contact function returned shapes {shapes}; expected (p1, p2, n), each (c, 3)."
+            )
+        return points
+
     def gap(self, t: Scalar, q: Config) -> PerContact:
-        p1, p2, n = self.function(t, q)
+        p1, p2, n = self._points(t, q)
         return jnp.sum(n * (p1 - p2), axis=-1)
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
         del group, lam
-        p1, p2, n = (x.T for x in self.function(t, state.q))
+        p1, p2, n = (x.T for x in self._points(t, state.q))
         u = _point_velocity(state, self.body1, p1)
         if self.body2 is not None:
             u = u - _point_velocity(state, self.body2, p2)
         frame = (n, *tangents(n))
         return jnp.stack([jnp.sum(e * u, axis=0) for e in frame], axis=-1)
+
+    def check(self, group: AbstractGroup) -> str | None:
+        problem = check_body("ContactFrame.body1", self.body1, group)
+        if problem or self.body2 is None:
+            return problem
+        return check_body("ContactFrame.body2", self.body2, group)
 
 
 def _point_velocity(state: State, body: int, points):

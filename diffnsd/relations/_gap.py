@@ -23,9 +23,10 @@ class GapRelation(AbstractRelation):
     - `function`: `g(t, q)` with shape `(c,)`: gaps [m], positive when open; or `(c, k)`: the gap
       first, then tangential displacements [m], whose rates are the slip velocities. It may be an
       `equinox.Module`: its leaves are parameters.
-    - `rows`: `k`, 1 for a function with values of shape `(c,)`.
+    - `rows_per_contact`: `k`, 1 for a function with values of shape `(c,)`.
 
-    **Raises:** `ValueError` when a model is built and the shape does not fit.
+    **Raises:** `ValueError` when a simulation is traced, before it is compiled, if the function
+    returns another shape.
     """
 
     function: Callable

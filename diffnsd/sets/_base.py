@@ -33,9 +33,5 @@ class AbstractSet(eqx.Module):
         """
 
     @abstractmethod
-    def dual_violation(self, w: Rows, z: Rows) -> Array:
-        """How far `w` is from the dual (normal) side of the law at `z`, shape `(...)`, >= 0."""
-
-    @abstractmethod
     def margin(self, z: Rows) -> Array:
         """Distance of `z` to the nearest change of mode of the projection, shape `(...)`."""

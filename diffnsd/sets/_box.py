@@ -11,6 +11,8 @@ class Box(AbstractSet):
     """`{z : lower <= z <= upper}` in every row; the bounds may be infinite.
 
     **Arguments:** `lower`, `upper`: arrays that broadcast against one row, shape `()` or `(c,)`.
+
+    Reference: N. Parikh, S. Boyd, Proximal algorithms (2014), doi:10.1561/2400000003.
     """
 
     lower: Array
@@ -42,10 +44,6 @@ class Box(AbstractSet):
         for _ in range(2):
             p = p - _newton_step(p, z, kappa, *bounds)[0]
         return p
-
-    def dual_violation(self, w: Rows, z: Rows) -> Array:
-        # w >= 0 at the lower bound, w <= 0 at the upper one, w = 0 inside (w = M z + q).
-        return jnp.max(jnp.abs(z - self.project(z - w)), axis=0)
 
     def margin(self, z: Rows) -> Array:
         lower, upper = self._bounds(z)

@@ -3,7 +3,6 @@
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._numerics import safe_norm
 from ._base import AbstractSet, Blocks, Rows
 
 
@@ -21,10 +20,6 @@ class Free(AbstractSet):
     def prox(self, z: Rows, kappa: Array) -> Rows:
         del kappa
         return z
-
-    def dual_violation(self, w: Rows, z: Rows) -> Array:
-        del z
-        return safe_norm(w)
 
     def margin(self, z: Rows) -> Array:
         return jnp.full_like(z[0], jnp.inf)

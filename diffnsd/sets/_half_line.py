@@ -11,6 +11,8 @@ class HalfLine(AbstractSet):
 
     The barrier proximal map is `p = (z + sqrt(z^2 + 4 kappa)) / 2`, so that `p (p - z) = kappa`.
     At `z = 0` the derivative of the projection is taken to be 0 (an open contact).
+
+    Reference: N. Parikh, S. Boyd, Proximal algorithms (2014), doi:10.1561/2400000003.
     """
 
     def project(self, z: Rows) -> Rows:
@@ -28,9 +30,6 @@ class HalfLine(AbstractSet):
         positive = z > 0
         other = 2 * kappa / jnp.where(positive, 1.0, root - jnp.where(positive, 0.0, z))
         return jnp.where(positive, (z + root) / 2, other)
-
-    def dual_violation(self, w: Rows, z: Rows) -> Array:
-        return jnp.max(jnp.maximum(-w, jnp.minimum(jnp.abs(w), jnp.maximum(z, 0))), axis=0)
 
     def margin(self, z: Rows) -> Array:
         return jnp.min(jnp.abs(z), axis=0)

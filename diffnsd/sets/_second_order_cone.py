@@ -81,10 +81,6 @@ class SecondOrderCone(AbstractSet):
         factor = opening / (opening + 2 * kappa)
         return jnp.concatenate([((low + high) / 2)[None], factor[None] * z[1:]])
 
-    def dual_violation(self, w: Rows, z: Rows) -> Array:
-        del z
-        return jnp.maximum(self.mu * safe_norm(w[1:]) - w[0], 0)
-
     def margin(self, z: Rows) -> Array:
         normal, length, *_ = self._parts(z)
         scale = jnp.sqrt(1 + self.mu * self.mu)

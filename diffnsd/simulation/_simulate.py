@@ -5,13 +5,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
+from jaxtyping import Array
 
-from .._loop import AbstractLoopAdjoint, Checkpointed, Direct, scan
+from .._loop import AbstractLoopAdjoint, Checkpointed, scan
+from .._numerics import as_float
 from .._result import RESULTS, failed, first_error
-from .._types import Args, State
-from ..integrators import AbstractIntegrator
+from .._types import Args, Count, Scalar, State, is_hidden
+from ..integrators import AbstractIntegrator, StepInfo
 from ..model import Model
+from ._event import Event, happened
 from ._save import SaveAt
 from ._solution import Solution, StepStatistics
 
@@ -26,6 +28,7 @@ def simulate(
     args: Args = None,
     *,
     saveat: SaveAt | None = None,
+    event: Event | None = None,
     adjoint: AbstractLoopAdjoint | None = None,
     progress: diffrax.AbstractProgressMeter | None = None,
     throw: bool = True,
@@ -39,8 +42,12 @@ def simulate(
 
     - `model`, `integrator`: what to simulate, and how.
     - `t0`, `t1`, `dt`: times [s], plain numbers; `(t1 − t0)/dt` must be a whole number of steps.
-    - `state0`: initial `State`. `args`: exogenous inputs, passed to the force.
+      Only that number is compiled in, and a step has the length `dt` to all digits at any time.
+    - `state0`: initial `State`; its precision is that of the simulation. Lists and integers become
+      arrays of real numbers.
+    - `args`: exogenous inputs, passed to the force of the system and to the event.
     - `saveat`: which times are kept, default every step and `t0`.
+    - `event`: an `Event` that ends the run early, default none.
     - `adjoint`: how reverse mode stores the loop, default `Checkpointed()`.
     - `progress`: a progress meter of diffrax, for example `diffrax.TextProgressMeter()`; it does
       not change any number.
@@ -49,128 +56,202 @@ def simulate(
     **Returns:** a `Solution`.
 
     **Raises:** `ValueError` before compiling for times, shapes, parameters or combinations that
-    make no sense; a runtime error naming cause and remedy if a step fails and `throw` is true.
+    make no sense, as far as their values are known; `RuntimeError` if a step fails and `throw` is
+    true, naming cause and remedy, and outside of `jit` and `vmap` the step and its residual too.
     """
     steps = _count(t0, t1, dt)
-    _check(model, integrator, state0)
+    state0 = _checked(model, integrator, state0)
     saveat = SaveAt() if saveat is None else saveat
     adjoint = Checkpointed() if adjoint is None else adjoint
     meter = diffrax.NoProgressMeter() if progress is None else progress
-    grid = float(t0), (float(t1) - float(t0)) / max(steps, 1), steps
-    solution = _run(model, integrator, grid, state0, args, saveat, adjoint, meter)
+    # Arrays: new times are new values, not new programs.
+    h = (float(t1) - float(t0)) / max(steps, 1)
+    grid = _Grid(jnp.asarray(t0, state0.v.dtype), jnp.asarray(h, state0.v.dtype), steps)
+    solution = _run(model, integrator, grid, state0, args, saveat, event, adjoint, meter)
     if throw:
-        states = solution.result.error_if(solution.states, failed(solution.result))
-        solution = eqx.tree_at(lambda s: s.states, solution, states)
+        bad = failed(solution.result)
+        if is_hidden(bad):
+            states = solution.result.error_if(solution.states, bad)
+            solution = eqx.tree_at(lambda s: s.states, solution, states)
+        elif np.any(bad):
+            raise RuntimeError(solution.message)
     return solution
 
 
+class _Grid(eqx.Module):
+    """The times `t0 + i h`, `i = 0 ... steps`."""
+
+    t0: Scalar
+    h: Scalar
+    steps: int = eqx.field(static=True)
+
+    def time(self, i) -> Scalar:
+        """The time [s] after `i` steps."""
+        return self.t0 + jnp.asarray(i, self.h.dtype) * self.h
+
+
+class _Record(eqx.Module):
+    """What the steps so far say about the run; indices are -1 where there is none."""
+
+    result: RESULTS
+    failed_step: Count
+    failed_residual: Scalar
+    worst_step: Count
+    worst_residual: Scalar
+
+    def add(self, i, info: StepInfo, outcome: RESULTS) -> "_Record":
+        """The record after step `i`."""
+        first = failed(outcome) & (self.failed_step < 0)
+        worse = info.residual > self.worst_residual
+        return _Record(
+            first_error(self.result, outcome),
+            jnp.where(first, i, self.failed_step),
+            jnp.where(first, info.residual, self.failed_residual),
+            jnp.where(worse, i, self.worst_step),
+            jnp.where(worse, info.residual, self.worst_residual),
+        )
+
+
+class _Watch(eqx.Module):
+    """An event during a run: its condition at the last time, and the step in which it happened."""
+
+    value: Array
+    step: Count
+
+
+class _Loop(eqx.Module):
+    """What is carried from step to step."""
+
+    state: State
+    warm: tuple
+    record: _Record
+    watch: _Watch | None
+    shown: object
+
+    def reached(self, i) -> Count:
+        """Steps made after `i` passes of the loop: no more once the event has happened."""
+        if self.watch is None:
+            return i
+        return jnp.where(self.watch.step < 0, i, self.watch.step + 1)
+
+
 @eqx.filter_jit
-def _run(model, integrator, grid, state0, args, saveat, adjoint, meter):
+def _run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
     """The loop, compiled once per structure: a call outside `jit` compiles nothing twice."""
-    t0, h, steps = grid
-    dtype = state0.v.dtype
+    steps, zero, none = grid.steps, jnp.zeros_like(grid.h), jnp.asarray(-1, int)
 
-    def time(i):
-        return t0 + jnp.asarray(i, dtype) * h
+    def one(loop, i):
+        # By a clock that starts with the step, the length of the step is exact.
+        later, now = model.after(grid.time(i)), (loop.state, loop.warm)
+        state, info, warm, outcome = integrator.step(later, zero, grid.h, *now, args)
+        watch = loop.watch
+        if watch is not None:
+            over = watch.step >= 0
+            state, warm = _held(over, now, (state, warm))
+            info = _held(over, _idle(info), info)
+            outcome = RESULTS.where(over, RESULTS.successful, outcome)
+            value = event.value(grid.time(i + 1), state, args)
+            now_happens = ~over & happened(watch.value, value)
+            watch = _Watch(value, jnp.where(now_happens, i, watch.step))
+        record = loop.record.add(i, info, outcome)
+        shown = meter.step(loop.shown, jnp.asarray(i + 1, float) / max(steps, 1))
+        return _Loop(state, warm, record, watch, shown), info
 
-    carry0 = integrator.init(model, time(0), state0, args)
-
-    def one(carry, i):
-        run, result, failed_step, worst, shown = carry
-        state, warm = run
-        state, info, warm, outcome = integrator.step(model, time(i), time(i + 1), state, warm, args)
-        first = failed(outcome) & (failed_step < 0)
-        worse = info.residual > worst[0]
-        worst = (jnp.maximum(info.residual, worst[0]), jnp.where(worse, i, worst[1]))
-        carry = (
-            (state, warm),
-            first_error(result, outcome),
-            jnp.where(first, i, failed_step),
-            worst,
-            meter.step(shown, jnp.asarray(i + 1, float) / max(steps, 1)),
-        )
-        return carry, info
-
-    counter = jnp.asarray(-1)
-    start = (
-        (state0, carry0),
-        RESULTS.successful,
-        counter,
-        (jnp.zeros((), dtype), counter),
-        meter.init(),
-    )
-    if saveat.steps is None:
-        carry, infos = scan(one, start, steps, adjoint)
-        info = _summary(infos) if steps else None
-        saved = _snapshot(model, time(steps), carry[0], info)
-    else:
-        carry, saved = _saving(model, one, start, steps, saveat.steps, time, adjoint)
-    meter.close(carry[-1])
-    return _assemble(model, saved, carry, saveat, time, state0, carry0)
+    warm0 = integrator.init(model, grid.t0, state0, args)
+    record = _Record(RESULTS.successful, none, zero, none, zero)
+    watch = None if event is None else _Watch(event.value(grid.t0, state0, args), none)
+    start = _Loop(state0, warm0, record, watch, meter.init())
+    loop, saved = _saving(model, one, start, grid, saveat.steps, adjoint)
+    meter.close(loop.shown)
+    return _assemble(model, grid, saveat, start, loop, saved)
 
 
-def _saving(model, one, start, steps, every, time, adjoint):
-    """Runs `every` steps between snapshots; the rest of the steps follows unsaved."""
-    blocks, rest = divmod(steps, every)
+def _saving(model, one, loop, grid, every, adjoint):
+    """Runs `every` steps between snapshots, and the steps that are left before the last one."""
+    blocks, rest = (0, grid.steps) if every is None else divmod(grid.steps, every)
 
-    def block(carry, j):
+    def block(loop, j):
         if every == 1:
-            carry, info = one(carry, j)
+            loop, info = one(loop, j)
         else:
-            carry, infos = jax.lax.scan(one, carry, j * every + jnp.arange(every))
+            loop, infos = jax.lax.scan(one, loop, j * every + jnp.arange(every))
             info = _summary(infos)
-        return carry, _snapshot(model, time((j + 1) * every), carry[0], info)
+        return loop, _snapshot(model, grid, loop, (j + 1) * every, info)
 
-    carry, saved = scan(block, start, blocks, adjoint)
-    if rest:
-        carry, _ = scan(lambda c, i: one(c, blocks * every + i), carry, rest, Direct())
-    return carry, saved
+    saved = None
+    if every is not None and (blocks or not rest):
+        loop, saved = scan(block, loop, blocks, adjoint)
+    if every is None or rest:
+        loop, infos = scan(lambda c, i: one(c, grid.steps - rest + i), loop, rest, adjoint)
+        last = _snapshot(model, grid, loop, jnp.asarray(grid.steps), _summary(infos))
+        last = jax.tree.map(lambda x: x[None], last)
+        saved = last if saved is None else _joined(saved, last)
+    return loop, saved
 
 
-def _summary(infos):
-    last = jax.tree.map(lambda x: x[-1], infos)
-    impulses = jax.tree.map(lambda x: jnp.sum(x, axis=0), infos.impulses)
-    return eqx.tree_at(
-        lambda i: (i.impulses, i.residual, i.iterations, i.margin),
-        last,
-        (impulses, jnp.max(infos.residual), jnp.max(infos.iterations), jnp.min(infos.margin)),
+def _held(over, old, new):
+    return jax.tree.map(lambda a, b: jnp.where(over, a, b), old, new)
+
+
+def _idle(info: StepInfo) -> StepInfo:
+    """The report of a step that does nothing."""
+    nothing = jax.tree.map(jnp.zeros_like, info)
+    return eqx.tree_at(lambda i: i.margin, nothing, jnp.full_like(info.margin, jnp.inf))
+
+
+def _summary(infos: StepInfo) -> StepInfo:
+    """The report of several steps, of none too: impulses add up, the rest is the worst."""
+    return StepInfo(
+        jax.tree.map(lambda x: jnp.sum(x, axis=0), infos.impulses),
+        jnp.max(infos.residual, initial=0),
+        jnp.max(infos.iterations, initial=0),
+        jnp.min(infos.margin, initial=jnp.inf),
     )
 
 
-def _snapshot(model, t, run, info):
-    state, _ = run
-    return t, state, info, model.gaps(t, state.q), model.energy(t, state)
+def _joined(first, second):
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), first, second)
 
 
-def _assemble(model, saved, carry, saveat, time, state0, carry0):
-    ts, states, info, gaps, energy = saved
-    if saveat.t0 and saveat.steps is not None:
-        first = (
-            time(0),
-            state0,
-            carry0,
-            model.gaps(time(0), state0.q),
-            model.energy(time(0), state0),
-        )
-        rest = ts, states, info.impulses, gaps, energy
-        ts, states, impulses, gaps, energy = jax.tree.map(
-            lambda a, b: jnp.concatenate([a[None], b]), first, rest
-        )
-    else:
-        impulses = info.impulses if info is not None else carry0
-    if info is None:
-        zero = jnp.zeros_like(ts)
-        info_parts = zero, jnp.zeros((), jnp.int32), zero
-    else:
-        info_parts = info.residual, info.iterations, info.margin
-    _, result, failed_step, (_, worst_step), _ = carry
-    stats = StepStatistics(*info_parts, worst_step, failed_step)
+def _snapshot(model, grid, loop, i, info):
+    """What is saved after `i` passes of the loop: first what the initial state has too."""
+    t, state = grid.time(loop.reached(i)), loop.state
+    here = t, state, info.impulses, model.gaps(t, state.q), model.energy(t, state)
+    return here, (info.residual, info.iterations, info.margin)
+
+
+def _assemble(model, grid, saveat, start, loop, saved) -> Solution:
+    here, quality = saved
+    if saveat.t0:
+        t, state = grid.t0, start.state
+        first = t, state, start.warm, model.gaps(t, state.q), model.energy(t, state)
+        here = _joined(jax.tree.map(lambda x: x[None], first), here)
+    if not saveat.has_axis:
+        here, quality = jax.tree.map(lambda x: x[-1], (here, quality))
+    record, watch = loop.record, loop.watch
+    result, event_step = record.result, jnp.asarray(-1, int)
+    if watch is not None:
+        event_step = watch.step
+        ended = RESULTS.where(event_step >= 0, RESULTS.event_occurred, RESULTS.successful)
+        result = first_error(result, ended)
+    residual, iterations, margin = quality
+    stats = StepStatistics(
+        residual,
+        iterations,
+        margin,
+        record.worst_step,
+        record.failed_step,
+        record.failed_residual,
+        event_step,
+        grid.time(loop.reached(jnp.asarray(grid.steps))),
+    )
+    ts, states, impulses, gaps, energy = here
     return Solution(ts, states, impulses, gaps, energy, stats, result)
 
 
 def _count(t0, t1, dt) -> int:
     for name, value in (("t0", t0), ("t1", t1), ("dt", dt)):
-        if isinstance(value, Tracer) or not np.isscalar(value) and np.ndim(value) != 0:
+        if is_hidden(value) or not np.isscalar(value) and np.ndim(value) != 0:
             raise ValueError(
                 f"{name} must be a plain number: the number of steps is fixed when compiling."
             )
@@ -186,15 +267,15 @@ def _count(t0, t1, dt) -> int:
     return steps
 
 
-def _check(model, integrator, state0):
-    """Checks what is concrete; under a transformation the shapes only."""
-    problem = integrator.supports(model)
-    leaves = jax.tree.leaves((eqx.filter(model, eqx.is_array), state0))
-    if problem is None and not any(isinstance(x, Tracer) for x in leaves):
-        problem = model.check(state0)
-    if problem is None and np.shape(state0.v) != (model.system.velocities,):
-        problem = (
-            f"the state's v has shape {np.shape(state0.v)}, expected ({model.system.velocities},)"
-        )
+def _checked(model, integrator, state0) -> State:
+    """The initial state as arrays; raises what can be said before anything is compiled."""
+    state0 = jax.tree.map(as_float, state0, is_leaf=_is_numbers)
+    problem = integrator.supports(model) or model.check(state0)
     if problem is not None:
         raise ValueError(f"cannot simulate: {problem}.")
+    return state0
+
+
+def _is_numbers(x) -> bool:
+    """A list, or a tuple of plain numbers: an array in the making."""
+    return isinstance(x, list) or (isinstance(x, tuple) and all(map(np.isscalar, x)))

@@ -1,9 +1,11 @@
 """The result of a simulation."""
 
 import equinox as eqx
+import jax
+import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._result import RESULTS
+from .._result import RESULTS, failed
 from .._types import State
 from ..model import Energy
 
@@ -14,7 +16,10 @@ class StepStatistics(eqx.Module):
     **Arguments:** `residual`: largest relative natural-map residual, `(s,)`; `iterations`: largest
     number of solver passes, `(s,)`; `margin`: smallest relative distance to a change of mode,
     `(s,)`; `worst_step`: index of the step with the largest residual of the run, `()`;
-    `failed_step`: index of the first step that failed, -1 if none did, `()`.
+    `failed_step`: index of the first step that failed, -1 if none did, `()`; `failed_residual`:
+    its relative residual, 0 if none failed, `()`; `event_step`: index of the step at whose end the
+    event happened, -1 if none did, `()`; `end_time`: when the run ended [s], `t1` or the time of
+    the event, `()`.
     """
 
     residual: Float[Array, " s"]
@@ -22,6 +27,9 @@ class StepStatistics(eqx.Module):
     margin: Float[Array, " s"]
     worst_step: Int[Array, ""]
     failed_step: Int[Array, ""]
+    failed_residual: Float[Array, ""]
+    event_step: Int[Array, ""]
+    end_time: Float[Array, ""]
 
 
 class Solution(eqx.Module):
@@ -35,7 +43,9 @@ class Solution(eqx.Module):
       at `t0`.
     - `gaps`: per interaction `(t, c)` [m], or `None`.
     - `energy`: kinetic and potential [J], `(t,)` each.
-    - `stats`: `StepStatistics`. `result`: how it ended.
+    - `stats`: `StepStatistics`. `result`: how it ended. `message` says it in words.
+
+    All times saved after an event repeat it: its time and state, no impulses.
     """
 
     ts: Float[Array, " t"]
@@ -45,3 +55,34 @@ class Solution(eqx.Module):
     energy: Energy
     stats: StepStatistics
     result: RESULTS
+
+    @property
+    def message(self) -> str:
+        """How the run ended, in words, with the step and its residual; empty if nothing happened.
+
+        Of a batch the failures are counted and the first is told. Only outside of `jit`.
+        """
+        ends = self.result, self.stats.failed_step, self.stats.failed_residual
+        ends = *ends, self.stats.event_step, self.stats.end_time
+        bad = np.asarray(failed(self.result))
+        if bad.ndim == 0:
+            return _words(*ends)
+        if not bad.any():
+            return ""
+        first = tuple(int(i) for i in np.argwhere(bad)[0])
+        index = first[0] if len(first) == 1 else first
+        told = _words(*jax.tree.map(lambda x: x[first], ends))
+        return (
+            f"{bad.sum()} of {bad.size} simulations failed, first the one at index {index}: {told}"
+        )
+
+
+def _words(result, failed_step, failed_residual, event_step, end_time) -> str:
+    """The outcome of one simulation, all values known."""
+    text = RESULTS[result]
+    if bool(failed(result)):
+        size = f"{float(failed_residual):.1e}"
+        return f"step {int(failed_step)} failed with the relative residual {size}: {text}"
+    if int(event_step) >= 0:
+        return f"{text}, at the end of step {int(event_step)}, t = {float(end_time):.6g} s"
+    return text

@@ -1,6 +1,7 @@
 """Dynamical systems: mass, force and the group they live on."""
 
 from ._base import AbstractSystem as AbstractSystem
+from ._euler_lagrange import EulerLagrangeSystem as EulerLagrangeSystem
 from ._flow import LieFlow as LieFlow
 from ._lagrangian import LagrangianSystem as LagrangianSystem
 from ._newton_euler import NewtonEulerSystem as NewtonEulerSystem

@@ -5,9 +5,11 @@ from abc import abstractmethod
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
 
-from .._numerics import lu_solve, matvec
-from .._types import Args, Config, Matrix, Scalar, State, Vector
+from .._numerics import as_float, lu_solve, matvec
+from .._types import Args, Config, Matrix, Scalar, State, Vector, is_hidden
 from ..groups import AbstractGroup, Euclidean, Product
 
 
@@ -32,8 +34,11 @@ class AbstractSystem(eqx.Module):
         """Potential energy [J] of the conservative part of the force."""
 
     @abstractmethod
-    def check(self) -> str | None:
-        """What is wrong with concrete parameters, in the user's terms, or `None`."""
+    def check(self, q: Config | None = None) -> str | None:
+        """What is wrong with the parameters whose values are known, in the user's terms.
+
+        With a configuration `q` also what is wrong with the mass matrix there.
+        """
 
     def inertia_force(self, t: Scalar, state: State) -> Vector:
         """What moving coordinates add to `M v'`: `ad_v^T M v + ∂(v^T M v/2)/∂q − (dM/dt) v`.
@@ -110,3 +115,26 @@ class AbstractSystem(eqx.Module):
     def kinetic(self, t: Scalar, state: State) -> Scalar:
         """Kinetic energy `v^T M v / 2` [J]."""
         return jnp.sum(state.v * self.momentum(t, state)) / 2
+
+
+def shaped(name: str, value, shape: tuple[int, ...], dtype) -> Array:
+    """The value of a user's function as an array, refused if it would be broadcast."""
+    array = as_float(value, dtype)
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}.")
+    return array
+
+
+def positive_definite(name: str, matrix) -> str | None:
+    """A sentence if a known matrix is not symmetric positive definite, else `None`."""
+    if is_hidden(matrix):
+        return None
+    matrix = np.asarray(matrix)
+    if not np.all(np.isfinite(matrix)):
+        return f"{name} has entries that are not finite"
+    if not np.allclose(matrix, matrix.T, rtol=1e-6, atol=1e-12 * max(np.max(np.abs(matrix)), 1.0)):
+        return f"{name} is not symmetric"
+    smallest = float(np.min(np.linalg.eigvalsh(matrix))) if matrix.size else 1.0
+    if smallest <= 0:
+        return f"{name} is not positive definite (smallest eigenvalue {smallest:.3g})"
+    return None

@@ -5,23 +5,23 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from .._numerics import as_float, matvec
-from .._types import Args, Config, Matrix, Scalar, State, Vector
+from .._types import Args, Config, Matrix, Scalar, State, Vector, eagerly, is_hidden, revealed
 from ..groups import AbstractGroup, Euclidean
-from ._base import AbstractSystem
+from ._base import AbstractSystem, positive_definite, shaped
+from ._euler_lagrange import EulerLagrangeSystem
 
 
 class LagrangianSystem(AbstractSystem):
-    """`M(q) v' + F_gyr(q, v) + F_int(t, q, v) = F_ext(t) + p`,  `q' = v`, in `R^n` or on a group.
+    """`M(q) v' + F_gyr(q, v) + F_int(t, q, v) = F_ext(t) + F(t, state, args) + p`,  `q' = v`.
 
-    The total force is `F_ext − F_int − F_gyr − dV/dq`; all Jacobians are derived. On a group the
-    velocity is the body velocity, `q' = q v^`, forces are its dual, `dV/dq` is taken along
-    `q exp(eta)`, and the inertia terms (gyroscopic torques, for one) are added:
+    In `R^n` or on a group. The total force is `F_ext + F − F_int − F_gyr − dV/dq`; all Jacobians
+    are derived. On a group the velocity is the body velocity, `q' = q v^`, forces are its dual,
+    `dV/dq` is taken along `q exp(eta)`, and the inertia terms (gyroscopic torques) are added:
 
-        M v' = ad_v^T (M v) + F_ext(t) − F_int(t, q, v) − F_gyr(q, v) − dV/dq
+        M v' = ad_v^T (M v) + F_ext(t) + F − F_int(t, q, v) − F_gyr(q, v) − dV/dq
 
     **Arguments:**
 
@@ -29,6 +29,8 @@ class LagrangianSystem(AbstractSystem):
     - `f_int`: internal (spring and damper like) force `f_int(t, q, v) -> (n,)`, on the left.
     - `f_ext`: external force `f_ext(t) -> (n,)`, or an array `(n,)`.
     - `f_gyr`: inertia force `f_gyr(q, v) -> (n,)`, on the left.
+    - `forcing`: force `F`, `forcing(t, state, args) -> (n,)`, on the right; `args` are the
+      exogenous inputs that are given to `simulate`.
     - `potential`: potential energy `V(q) -> ()`; its force is `−dV/dq`.
     - `n`: dimension, needed only if `mass` is a function.
     - `group`: configuration group in place of `R^n`, with a constant mass matrix.
@@ -36,7 +38,9 @@ class LagrangianSystem(AbstractSystem):
     Functions may be `equinox.Module`s: their leaves are parameters.
 
     **Raises:** `ValueError` if `mass` is a constant that is not square, symmetric and positive
-    definite, or a function without `n`, or a group of another dimension.
+    definite, or a function without `n`, or if a constant `f_ext` has not the shape `(n,)`, or on a
+    group of another dimension; in a simulation, before it is compiled, if a function returns
+    another shape, or a mass matrix that is not symmetric and positive definite at the initial state.
 
     Reference: J. Marsden, T. Ratiu, Introduction to mechanics and symmetry (1999), chapter 13,
     doi:10.1007/978-0-387-21792-5.
@@ -46,6 +50,7 @@ class LagrangianSystem(AbstractSystem):
     f_int: Callable | None
     f_ext: Callable | Float[Array, " n"] | None
     f_gyr: Callable | None
+    forcing: Callable | None
     potential_energy: Callable | None
     n: int = eqx.field(static=True)
     space: AbstractGroup
@@ -57,24 +62,27 @@ class LagrangianSystem(AbstractSystem):
         f_ext=None,
         f_gyr=None,
         *,
+        forcing=None,
         potential=None,
         n: int | None = None,
         group: AbstractGroup | None = None,
     ):
-        if callable(mass):
-            if n is None:
-                raise ValueError("mass is a function: give the dimension, for example n=2.")
-        else:
-            mass = as_float(mass)
+        if n is None and callable(mass):
+            raise ValueError("mass is a function: give the dimension, for example n=2.")
+        dtype = float
+        if not callable(mass):
+            mass = eagerly(as_float, mass)
             if mass.ndim != 2 or mass.shape[0] != mass.shape[1]:
                 raise ValueError(f"mass must have shape (n, n), got {mass.shape}.")
-            n = mass.shape[0]
+            n, dtype = int(mass.shape[0]), mass.dtype
+        assert n is not None
+        if f_ext is not None and not callable(f_ext):
+            f_ext = shaped("f_ext", f_ext, (n,), dtype)
         self.mass_matrix = mass
         self.f_int = f_int
-        precision = float if callable(mass) else mass.dtype
-        constant = f_ext is not None and not callable(f_ext)
-        self.f_ext = as_float(f_ext, precision) if constant else f_ext
+        self.f_ext = f_ext
         self.f_gyr = f_gyr
+        self.forcing = forcing
         self.potential_energy = potential
         self.n = n
         self.space = Euclidean(n) if group is None else group
@@ -82,23 +90,21 @@ class LagrangianSystem(AbstractSystem):
             raise ValueError(
                 f"on a group mass must be an array (n, n) with the group's dimension {group.dim}."
             )
+        if problem := self.check():
+            raise ValueError(f"{problem}.")
 
     @staticmethod
-    def from_lagrangian(lagrangian: Callable, n: int, forcing: Callable | None = None):
+    def from_lagrangian(
+        lagrangian: Callable, forcing: Callable | None = None, *, n: int
+    ) -> EulerLagrangeSystem:
         """A system from its Lagrangian `L(q, v) -> ()`; everything is derived.
 
-        `M = d²L/dv²`, `F = dL/dq − (d²L/dv dq) v + forcing(t, q, v)`.
+        `M = d²L/dv²`, `F = dL/dq − (d²L/dv dq) v + forcing(t, state, args)`.
 
-        **Arguments:** `lagrangian`: kinetic minus potential energy [J]; `n`: dimension;
-        `forcing`: generalised force `(t, q, v) -> (n,)`.
+        **Arguments:** `lagrangian`: kinetic minus potential energy [J]; `forcing`: generalised
+        force `(t, state, args) -> (n,)`, `args` as given to `simulate`; `n`: dimension.
         """
-        return LagrangianSystem(
-            _LagrangianMass(lagrangian),
-            f_int=None if forcing is None else _Negated(forcing),
-            f_gyr=_LagrangianGyroscopic(lagrangian),
-            potential=_LagrangianPotential(lagrangian),
-            n=n,
-        )
+        return EulerLagrangeSystem(lagrangian, forcing, n)
 
     @property
     def group(self) -> AbstractGroup:
@@ -106,12 +112,14 @@ class LagrangianSystem(AbstractSystem):
 
     def mass(self, t: Scalar, q: Config) -> Matrix:
         del t
-        return self.mass_matrix(q) if callable(self.mass_matrix) else self.mass_matrix
+        if callable(self.mass_matrix):
+            return shaped("mass(q)", self.mass_matrix(q), (self.n, self.n), q.dtype)
+        return self.mass_matrix
 
     def force(self, t: Scalar, state: State, args: Args) -> Vector:
         if callable(self.mass_matrix):
-            return self._stated(t, state)
-        return self._stated(t, state) + self.inertia_force(t, state)
+            return self._stated(t, state, args)
+        return self._stated(t, state, args) + self.inertia_force(t, state)
 
     def inertia_force(self, t: Scalar, state: State) -> Vector:
         if callable(self.mass_matrix):
@@ -126,21 +134,26 @@ class LagrangianSystem(AbstractSystem):
         )
 
     def applied(self, t: Scalar, state: State, args: Args) -> Vector:
-        del args
         if callable(self.mass_matrix):
-            return self._stated(t, state) - self.inertia_force(t, state)
-        return self._stated(t, state)
+            return self._stated(t, state, args) - self.inertia_force(t, state)
+        return self._stated(t, state, args)
 
-    def _stated(self, t: Scalar, state: State) -> Vector:
-        """`F_ext − F_int − F_gyr − dV/dq`, as the user states them."""
+    def _stated(self, t: Scalar, state: State, args: Args) -> Vector:
+        """`F_ext + F − F_int − F_gyr − dV/dq`, as the user states them."""
         q, v = state.q, state.v
         total = jnp.zeros_like(v)
+
+        def sized(name, value):
+            return shaped(name, value, (self.n,), v.dtype)
+
         if self.f_ext is not None:
-            total = total + (self.f_ext(t) if callable(self.f_ext) else self.f_ext)
+            total = total + sized("f_ext", self.f_ext(t) if callable(self.f_ext) else self.f_ext)
         if self.f_int is not None:
-            total = total - self.f_int(t, q, v)
+            total = total - sized("f_int(t, q, v)", self.f_int(t, q, v))
         if self.f_gyr is not None:
-            total = total - self.f_gyr(q, v)
+            total = total - sized("f_gyr(q, v)", self.f_gyr(q, v))
+        if self.forcing is not None:
+            total = total + sized("forcing(t, state, args)", self.forcing(t, state, args))
         if self.potential_energy is not None:
             total = total - self._slope(self.potential_energy, q, v)
         return total
@@ -160,53 +173,10 @@ class LagrangianSystem(AbstractSystem):
             total = total - jnp.sum(self.f_ext * q)
         return total
 
-    def check(self) -> str | None:
-        if callable(self.mass_matrix):
+    def check(self, q: Config | None = None) -> str | None:
+        if not callable(self.mass_matrix):
+            return positive_definite("the mass matrix", revealed(self.mass_matrix))
+        if q is None or is_hidden(q):
             return None
-        mass = np.asarray(self.mass_matrix)
-        return positive_definite("the mass matrix", mass)
-
-
-def positive_definite(name: str, matrix: np.ndarray) -> str | None:
-    """A sentence if a concrete matrix is not symmetric positive definite, else `None`."""
-    if not np.all(np.isfinite(matrix)):
-        return f"{name} has entries that are not finite"
-    if not np.allclose(matrix, matrix.T, rtol=1e-6, atol=1e-12 * max(np.max(np.abs(matrix)), 1.0)):
-        return f"{name} is not symmetric"
-    smallest = float(np.min(np.linalg.eigvalsh(matrix))) if matrix.size else 1.0
-    if smallest <= 0:
-        return f"{name} is not positive definite (smallest eigenvalue {smallest:.3g})"
-    return None
-
-
-class _Negated(eqx.Module):
-    function: Callable
-
-    def __call__(self, t, q, v):
-        return -self.function(t, q, v)
-
-
-class _LagrangianMass(eqx.Module):
-    lagrangian: Callable
-
-    def __call__(self, q):
-        return jax.hessian(self.lagrangian, argnums=1)(q, jnp.zeros_like(q))
-
-
-class _LagrangianGyroscopic(eqx.Module):
-    """`(d²L/dv dq) v − d(L − L(q, 0))/dq`: what is left of the inertia terms."""
-
-    lagrangian: Callable
-
-    def __call__(self, q, v):
-        momentum = jax.grad(self.lagrangian, argnums=1)
-        _, transport = jax.jvp(lambda x: momentum(x, v), (q,), (v,))
-        kinetic = jax.grad(lambda x: self.lagrangian(x, v) - self.lagrangian(x, jnp.zeros_like(v)))
-        return transport - kinetic(q)
-
-
-class _LagrangianPotential(eqx.Module):
-    lagrangian: Callable
-
-    def __call__(self, q):
-        return -self.lagrangian(q, jnp.zeros_like(q))
+        mass = revealed(self.mass(jnp.zeros((), q.dtype), q))
+        return positive_definite("the mass matrix at the initial configuration", mass)

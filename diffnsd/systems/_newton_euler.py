@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._numerics import as_float, cross, lu_solve
-from .._types import Args, Config, Matrix, Scalar, State, Vector
+from .._types import Args, Config, Matrix, Scalar, State, Vector, eagerly, is_hidden, revealed
 from ..groups import AbstractGroup, PoseGroup
-from ._base import AbstractSystem
+from ._base import AbstractSystem, shaped
 
 
 class NewtonEulerSystem(AbstractSystem):
@@ -28,7 +28,8 @@ class NewtonEulerSystem(AbstractSystem):
       in the body frame of every body, beside gravity.
     - `gravity`: acceleration [m/s²], world frame, shape `(3,)`.
 
-    **Raises:** `ValueError` on shapes that do not fit.
+    **Raises:** `ValueError` on shapes that do not fit; in a simulation, before it is compiled, on
+    masses and moments of inertia that no body has.
     """
 
     masses: Float[Array, " b"]
@@ -37,12 +38,10 @@ class NewtonEulerSystem(AbstractSystem):
     wrench: Callable | None
 
     def __init__(self, mass, inertia, wrench: Callable | None = None, gravity=(0.0, 0.0, -9.81)):
-        mass = as_float(mass)
-        inertia = as_float(inertia, mass.dtype)
+        mass = eagerly(as_float, mass)
+        inertia = eagerly(lambda x: as_float(x, mass.dtype), inertia)
         if mass.ndim == 0:
-            mass = mass[None]
-            inertia = jnp.broadcast_to(inertia, (3,)) if inertia.ndim == 0 else inertia
-            inertia = inertia[None] if inertia.shape in ((3,), (3, 3)) else inertia
+            mass, inertia = eagerly(jnp.atleast_1d, mass), eagerly(_of_one_body, inertia)
         b = mass.shape[0]
         if mass.ndim != 1 or inertia.shape not in ((b, 3), (b, 3, 3)):
             raise ValueError(
@@ -98,7 +97,8 @@ class NewtonEulerSystem(AbstractSystem):
         weight = self.masses[:, None] * self.gravity[None]
         total = jnp.concatenate([weight, jnp.zeros_like(weight)], axis=1)
         if self.wrench is not None:
-            total = total + self.wrench(t, state, args)
+            wrench = self.wrench(t, state, args)
+            total = total + shaped("wrench(t, state, args)", wrench, total.shape, total.dtype)
         return total.reshape(-1)
 
     def force(self, t: Scalar, state: State, args: Args) -> Vector:
@@ -120,11 +120,12 @@ class NewtonEulerSystem(AbstractSystem):
         del t
         return -jnp.sum(self.masses[:, None] * self.gravity[None] * q.position)
 
-    def check(self) -> str | None:
-        masses, inertia = np.asarray(self.masses), np.asarray(self.inertia)
-        if not np.all(np.isfinite(masses)) or not np.all(masses > 0):
-            return f"masses must be positive, got {masses}"
-        for matrix in inertia:
+    def check(self, q: Config | None = None) -> str | None:
+        del q
+        masses, inertia = revealed((self.masses, self.inertia))
+        if not is_hidden(masses) and not np.all(np.isfinite(masses) & (np.asarray(masses) > 0)):
+            return f"masses must be positive, got {np.asarray(masses)}"
+        for matrix in () if is_hidden(inertia) else np.asarray(inertia):
             full = np.diag(matrix) if matrix.ndim == 1 else matrix
             if not np.all(np.isfinite(full)) or not np.allclose(full, full.T):
                 return f"an inertia matrix is not finite and symmetric: {full.tolist()}"
@@ -134,3 +135,9 @@ class NewtonEulerSystem(AbstractSystem):
             if moments[0] + moments[1] < moments[2] * (1 - 1e-9):
                 return f"principal moments {moments} violate the triangle inequality of a body"
         return None
+
+
+def _of_one_body(inertia: Array) -> Array:
+    """The inertia of a single body with an axis of bodies."""
+    inertia = jnp.broadcast_to(inertia, (3,)) if inertia.ndim == 0 else inertia
+    return inertia[None] if inertia.shape in ((3,), (3, 3)) else inertia

@@ -333,6 +333,44 @@ def test_shapes_that_are_refused(W, q, rows, words):
         ComplementarityProblem(jnp.asarray(W), jnp.asarray(q), ((Complementarity(), rows),))
 
 
+@pytest.mark.parametrize(
+    ("law", "rows", "words"),
+    [
+        (CoulombFriction(-0.3), (1, 3), r"mu must lie in \[0, inf\), got -0.3"),
+        (CoulombFriction(0.3, 1.5), (1, 3), r"restitution e must lie in \[0, 1\]"),
+        (CoulombFriction(0.3), (3, 1), "CoulombFriction needs at least 2 rows per contact"),
+        (
+            Complementarity(),
+            (1, 3),
+            r"Complementarity acts on 1 row per contact, got 3; .*\(c, 1\)",
+        ),
+    ],
+)
+def test_laws_that_are_refused(law, rows, words):
+    problem = ComplementarityProblem(jnp.eye(3), jnp.ones(3), ((law, rows),))
+    with pytest.raises(ValueError, match=words):
+        solve_complementarity(problem)
+    # What is known is checked beside what is not.
+    with pytest.raises(ValueError, match=words):
+        jax.eval_shape(
+            lambda q: solve_complementarity(eqx.tree_at(lambda p: p.q, problem, q)), jnp.ones(3)
+        )
+
+
+@pytest.mark.parametrize("length", [0, 1, 3])
+def test_a_warm_start_of_a_wrong_length(length):
+    problem = ComplementarityProblem(jnp.eye(2), jnp.ones(2), ((Complementarity(), (2, 1)),))
+    with pytest.raises(ValueError, match=rf"warm_start has shape \({length},\), .* \(2,\)"):
+        solve_complementarity(problem, warm_start=jnp.zeros(length))
+
+
+@pytest.mark.parametrize("laws", [(), ((Complementarity(), (0, 1)),)])
+def test_a_problem_without_unknowns_is_solved(laws):
+    out = solve_complementarity(ComplementarityProblem(jnp.zeros((0, 0)), jnp.zeros(0), laws))
+    assert out.result == RESULTS.successful
+    assert out.z.shape == out.w.shape == (0,) and out.residual == 0 and out.margin == np.inf
+
+
 @pytest.mark.parametrize("tolerance", [0.0, -1.0, float("nan")])
 def test_tolerances_that_are_refused(tolerance):
     with pytest.raises(ValueError, match="tolerance must be positive"):

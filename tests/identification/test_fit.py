@@ -97,6 +97,21 @@ def test_keeps_the_best_iterate_and_its_aux(problem):
     assert result.result is FIT_RESULTS.max_steps_reached and "max_steps" in result.message
 
 
+TARGET = 1.0
+"""Changed by a test: what a loss reads from its module."""
+
+
+def distance(x):
+    return (x - TARGET) ** 2
+
+
+def test_a_repeated_fit_sees_the_data_of_the_moment(monkeypatch):
+    for target in (1.0, 5.0):
+        monkeypatch.setitem(globals(), "TARGET", target)
+        result = fit(distance, jnp.asarray(0.0), optax.sgd(0.5), max_steps=5)
+        assert result.params == pytest.approx(target)
+
+
 def test_callback_sees_compiling_running_and_finished(problem):
     params, loss = problem
     seen = []

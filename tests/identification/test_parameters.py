@@ -118,6 +118,47 @@ def test_works_with_grad_jit_and_optax(body):
     np.testing.assert_allclose(moved["mu"], 0.18 * np.exp(-2 * 0.18**2), rtol=1e-12)
 
 
+def test_a_start_value_far_below_one_is_kept():
+    """The scale of a one-sided bound is that of the value, not 1."""
+    start = {"I": jnp.asarray(8e-4), "w": jnp.asarray([0.0, 3e-5, 2.0]), "z": jnp.zeros(2)}
+    bounds = {"I": (0, None), "w": (0, None), "z": (None, 0)}
+    params, _ = parameters(start, lambda m: {name: m[name] for name in m}, bounds)
+    np.testing.assert_allclose(params["I"], 8e-4, rtol=1e-12)
+    # Raw numbers of the order of one: gradient methods take steps of that size.
+    assert 0.5 < params.raw[0] < 2
+    # What lies on the bound is moved by a hundredth of the scale, as documented.
+    np.testing.assert_allclose(params["w"], [1e-2, 3e-5, 2.0], rtol=1e-12)
+    np.testing.assert_allclose(params["z"], [-1e-2, -1e-2], rtol=1e-12)
+    again, _ = parameters({"I": jnp.asarray(9e-4)}, lambda m: {"I": m["I"]}, {"I": (0, None)})
+    assert again.transforms[0] == params.transforms[0]  # nearby starts share a program
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [
+        (([0.0, -np.inf], [1.0, 1.0]), "others have none on the same side"),
+        ((0.0, [1.0, np.inf]), "others have none on the same side"),
+        (([0.0, None], 1.0), "lo < hi"),
+        ((np.nan, 1.0), "lo < hi"),
+        ((np.inf, 1.0), "lo < hi"),
+        ((np.inf, None), "lo < hi"),
+        ((None, -np.inf), "lo < hi"),
+        ((1.0, 0.0), "lo < hi"),
+        (([0.0, 0.0, 0.0], None), r"shape \(3,\), but the parameter \(2,\)"),
+        (Interval([0.0, 0.0, 0.0], 1.0), r"shape \(3,\), but the parameter \(2,\)"),
+        (("zero", 1.0), "must be a number"),
+    ],
+)
+def test_senseless_bounds_are_refused(bound, words):
+    with pytest.raises(ValueError, match=f"Parameter x: .*{words}"):
+        parameters({"x": jnp.asarray([0.5, 0.5])}, lambda m: {"x": m["x"]}, {"x": bound})
+
+
+def test_a_bound_with_components_on_a_number_is_refused():
+    with pytest.raises(ValueError, match=r"shape \(2,\), but the parameter \(\)"):
+        parameters({"x": jnp.asarray(0.5)}, lambda m: {"x": m["x"]}, {"x": ([0, 0], [1, 1])})
+
+
 def test_keeps_the_dtype_of_the_model():
     model = {"x": jnp.asarray(0.5, jnp.float32)}
     params, rebuild = parameters(model, lambda m: {"x": m["x"]}, {"x": (0, 1)})

@@ -1,5 +1,6 @@
 """Laws of contact: their sets, biases, activity, and what they say about bad parameters."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -151,9 +152,11 @@ def test_stabilised_law_keeps_the_inner_one(moving):
 @pytest.mark.parametrize(
     ("law", "words"),
     [
-        (CoulombFriction(-0.1), ["friction coefficient mu", "[0, inf]", "-0.1"]),
+        (CoulombFriction(-0.1), ["friction coefficient mu", "[0, inf)", "-0.1"]),
         (CoulombFriction(jnp.asarray([0.1, -0.2])), ["mu", "-0.2"]),
         (CoulombFriction(float("nan")), ["mu", "nan"]),
+        (CoulombFriction(float("inf")), ["mu", "[0, inf)", "got inf"]),
+        (GapStabilized(NewtonImpact(), rest_speed=-0.1), ["rest_speed", "[0, inf)", "-0.1"]),
         (CoulombFriction(0.1, 1.1), ["restitution e", "[0, 1]", "1.1"]),
         (CoulombFriction(0.1, -0.5), ["restitution e", "-0.5"]),
         (CoulombFriction(0.1, 0.5, -1.5), ["tangential restitution e_t", "[-1, 1]", "-1.5"]),
@@ -183,3 +186,48 @@ def test_what_is_wrong_with_parameters(law, words):
 )
 def test_nothing_is_wrong_with_parameters(law):
     assert law.check() is None
+
+
+@pytest.mark.parametrize(
+    "law",
+    [NewtonImpact(0.5), CoulombFriction(0.5, 1, 0), GapStabilized(NewtonImpact(), rest_speed=1)],
+)
+def test_parameters_given_as_numbers_are_leaves(law):
+    """Numbers become arrays: differentiable, and new values compile nothing again."""
+    leaves = jax.tree.leaves(law)
+    assert leaves and all(isinstance(x, jax.Array) and x.dtype == float for x in leaves)
+
+    @jax.jit
+    @eqx.debug.assert_max_traces(max_traces=1)
+    def shift(law, at):
+        return law.shift(at)
+
+    at = context(np.ones((3, CONTACTS)), np.zeros(CONTACTS))
+    for value in (0.1, 0.2):
+        shift(jax.tree.map(lambda x, value=value: x + value, law), at)
+
+
+@pytest.mark.parametrize("law", [Equality(), GapStabilized(NewtonImpact())])
+def test_only_unilateral_laws_can_be_stabilised(law):
+    """An equality that sees the gap would glue open contacts."""
+    with pytest.raises(ValueError, match=f"needs a unilateral law.*{type(law).__name__}"):
+        GapStabilized(law)
+
+
+def test_rows_that_a_law_needs():
+    assert CoulombFriction(0.3).refuses(3) is None and CoulombFriction(0.3).refuses(2) is None
+    assert "CoulombFriction needs at least 2 rows" in CoulombFriction(0.3).refuses(1)
+    assert "needs at least 2 rows" in GapStabilized(CoulombFriction(0.3)).refuses(1)
+    for law in (Equality(), Complementarity(), NewtonImpact()):
+        assert law.refuses(1) is None and law.refuses(3) is None
+
+
+def test_what_is_traced_hides_nothing_else():
+    """A parameter that is known to be wrong is refused beside one whose value is not known."""
+
+    def refused(mu):
+        assert "restitution e" in CoulombFriction(mu, 2.0).check()
+        assert CoulombFriction(mu, 0.5).check() is None
+        return mu
+
+    jax.eval_shape(refused, 0.3)

@@ -1,11 +1,11 @@
-"""Small dense algebra on components, and how batches reach it."""
+"""Small dense algebra on components."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffnsd._numerics import UNROLL_LIMIT, lanes_last, lu_solve, matrix_inverse, matvec, staged
+from diffnsd._numerics import UNROLL_LIMIT, lu_solve, matrix_inverse, matvec, staged
 
 ORDERS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
 LANES = (5, 3)
@@ -64,42 +64,3 @@ def test_a_stage_runs_only_if_pending():
     assert np.all(value == 2) and bool(flag)
     value, flag = stage(False, jnp.ones(2))
     assert np.all(value == 0) and not bool(flag)
-
-
-def test_a_kernel_sees_all_lanes_at_once_and_last():
-    def kernel(tree):
-        a, b = tree
-        # What the kernel saw, told through its values: traces alone would not prove a call.
-        shape = jnp.asarray((a.shape * 3)[:3]).reshape(3, *(1,) * (a.ndim - 1))
-        return a + b, dict(total=jnp.sum(a * b, axis=0), shape=jnp.broadcast_to(shape, a.shape))
-
-    call = lanes_last(kernel)
-    a = np.random.default_rng(0).normal(size=(4, 5, 3))
-    b = np.random.default_rng(1).normal(size=(3, 5))
-
-    inner = jax.vmap(lambda x, y: call((x, y)), in_axes=(0, 1))
-    added, more = jax.vmap(inner, in_axes=(0, None))(jnp.asarray(a), jnp.asarray(b))
-    # Two nested maps, of 5 and of 4 lanes: one call, on three rows.
-    assert np.all(np.asarray(more["shape"]) == [3, 5, 4])
-    np.testing.assert_allclose(added, a + b.T, rtol=1e-15)
-    np.testing.assert_allclose(more["total"], np.sum(a * b.T, axis=-1), rtol=1e-13)
-    np.testing.assert_allclose(call((jnp.ones(3), jnp.ones(3)))[0], 2 * np.ones(3))
-
-
-def test_a_loop_in_a_kernel_ends_with_the_last_lane():
-    """What `lanes_last` is for: the number of passes is that of the slowest lane."""
-
-    def halve(tree):
-        x, _ = tree
-        passes = jnp.zeros((), jnp.int32)
-
-        def body(carry):
-            x, passes = carry
-            return jnp.where(x > 1, x / 2, x), passes + 1
-
-        x, passes = jax.lax.while_loop(lambda c: jnp.any(c[0] > 1), body, (x, passes))
-        return x, jnp.broadcast_to(passes, x.shape)
-
-    call = lanes_last(halve)
-    x, passes = jax.jit(jax.vmap(lambda x: call((x, x))))(jnp.asarray([1.0, 2.0, 32.0]))
-    assert np.all(x == 1) and np.all(passes == 5)

@@ -1,5 +1,7 @@
 """Relations: velocities from geometry, forces from virtual power."""
 
+import re
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -180,6 +182,44 @@ def test_points_can_be_restricted():
     full = relation.gap(0.0, state.q)
     np.testing.assert_array_equal(kept.gap(0.0, state.q), full[jnp.array([3, 0])])
     assert GapRelation(slip_gap).take(lambda x: x[:1]) is None
+
+
+@pytest.mark.parametrize("normal", [(0.0, 0.0, 0.0), (0.0, 0.0, 2.0), (0.6, 0.6, 0.6)])
+def test_normals_that_are_refused(normal):
+    """Not normalised: with another length it is open what the offset means."""
+    with pytest.raises(ValueError, match="has length .*; divide it by its length"):
+        BodyPointsPlane(POINTS, normal)
+    moved = eqx.tree_at(lambda r: r.normal, BodyPointsPlane(POINTS), jnp.asarray(normal))
+    assert "divide it by its length" in moved.check(PoseGroup(1))
+    # In single precision a unit vector is one to 1e-7.
+    near = jnp.asarray(NORMAL, jnp.float32)
+    assert BodyPointsPlane(jnp.asarray(POINTS, jnp.float32), near).check(PoseGroup(1)) is None
+
+
+@pytest.mark.parametrize(
+    ("relation", "group", "words"),
+    [
+        (BodyPointsPlane(POINTS, body=3), PoseGroup(1), "body is 3, .* the bodies 0 to 0"),
+        (BodyPointsPlane(POINTS, body=-1), PoseGroup(2), "body is -1, .* the bodies 0 to 1"),
+        (BodyPointsPlane(POINTS), Euclidean(6), "needs rigid bodies"),
+        (ContactFrame(two_spheres, 1, 0), PoseGroup(1), "body1 is 1, "),
+        (ContactFrame(two_spheres, 0, 2), PoseGroup(2), "body2 is 2, .* the bodies 0 to 1"),
+    ],
+)
+def test_bodies_that_do_not_exist(relation, group, words):
+    assert re.search(words, relation.check(group))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_is_wrong_with_the_relations_of_these_tests(name):
+    group, relation, _ = CASES[name]
+    assert relation.check(group) is None
+
+
+def test_contact_function_of_a_wrong_shape():
+    relation = ContactFrame(lambda t, pose: (jnp.zeros((2, 3)), jnp.zeros((2, 3)), jnp.zeros(3)))
+    with pytest.raises(ValueError, match=r"expected \(p1, p2, n\), each \(c, 3\)"):
+        relation.gap(jnp.asarray(0.0), None)
 
 
 @pytest.mark.parametrize("points", [np.zeros(3), np.zeros((2, 2))])

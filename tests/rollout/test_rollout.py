@@ -1,5 +1,10 @@
 """Rollouts equal a loop over lanes, whatever the chunks and wherever they run."""
 
+import json
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -51,9 +56,82 @@ def test_inside_jit_and_grad(batch, one_by_one):
         np.testing.assert_allclose(a, b, atol=1e-11)
 
 
-def test_on_a_mesh(batch, one_by_one):
+def test_closes_over_what_is_differentiated():
+    """Before it stops a block slides `v T - mu g T^2 / 2`, so that the slope by mu is known."""
+    speeds = jnp.linspace(1.0, 2.0, 7)
+
+    def total(mu):
+        return jnp.sum(rollout(lambda v: stop((mu, v)), speeds, chunk=3))
+
+    exact = -7 * 9.81 * 0.2**2 / 2
+    # Measured: 1e-14, the scheme is exact for a constant force.
+    np.testing.assert_allclose(jax.grad(total)(0.3), exact, rtol=1e-10)
+    np.testing.assert_allclose(jax.jvp(total, (0.3,), (1.0,))[1], exact, rtol=1e-10)
+    assert jax.vmap(total)(jnp.array([0.2, 0.3])).shape == (2,)
+
+
+TWO_DEVICES = """
+import jax, json, sys
+jax.config.update("jax_enable_x64", True)
+import jax.numpy as jnp
+from diffnsd.rollout import rollout
+mesh = jax.make_mesh((2,), ("lane",), axis_types=(jax.sharding.AxisType.Auto,))
+traced = []
+def lane(x):
+    traced.append(0)
+    return jnp.sin(x["a"]) * x["b"].sum()
+batch = {"a": jnp.arange(6.0), "b": jnp.arange(18.0).reshape(6, 3)}
+out = rollout(lane, batch, mesh=mesh, chunk=2)
+once = len(traced)
+rollout(lane, {"a": 1 + batch["a"], "b": batch["b"]}, mesh=mesh, chunk=2)
+try:
+    rollout(lane, {"a": batch["a"][:5], "b": batch["b"][:5]}, mesh=mesh)
+    refused = ""
+except ValueError as error:
+    refused = str(error)
+json.dump([out.tolist(), len(out.sharding.device_set), len(traced) - once, refused], sys.stdout)
+"""
+
+
+def test_on_a_mesh_of_two_devices():
+    flags = "--xla_force_host_platform_device_count=2"
+    run = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES],
+        env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr
+    values, devices, traced_again, refused = json.loads(run.stdout)
+    expected = np.sin(np.arange(6.0)) * np.arange(18.0).reshape(6, 3).sum(1)
+    np.testing.assert_allclose(values, expected, rtol=1e-14)
+    assert devices == 2 and traced_again == 0
+    assert "5 lanes do not divide over 2 devices" in refused
+
+
+def test_on_a_mesh_and_differentiated(batch, one_by_one):
     mesh = jax.make_mesh((1,), ("lane",), axis_types=(jax.sharding.AxisType.Auto,))
     np.testing.assert_allclose(rollout(stop, batch, mesh=mesh), one_by_one, atol=1e-12)
+    slope = jax.grad(lambda s: jnp.sum(rollout(lambda x: jnp.sin(s * x), batch[1], mesh=mesh)))
+    np.testing.assert_allclose(slope(0.3), np.sum(batch[1] * np.cos(0.3 * batch[1])), rtol=1e-12)
+
+
+def test_no_lane_gives_empty_outputs(batch):
+    none = jax.tree.map(lambda x: x[:0], batch)
+    assert rollout(stop, none).shape == (0,)
+
+
+@pytest.mark.parametrize("chunk", [0, -1, 2.5])
+def test_chunks_that_make_no_sense_are_refused(batch, chunk):
+    with pytest.raises(ValueError, match="chunk must be a whole number of lanes, at least 1"):
+        rollout(stop, batch, chunk=chunk)
+
+
+def test_a_mesh_of_two_axes_is_refused(batch):
+    mesh = jax.make_mesh((1, 1), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    with pytest.raises(ValueError, match="one axis of devices"):
+        rollout(stop, batch, mesh=mesh)
 
 
 def test_leaves_of_different_length_are_refused():

@@ -174,7 +174,7 @@ def test_derivative_at_a_kink_is_one_of_its_neighbours(name, z):
     k, z = CASES[name][0], np.array(z)
     jacobian = evaluated(name, z)["jacobian"]
     near = jnp.asarray(z + 1e-7 * neighbours(len(z)))
-    around = np.asarray(quick_jit(jax.vmap(jax.jacfwd(k.project)))(near))
+    around = np.asarray(quick_jit(lambda x: jax.vmap(jax.jacfwd(k.project))(x))(near))
     # Measured at most 0.02 where the cone's mantle has a family of limits, else 1e-7.
     assert np.min(np.max(np.abs(around - jacobian), axis=(1, 2))) < 0.05
 
@@ -243,16 +243,3 @@ def _lanes(mu, z):
 )
 def test_margin_is_the_distance_to_the_nearest_kink(name, z, distance):
     np.testing.assert_allclose(evaluated(name, np.array(z))["margin"], distance, rtol=1e-14)
-
-
-@pytest.mark.parametrize("name", [name for name in CASES if name != "unbounded box"])
-def test_violation_of_the_dual_side(name):
-    """Zero for the pairs `z = P(x)`, `w = z - x` that the law admits, positive for others."""
-    k, rows = CASES[name]
-    x = np.random.default_rng(1).normal(size=(rows, 200)) * 2
-    z = k.project(jnp.asarray(x))
-    w = z - jnp.asarray(x)
-    assert np.max(np.abs(k.dual_violation(w, z))) < 1e-14
-    # Pulled where the law pushes: downwards, or (box) away from the middle of the interval.
-    wrong = jnp.sign(z - 0.5) if name == "box" else -jnp.ones_like(z)
-    assert np.all(np.asarray(k.dual_violation(w + 50 * wrong, z)) > 0.5)

@@ -19,7 +19,7 @@ from diffnsd.models import cube_state, tossed_cube
 from diffnsd.relations import BodyPointsPlane
 from diffnsd.systems import NewtonEulerSystem
 
-LANES, STEPS, H, WIDTH = 20, 40, 1 / 296, 1e-7
+LANES, STEPS, H, WIDTH = 200, 40, 1 / 296, 1e-7
 
 
 def toss(parameters):
@@ -88,6 +88,11 @@ def test_gradients_equal_central_differences(evaluate, parameters):
     assert np.all(np.any(loaded, axis=(1, 2)))  # every toss lands
 
     sizes = (0.3, 0.3, 0.3, 8e-4, jax.tree.map(lambda x: 1.0, parameters[4]))
+    # The four corners of a face that slides: how they share the load is undetermined, and where the
+    # face spins, so is the friction. The derivative is that of minimum norm, a difference is not.
+    sticking = np.asarray(pattern)[:, 1]
+    four = np.sum(loaded, axis=2) >= 4
+    undetermined = np.any(four & np.any(loaded & ~sticking, axis=2), axis=1)
     compared = 0
     for seed in range(2):
         random = np.random.default_rng(seed)
@@ -99,17 +104,27 @@ def test_gradients_equal_central_differences(evaluate, parameters):
             for s in (1, -1)
         )
         same = np.all(np.asarray(above == below) & np.asarray(above == pattern), axis=(1, 2, 3))
-        # Where a contact neither carries nor opens (four corners of a face that slides and spins),
-        # the share of each is undetermined, and with it the spin: the margin tells.
         same &= np.asarray(margin) > 1e-9
+        same &= ~undetermined
         same[0:3] = False  # a difference across the bounds of mu and e
         central = np.asarray(plus - minus) / (2 * WIDTH)
         tangent = np.sum(flat(gradient) * flat(direction), axis=1)
         compared += np.sum(same)
-        # Measured 4e-6 of the size of the gradient (the curvature of one toss), elsewhere 5e-8.
+        # Measured 7e-7 of the size of the gradient in 159 tosses (34 undetermined), 3e-9 in the median.
         scale = np.linalg.norm(flat(gradient) * flat(direction), axis=1)
         assert np.max(np.abs(tangent - central)[same] / scale[same]) < 1e-5
-    assert compared >= 24
+    assert compared >= 240
+
+
+def test_forward_equals_reverse(evaluate, parameters):
+    _, gradient = evaluate(parameters)
+    random = np.random.default_rng(0)
+    direction = jax.tree.map(lambda x: jnp.asarray(random.normal(size=x.shape)), parameters)
+    push = quick_jit(jax.vmap(lambda p, d: jax.jvp(lambda p: toss(p)[0], (p,), (d,))[1]))
+    forward, terms = push(parameters, direction), flat(gradient) * flat(direction)
+    scale = np.linalg.norm(terms, axis=1)
+    # Measured: 6e-11 at worst, where contacts are redundant.
+    assert np.max(np.abs(forward - np.sum(terms, axis=1)) / scale) < 3e-10
 
 
 def test_a_toss_in_single_precision():

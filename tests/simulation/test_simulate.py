@@ -62,8 +62,11 @@ def test_the_full_run(full):
     [
         (SaveAt(t0=False), list(range(1, 101))),
         (SaveAt(steps=10), list(range(0, 101, 10))),
-        (SaveAt(steps=7, t0=False), list(range(7, 101, 7))),
+        (SaveAt(steps=7, t0=False), [*range(7, 101, 7), 100]),
+        (SaveAt(steps=70), [0, 70, 100]),
         (SaveAt(steps=100), [0, 100]),
+        (SaveAt(steps=300), [0, 100]),
+        (SaveAt(steps=None), [0, 100]),
         (SaveAt.end(), 100),
     ],
 )
@@ -78,12 +81,8 @@ def test_what_is_saved_are_slices_of_the_full_run(saveat, kept, full):
     assert out.result == RESULTS.successful
     # Impulses are those since the saved time before, and the statistics are the worst of these
     # steps: whatever is saved, they add up.
-    if saveat.steps is None:
-        groups = [slice(0, 100)]
-    else:
-        groups = [slice(i - saveat.steps, i) for i in kept[1:] if i >= saveat.steps]
-        if not saveat.t0:
-            groups = [slice(i - saveat.steps, i) for i in kept]
+    bounds = [0, *np.atleast_1d(kept)[1 if saveat.t0 else 0 :]]
+    groups = [slice(a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
     impulses = np.asarray(full.impulses[0])[1:]
     expected = np.array([np.sum(impulses[g], axis=0) for g in groups])
     worst = np.array([np.min(np.asarray(full.stats.margin)[g]) for g in groups])
@@ -102,11 +101,13 @@ def test_no_time_at_all():
     end = simulate(bouncing_ball(), MoreauJean(), 2.0, 2.0, 0.1, START, saveat=SaveAt.end())
     np.testing.assert_array_equal(end.states.v, START.v)
     assert end.result == RESULTS.successful
+    both = simulate(bouncing_ball(), MoreauJean(), 2.0, 2.0, 0.1, START, saveat=SaveAt(None))
+    np.testing.assert_array_equal(both.ts, [2.0, 2.0])
 
 
-@pytest.mark.parametrize("steps", [0, -1])
+@pytest.mark.parametrize("steps", [0, -1, 2.5])
 def test_ways_to_save_that_are_refused(steps):
-    with pytest.raises(ValueError, match=f"at least 1, got {steps}"):
+    with pytest.raises(ValueError, match=f"whole number of at least 1, got {steps}"):
         SaveAt(steps=steps)
 
 
@@ -294,10 +295,10 @@ BAD = {
     "a mass of zero": (dict(model=body(system=NewtonEulerSystem(0.0, 1.0))), "positive, got"),
     "a mass matrix that is not positive": (
         dict(
-            model=Model(LagrangianSystem(-np.eye(1))),
+            model=Model(LagrangianSystem(lambda q: -jnp.eye(1), n=1)),
             state0=State(jnp.zeros(1), jnp.zeros(1)),
         ),
-        "the mass matrix is not positive definite",
+        "the mass matrix at the initial configuration is not positive definite",
     ),
     "an impossible body": (
         dict(model=body(system=NewtonEulerSystem(1.0, np.array([1.0, 1.0, 3.0])))),

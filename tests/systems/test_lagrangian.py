@@ -33,8 +33,12 @@ def by_hand(q, v):
     return mass, force
 
 
-def forcing(t, q, v):
-    return jnp.stack([-0.3 * v[0] + jnp.sin(t), 0.2 * q[0] * q[1]])
+def forcing(t, state, args):
+    q, v = state.q, state.v
+    return args * jnp.stack([-0.3 * v[0] + jnp.sin(t), 0.2 * q[0] * q[1]])
+
+
+ARGS = jnp.asarray(1.5)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +48,7 @@ def evaluate():
     @eqx.filter_jit
     def run(system, t, q, v):
         mass = system.mass(t, q)
-        force = system.force(t, State(q, v), None)
+        force = system.force(t, State(q, v), ARGS)
         a = jnp.linalg.solve(mass, force)
 
         def energy(q, v):
@@ -76,12 +80,12 @@ def test_double_pendulum_against_the_hand_equations(evaluate):
 
 
 def test_power_balance_of_a_forced_system(evaluate):
-    system = LagrangianSystem.from_lagrangian(lagrangian, n=2, forcing=forcing)
+    system = LagrangianSystem.from_lagrangian(lagrangian, forcing, n=2)
     t = jnp.asarray(0.4)
     for q, v in STATES:
         q, v = jnp.asarray(q), jnp.asarray(v)
         _, force, _, rate, _ = evaluate(system, t, q, v)
-        applied = np.asarray(forcing(t, q, v))
+        applied = np.asarray(forcing(t, State(q, v), ARGS))
         np.testing.assert_allclose(force, by_hand(q, v)[1] + applied, rtol=0, atol=1e-13)
         np.testing.assert_allclose(rate, v @ applied, rtol=0, atol=1e-12)
 
@@ -131,6 +135,11 @@ def test_parameters_are_leaves():
         (np.ones((2, 3)), None, r"shape \(n, n\), got \(2, 3\)"),
         (np.ones(2), None, r"shape \(n, n\), got \(2,\)"),
         (lambda q: q, None, "give the dimension"),
+        (np.diag([1.0, 0.0]), None, r"not positive definite \(smallest eigenvalue 0\)"),
+        (np.diag([1.0, -2.0]), None, r"not positive definite \(smallest eigenvalue -2\)"),
+        ([[-1.0]], None, "not positive definite"),
+        (np.array([[1.0, 0.5], [0.4, 1.0]]), None, "not symmetric"),
+        (np.diag([1.0, np.nan]), None, "not finite"),
     ],
 )
 def test_masses_that_are_refused(mass, n, words):
@@ -138,17 +147,76 @@ def test_masses_that_are_refused(mass, n, words):
         LagrangianSystem(mass, n=n)
 
 
+def test_what_is_wrong_with_a_mass_matrix():
+    """Also where a leaf was replaced after the system was made, and of a function at a state."""
+    good = LagrangianSystem(np.eye(2))
+    bad = eqx.tree_at(lambda s: s.mass_matrix, good, jnp.diag(jnp.array([1.0, -2.0])))
+    assert "not positive definite (smallest eigenvalue -2)" in bad.check()
+    falling = LagrangianSystem(lambda q: [[q[0]]], n=1)
+    assert falling.check() is None and falling.check(jnp.array([0.5])) is None
+    words = "the mass matrix at the initial configuration is not positive definite"
+    assert words in falling.check(jnp.array([-1.0]))
+    kinetic = LagrangianSystem.from_lagrangian(lambda q, v: -(v[0] ** 2) / 2, n=1)
+    assert "d²L/dv² at the initial configuration" in kinetic.check(jnp.ones(1))
+    # Under `jit` the state is not known, and nothing is said.
+    jax.eval_shape(lambda q: (_ for _ in ()).throw(AssertionError) if falling.check(q) else q, 1.0)
+
+
 @pytest.mark.parametrize(
-    ("mass", "words"),
+    ("system", "words"),
     [
-        (np.diag([1.0, 0.0]), "not positive definite (smallest eigenvalue 0)"),
-        (np.diag([1.0, -2.0]), "not positive definite (smallest eigenvalue -2)"),
-        (np.array([[1.0, 0.5], [0.4, 1.0]]), "not symmetric"),
-        (np.diag([1.0, np.nan]), "not finite"),
+        (lambda: LagrangianSystem(np.eye(3), f_ext=[-9.81]), r"f_ext must have shape \(3,\)"),
+        (lambda: LagrangianSystem(np.eye(3), f_ext=-9.81), r"f_ext must have shape \(3,\), got"),
     ],
 )
-def test_what_is_wrong_with_a_mass_matrix(mass, words):
-    assert words in LagrangianSystem(mass).check()
+def test_forces_that_would_be_broadcast(system, words):
+    with pytest.raises(ValueError, match=words):
+        system()
+
+
+@pytest.mark.parametrize(
+    "forces",
+    [
+        dict(f_ext=lambda t: jnp.ones(1)),
+        dict(f_int=lambda t, q, v: jnp.ones(1)),
+        dict(f_gyr=lambda q, v: 1.0),
+        dict(forcing=lambda t, state, args: jnp.ones(1)),
+    ],
+)
+def test_functions_whose_value_would_be_broadcast(forces):
+    system, start = LagrangianSystem(np.eye(2), **forces), State(jnp.zeros(2), jnp.zeros(2))
+    with pytest.raises(ValueError, match=rf"{next(iter(forces))}.* must have shape \(2,\), got"):
+        system.force(jnp.asarray(0.0), start, None)
+
+
+def test_exogenous_inputs_reach_the_force():
+    def push(t, state, args):
+        return args["push"] * state.v + t
+
+    start = State(jnp.zeros(2), jnp.array([1.0, 2.0]))
+    system = LagrangianSystem(np.eye(2), forcing=push)
+    force = system.force(jnp.asarray(0.5), start, dict(push=3.0))
+    np.testing.assert_allclose(force, [3.5, 6.5], rtol=1e-15)
+
+
+def test_a_lagrangian_is_stored_once():
+    """A parameter of the Lagrangian is one leaf: a derivative with respect to it is complete."""
+
+    class Spring(eqx.Module):
+        stiffness: jax.Array
+
+        def __call__(self, q, v):
+            return v[0] ** 2 / 2 - self.stiffness * q[0] ** 2 / 2
+
+    system = LagrangianSystem.from_lagrangian(Spring(jnp.asarray(2.0)), n=1)
+    assert len(jax.tree.leaves(eqx.filter(system, eqx.is_array))) == 1
+    slope = eqx.filter_grad(
+        lambda s: (
+            s.force(0.0, State(jnp.array([3.0]), jnp.zeros(1)), None)[0]
+            + 10 * s.potential(0.0, jnp.array([1.0]))
+        )
+    )(system)
+    assert slope.lagrangian.stiffness == -3 + 5
 
 
 def test_nothing_is_wrong_with_a_mass_matrix():

@@ -1,0 +1,106 @@
+"""Kernels: iterations that JAX sees as a single operation, and how a batch reaches them.
+
+A kernel is a primitive of its own: it is traced once, when it is compiled, whatever transformations
+were applied before; its derivative is the rule that it brings, under any composition of forward and
+reverse mode; and `vmap` hands it a whole batch at once, with the batch on the last axis.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+from jaxtyping import PyTree
+
+
+class AbstractKernel(eqx.Module):
+    """A function of pytrees of arrays that is elementwise in all axes after the documented ones.
+
+    Under `vmap` it is called once for all lanes (nested `vmap`s add further trailing axes), and may
+    end its loops when the last lane has finished. Its own fields are static.
+    """
+
+    @abstractmethod
+    def __call__(self, *args: PyTree) -> PyTree:
+        """The values."""
+
+    @abstractmethod
+    def shapes(self, *args: PyTree) -> PyTree:
+        """Anything with the structure, shapes and dtypes of the values."""
+
+    def jvp(self, primals: tuple, tangents: tuple) -> tuple[PyTree, PyTree]:
+        """Values and their tangents, two tuples; `None` is the tangent of what has none."""
+        raise NotImplementedError(f"{type(self).__name__} has no derivative.")
+
+
+kernel_p = Primitive("diffnsd_kernel")
+kernel_p.multiple_results = True
+
+
+def call(kernel: AbstractKernel, *args: PyTree) -> Any:
+    """Evaluates `kernel(*args)` as a single operation."""
+    leaves, tree = jax.tree.flatten(args)
+    leaves = [jnp.asarray(x) for x in leaves]
+    structure = jax.tree.structure(kernel.shapes(*jax.tree.unflatten(tree, leaves)))
+    return jax.tree.unflatten(structure, kernel_p.bind(*leaves, kernel=kernel, tree=tree))
+
+
+def _evaluate(*leaves, kernel, tree):
+    return jax.tree.leaves(kernel(*jax.tree.unflatten(tree, leaves)))
+
+
+@eqx.filter_jit
+def _evaluate_compiled(leaves, kernel, tree):
+    return _evaluate(*leaves, kernel=kernel, tree=tree)
+
+
+@kernel_p.def_impl
+def _impl(*leaves, kernel, tree):
+    return _evaluate_compiled(leaves, kernel, tree)
+
+
+@kernel_p.def_abstract_eval
+def _abstract(*avals, kernel, tree):
+    structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in avals]
+    out = jax.tree.leaves(kernel.shapes(*jax.tree.unflatten(tree, structs)))
+    return [ShapedArray(x.shape, x.dtype) for x in out]
+
+
+def _batch(leaves, dims, *, kernel, tree):
+    size = next(x.shape[d] for x, d in zip(leaves, dims, strict=True) if d is not None)
+
+    def to_last(x, dim):
+        if dim is None:
+            return jnp.broadcast_to(x[..., None], (*x.shape, size))
+        return jnp.moveaxis(x, dim, -1)
+
+    out = kernel_p.bind(*map(to_last, leaves, dims), kernel=kernel, tree=tree)
+    return out, [x.ndim - 1 for x in out]
+
+
+def _differentiate(primals, tangents, *, kernel, tree):
+    def instantiated(x, tangent):
+        if not isinstance(tangent, ad.Zero):
+            return tangent
+        if jnp.issubdtype(x.dtype, jnp.inexact):
+            return jnp.zeros_like(x)
+        return jnp.zeros(x.shape, jax.dtypes.float0)
+
+    tangents = [instantiated(x, t) for x, t in zip(primals, tangents, strict=True)]
+    pair = jax.tree.unflatten(tree, primals), jax.tree.unflatten(tree, tangents)
+    out, moved = kernel.jvp(*pair)
+    flat = []
+    for values, part in zip(out, moved, strict=True):
+        leaves = jax.tree.leaves(values)
+        zero = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in leaves]
+        flat += zero if part is None else jax.tree.leaves(part)
+    return jax.tree.leaves(out), flat
+
+
+ad.primitive_jvps[kernel_p] = _differentiate
+batching.primitive_batchers[kernel_p] = _batch
+mlir.register_lowering(kernel_p, mlir.lower_fun(_evaluate, multiple_results=True))
