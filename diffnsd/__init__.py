@@ -34,11 +34,15 @@ from ._types import State as State
 # Floor 1: groups of configurations and convex sets.
 from . import groups as groups, sets as sets
 from .groups import (
+    SE3 as SE3,
     SO3 as SO3,
+    Cayley as Cayley,
     Euclidean as Euclidean,
+    Exponential as Exponential,
     Pose as Pose,
     PoseGroup as PoseGroup,
     Product as Product,
+    QuaternionVector as QuaternionVector,
 )
 
 # isort: split
@@ -56,8 +60,15 @@ from .complementarity import (
 # isort: split
 # Floors 3 to 5: models, the methods that step them, and the loop over time.
 from .integrators import (
+    RKMK as RKMK,
+    Adaptive as Adaptive,
     BackwardEuler as BackwardEuler,
+    ButcherTableau as ButcherTableau,
+    CommutatorFree as CommutatorFree,
     Corrected as Corrected,
+    CrouchGrossman as CrouchGrossman,
+    Galerkin as Galerkin,
+    LieVariational as LieVariational,
     Located as Located,
     MoreauJean as MoreauJean,
     Newton as Newton,
@@ -75,5 +86,5 @@ from .simulation import (
 # isort: split
 # Floor 6: batches, identification, ready models. `rollout` is the function; its folder keeps its
 # name for `from diffnsd.rollout import rollout`.
-from . import identification as identification, models as models
+from . import diagnostics as diagnostics, identification as identification, models as models
 from .rollout import bundled_gradient as bundled_gradient, rollout as rollout

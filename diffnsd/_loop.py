@@ -5,6 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 
 import equinox as eqx
+import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_policies
@@ -86,3 +87,11 @@ def scan(body: Callable, carry, length: int, adjoint: AbstractLoopAdjoint):
         return carry, outs
     carry, tail = jax.lax.scan(step, carry, full * segment + jnp.arange(rest))
     return carry, jax.tree.map(lambda a, b: jnp.concatenate([a, b]), outs, tail)
+
+
+def bounded_while(proceed: Callable, body: Callable, start, max_steps: int):
+    """`while proceed(x): x = body(x)` for at most `max_steps` passes, also in reverse mode.
+
+    Outside reverse mode it ends as soon as it can; reverse mode stores a few passes and recomputes.
+    """
+    return eqxi.while_loop(proceed, body, start, max_steps=max_steps, kind="checkpointed")

@@ -112,20 +112,64 @@ sine_defect_kernel = _switched(_alternating(3), lambda x: (x - jnp.sin(x)) / x**
 """`(theta - sin(theta)) / theta^3` as a function of `theta^2`."""
 
 
-def _bernoulli_series(terms: int) -> list[float]:
-    """`|B_2k| / (2k)!` for k = 1 ... terms, the series of `(1 - (theta/2) cot(theta/2)) / theta^2`."""
+def bernoulli_numbers(count: int) -> list[Fraction]:
+    """`B_0 ... B_(count-1)` with `B_1 = -1/2`, exact (Akiyama-Tanigawa triangle)."""
     out, row = [], []
-    for m in range(2 * terms + 1):  # Akiyama-Tanigawa triangle, exact
+    for m in range(count):
         row.append(Fraction(1, m + 1))
         for j in range(m, 0, -1):
             row[j - 1] = j * (row[j - 1] - row[j])
-        if m > 0 and m % 2 == 0:
-            out.append(float(abs(row[0]) / math.factorial(m)))
+        out.append(-row[0] if m == 1 else row[0])
     return out
+
+
+def _bernoulli_series(terms: int) -> list[float]:
+    """`|B_2k| / (2k)!` for k = 1 ... terms, the series of `(1 - (theta/2) cot(theta/2)) / theta^2`."""
+    numbers = bernoulli_numbers(2 * terms + 1)
+    return [float(abs(numbers[2 * k]) / math.factorial(2 * k)) for k in range(1, terms + 1)]
 
 
 bernoulli_kernel = _switched(_bernoulli_series(20), lambda x: (1 - (x / 2) / jnp.tan(x / 2)) / x**2)
 """`(1 - (theta/2) cot(theta/2)) / theta^2` as a function of `theta^2`, for `theta < 2 pi`."""
+
+
+# Kernels for one step, `theta < pi`: single polynomials in `t` on [0, pi²], economised from the
+# exact series. No branch, no division, no trigonometric function: a step of a Runge-Kutta method on
+# rotations stays one kernel of XLA, where the switched kernels above would cut it in twenty.
+
+
+def _economised(series: Sequence[Fraction], degree: int) -> Callable:
+    scaled, powers = np.zeros(len(series)), np.ones(1)
+    for k, coefficient in enumerate(series):
+        scaled[: k + 1] += float(coefficient) * math.pi ** (2 * k) * powers
+        powers = np.polynomial.polynomial.polymul(powers, [0.5, 0.5])
+    chebyshev = np.polynomial.chebyshev.poly2cheb(scaled)[: degree + 1]
+    coefficients = np.polynomial.chebyshev.cheb2poly(chebyshev).tolist()
+
+    def kernel(t: Array) -> Array:
+        z = t * (2 / math.pi**2) - 1
+        total = jnp.full_like(t, coefficients[-1])
+        for c in reversed(coefficients[:-1]):
+            total = total * z + c
+        return total
+
+    return kernel
+
+
+def _half_angle(first: int, terms: int = 30) -> list[Fraction]:
+    return [Fraction((-1) ** k, 4**k * math.factorial(2 * k + first)) for k in range(terms)]
+
+
+cos_half_near = _economised(_half_angle(0), 13)
+"""`cos(theta/2)` as a function of `theta^2`, for `theta <= pi`."""
+sinc_half_near = _economised(_half_angle(1), 13)
+"""`sin(theta/2) / (theta/2)` as a function of `theta^2`, for `theta <= pi`."""
+sine_defect_near = _economised(
+    [Fraction((-1) ** k, math.factorial(2 * k + 3)) for k in range(30)], 15
+)
+"""`(theta - sin(theta)) / theta^3` as a function of `theta^2`, for `theta <= pi`."""
+bernoulli_near = _economised([Fraction(x) for x in _bernoulli_series(60)], 17)
+"""`(1 - (theta/2) cot(theta/2)) / theta^2` as a function of `theta^2`, for `theta <= pi`."""
 
 
 def lu_solve(a: Array, b: Array) -> Array:
@@ -145,6 +189,19 @@ def lu_solve(a: Array, b: Array) -> Array:
         [[a[i, j] for j in range(n)] for i in range(n)], [[b[i]] for i in range(n)]
     )
     return jnp.stack([row[0] for row in solution]) if n else b
+
+
+def newton_solve(a: Array, b: Array) -> Array:
+    """Solves `a x = b` where rounding is repaired by iterating: `lu_solve`, but shorter.
+
+    Orders 2 and 3 go by cofactors, a shorter chain of operations. Their rounding has a bias, which
+    repeated over many steps would show in what is conserved.
+    """
+    n = a.shape[0]
+    if n not in (2, 3):
+        return lu_solve(a, b)
+    rows = inverse([[a[i, j] for j in range(n)] for i in range(n)])
+    return jnp.stack([dot(jnp.stack(row), b) for row in rows])
 
 
 def _eliminate(rows: list[list[Array]], right: list[list[Array]]) -> list[list[Array]]:

@@ -23,6 +23,14 @@ class RESULTS(eqx.Enumeration):
         "a step produced values that are not finite; check the parameters and the initial state, "
         "or use a smaller step"
     )
+    chart_exceeded = (
+        "a step was longer than the chart of the group: it turns by about pi or more, h |omega| is "
+        "too large; use a smaller step (the state was left as it was before that step)"
+    )
+    too_many_steps = (
+        "the adaptive steps did not reach the end of an interval; raise `max_steps`, loosen the "
+        "tolerances, or use a smaller `dt`"
+    )
     contact_overflow = (
         "more contacts were active than `max_active` of an interaction allows; raise `max_active`"
     )

@@ -113,13 +113,14 @@ class Model(eqx.Module):
         """
         model, state = revealed((self, state))
         group = model.system.group
-        if np.shape(state.v) != (group.dim,):
-            return f"the state's v has shape {np.shape(state.v)}, expected ({group.dim},)"
+        n = model.system.velocities
+        if np.shape(state.v) != (n,):
+            return f"the state's v has shape {np.shape(state.v)}, expected ({n},)"
         checks: list[Callable[[], str | None]] = [
             *(i.law.check for i in model.interactions),
             *(lambda r=i.relation: r.check(group) for i in model.interactions),
             lambda: _not_finite(state),
-            lambda: group.check(state.q),
+            lambda: model.system.check_point(state.q),
             lambda: model.system.check(state.q),
             lambda: _too_precise(model, state),
         ]
@@ -173,6 +174,39 @@ class _LaterSystem(AbstractSystem):
 
     def force(self, t, state, args):
         return self.system.force(self.start + t, state, args)
+
+    def applied(self, t, state, args):
+        return self.system.applied(self.start + t, state, args)
+
+    def inertia_force(self, t, state):
+        return self.system.inertia_force(self.start + t, state)
+
+    def kinetic_slope(self, t, state):
+        return self.system.kinetic_slope(self.start + t, state)
+
+    @property
+    def velocities(self):
+        return self.system.velocities
+
+    @property
+    def stepping_problem(self):
+        return self.system.stepping_problem
+
+    def check_point(self, q):
+        return self.system.check_point(q)
+
+    def defect(self, q):
+        return self.system.defect(q)
+
+    @property
+    def flow_group(self):
+        return self.system.flow_group
+
+    def flow_apply(self, g, state):
+        return self.system.flow_apply(g, state)
+
+    def flow_rate(self, t, state, args):
+        return self.system.flow_rate(self.start + t, state, args)
 
     def potential(self, t, q):
         return self.system.potential(self.start + t, q)

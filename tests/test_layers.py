@@ -13,13 +13,13 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "diffnsd"
 
 FLOORS = (
-    {"_types", "_result", "_numerics", "_kernel", "_lanes", "_loop"},
+    {"_types", "_result", "_numerics", "_components", "_kernel", "_lanes", "_loop"},
     {"groups", "sets"},
     {"systems", "relations", "laws", "complementarity"},
     {"model"},
     {"integrators"},
     {"simulation"},
-    {"identification", "rollout", "models", "viz", "io", "cli"},
+    {"identification", "rollout", "models", "diagnostics", "viz", "io", "cli"},
 )
 FLOOR = {family: floor for floor, families in enumerate(FLOORS) for family in families}
 
@@ -28,6 +28,7 @@ SIDEWAYS_ALLOWED = {
     *((family, "_types") for family in FLOORS[0]),
     *(("cli", family) for family in FLOORS[6]),
     ("identification", "rollout"),
+    ("_components", "_numerics"),
 }
 # Not even through `_base.py`: a law is a set and a bias, and knows nothing of how it is solved.
 NEVER = {("laws", "complementarity")}

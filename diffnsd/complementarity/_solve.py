@@ -19,7 +19,7 @@ from jaxtyping import Array
 
 from .._kernel import AbstractKernel, call
 from .._loop import SAVED_NAME
-from .._numerics import lu_solve, matvec
+from .._numerics import matvec, newton_solve
 from ._adjoint import AbstractAdjoint, ImplicitAdjoint, central_path, pair, surface
 from ._elimination import Linearised, blockwise, refine
 from ._natural_map import argument
@@ -124,7 +124,7 @@ class Relaxed(AbstractKernel):
 
 def _without_contacts(problem: MixedProblem):
     """A linear system: nothing to iterate on."""
-    v = checkpoint_name(lu_solve(problem.matrix, problem.rhs), SAVED_NAME)
+    v = checkpoint_name(newton_solve(problem.matrix, problem.rhs), SAVED_NAME)
     zero = jnp.zeros_like(v[0])
     return v, (), Statistics(zero, jnp.zeros((), jnp.int32), zero + jnp.inf, jnp.array(True))
 

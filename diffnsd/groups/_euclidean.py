@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._types import Config, Vector
+from .._types import Config, Scalar, Vector
 from ._base import AbstractGroup
 
 
@@ -19,6 +19,10 @@ class Euclidean(AbstractGroup):
     @property
     def dim(self) -> int:
         return self.n
+
+    @property
+    def skew_ad(self) -> bool:
+        return True
 
     def identity(self) -> Config:
         return jnp.zeros(self.n)
@@ -58,7 +62,30 @@ class Euclidean(AbstractGroup):
         del xi
         return w
 
-    dexpinv = dcay = dcayinv = dexp
+    dexpinv = dcay = dcayinv = dquat = dquatinv = dexp
+
+    def bracket(self, xi: Vector, eta: Vector) -> Vector:
+        return jnp.zeros_like(xi + eta)
+
+    def coAd(self, g: Config, mu: Vector) -> Vector:
+        del g
+        return mu
+
+    @property
+    def quaternion_problem(self) -> str | None:
+        return None
+
+    def quat(self, xi: Vector) -> Config:
+        return xi
+
+    def quat_inv(self, g: Config) -> Vector:
+        return g
+
+    def angle_squared(self, xi: Vector) -> Scalar:
+        return jnp.zeros((), xi.dtype)
+
+    def defect(self, g: Config) -> Scalar:
+        return jnp.zeros((), g.dtype)
 
     def check(self, q: Config) -> str | None:
         shape = np.shape(q)

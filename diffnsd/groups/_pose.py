@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._types import Config, Vector
+from .._types import Config, Scalar, Vector
 from ._base import AbstractGroup
 from ._euclidean import Euclidean
 from ._product import Product
@@ -59,6 +59,10 @@ class PoseGroup(AbstractGroup):
     def _block(self, blocks: Array) -> Float[Array, "n n"]:
         return jax.scipy.linalg.block_diag(*(blocks[i] for i in range(self.bodies)))
 
+    @property
+    def skew_ad(self) -> bool:
+        return True
+
     def identity(self) -> Config:
         rotation = jnp.tile(SO3().identity(), (self.bodies, 1))
         return Pose(jnp.zeros((self.bodies, 3)), rotation)
@@ -107,6 +111,43 @@ class PoseGroup(AbstractGroup):
 
     def dcayinv(self, xi: Vector, w: Vector) -> Vector:
         return self._each("dcayinv", self._rows(xi), self._rows(w)).reshape(-1)
+
+    @property
+    def quaternion_problem(self) -> str | None:
+        return None
+
+    def bracket(self, xi: Vector, eta: Vector) -> Vector:
+        return self._each("bracket", self._rows(xi), self._rows(eta)).reshape(-1)
+
+    def coAd(self, g: Config, mu: Vector) -> Vector:
+        return self._each("coAd", (g.position, g.orientation), self._rows(mu)).reshape(-1)
+
+    def exp_near(self, xi: Vector) -> Config:
+        return Pose(*self._each("exp_near", self._rows(xi)))
+
+    def dexp_near(self, xi: Vector, w: Vector) -> Vector:
+        return self._each("dexp_near", self._rows(xi), self._rows(w)).reshape(-1)
+
+    def dexpinv_near(self, xi: Vector, w: Vector) -> Vector:
+        return self._each("dexpinv_near", self._rows(xi), self._rows(w)).reshape(-1)
+
+    def quat(self, xi: Vector) -> Config:
+        return Pose(*self._each("quat", self._rows(xi)))
+
+    def quat_inv(self, g: Config) -> Vector:
+        return self._each("quat_inv", (g.position, g.orientation)).reshape(-1)
+
+    def dquat(self, xi: Vector, w: Vector) -> Vector:
+        return self._each("dquat", self._rows(xi), self._rows(w)).reshape(-1)
+
+    def dquatinv(self, xi: Vector, w: Vector) -> Vector:
+        return self._each("dquatinv", self._rows(xi), self._rows(w)).reshape(-1)
+
+    def angle_squared(self, xi: Vector) -> Scalar:
+        return jnp.max(self._each("angle_squared", self._rows(xi)))
+
+    def defect(self, g: Config) -> Scalar:
+        return jnp.max(self._each("defect", (g.position, g.orientation)))
 
     def check(self, q: Config) -> str | None:
         if not isinstance(q, Pose):

@@ -1,5 +1,6 @@
 """Direct products of groups."""
 
+from functools import reduce
 from itertools import accumulate
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 from jaxtyping import Array, Float
 
-from .._types import Config, Vector
+from .._types import Config, Scalar, Vector
 from ._base import AbstractGroup
 
 
@@ -29,6 +30,10 @@ class Product(AbstractGroup):
 
     def _map(self, name: str, *args) -> tuple:
         return tuple(getattr(f, name)(*part) for f, *part in zip(self.factors, *args, strict=True))
+
+    @property
+    def skew_ad(self) -> bool:
+        return all(f.skew_ad for f in self.factors)
 
     def identity(self) -> Config:
         return self._map("identity")
@@ -77,6 +82,47 @@ class Product(AbstractGroup):
 
     def dcayinv(self, xi: Vector, w: Vector) -> Vector:
         return jnp.concatenate(self._map("dcayinv", self._split(xi), self._split(w)))
+
+    @property
+    def cayley_problem(self) -> str | None:
+        return next((p for f in self.factors if (p := f.cayley_problem)), None)
+
+    @property
+    def quaternion_problem(self) -> str | None:
+        return next((p for f in self.factors if (p := f.quaternion_problem)), None)
+
+    def bracket(self, xi: Vector, eta: Vector) -> Vector:
+        return jnp.concatenate(self._map("bracket", self._split(xi), self._split(eta)))
+
+    def coAd(self, g: Config, mu: Vector) -> Vector:
+        return jnp.concatenate(self._map("coAd", g, self._split(mu)))
+
+    def exp_near(self, xi: Vector) -> Config:
+        return self._map("exp_near", self._split(xi))
+
+    def dexp_near(self, xi: Vector, w: Vector) -> Vector:
+        return jnp.concatenate(self._map("dexp_near", self._split(xi), self._split(w)))
+
+    def dexpinv_near(self, xi: Vector, w: Vector) -> Vector:
+        return jnp.concatenate(self._map("dexpinv_near", self._split(xi), self._split(w)))
+
+    def quat(self, xi: Vector) -> Config:
+        return self._map("quat", self._split(xi))
+
+    def quat_inv(self, g: Config) -> Vector:
+        return jnp.concatenate(self._map("quat_inv", g))
+
+    def dquat(self, xi: Vector, w: Vector) -> Vector:
+        return jnp.concatenate(self._map("dquat", self._split(xi), self._split(w)))
+
+    def dquatinv(self, xi: Vector, w: Vector) -> Vector:
+        return jnp.concatenate(self._map("dquatinv", self._split(xi), self._split(w)))
+
+    def angle_squared(self, xi: Vector) -> Scalar:
+        return reduce(jnp.maximum, self._map("angle_squared", self._split(xi)))
+
+    def defect(self, g: Config) -> Scalar:
+        return reduce(jnp.maximum, self._map("defect", g))
 
     def check(self, q: Config) -> str | None:
         if not isinstance(q, tuple) or len(q) != len(self.factors):

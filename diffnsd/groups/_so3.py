@@ -6,16 +6,20 @@ from jaxtyping import Array, Float
 
 from .._numerics import (
     bernoulli_kernel,
+    bernoulli_near,
+    cos_half_near,
     cos_kernel,
     cross,
     dot,
+    sinc_half_near,
     sinc_kernel,
     sine_defect_kernel,
+    sine_defect_near,
     skew,
     versine_kernel,
 )
-from .._types import Config, Vector
-from ._base import AbstractGroup
+from .._types import Config, Scalar, Vector
+from ._base import AbstractGroup, refuse_half_turn, shape_problem, unit_problem
 
 Quaternion = Float[Array, "4 ..."]
 
@@ -56,6 +60,12 @@ def quaternion_log(q: Quaternion) -> Float[Array, "3 ..."]:
     return 2 * jnp.where(small, series, closed)[None] * v
 
 
+def _half_cosine(xi: Float[Array, "3 ..."]) -> Array:
+    """`sqrt(1 - |xi|²/4)`, 1 outside the chart (which the caller reports), never NaN."""
+    rest = 1 - dot(xi, xi) / 4
+    return jnp.sqrt(jnp.where(rest > 0, rest, 1.0))
+
+
 def rotate(q: Quaternion, x: Float[Array, "3 ..."]) -> Float[Array, "3 ..."]:
     """Rotates body components `x` to world components by a unit quaternion."""
     v = q[1:]
@@ -83,6 +93,7 @@ class SO3(AbstractGroup):
         dexp    = 1 + (1 - cos t)/t^2 x^ + (t - sin t)/t^3 x^ x^
         dexpinv = 1 - x^/2 + (1 - (t/2) cot(t/2))/t^2 x^ x^
         dcay    = (1 + x^/2) / (1 + t^2/4),     dcayinv = 1 - x^/2 + x x^T/4
+        dquat   = c + x^/2 + x x^T/(4 c),       dquatinv = c - x^/2,   c = sqrt(1 - t^2/4)
 
     Reference: A. Iserles, H. Munthe-Kaas, S. Norsett, A. Zanna, Lie-group methods (2000),
     doi:10.1017/S0962492900002154.
@@ -91,6 +102,10 @@ class SO3(AbstractGroup):
     @property
     def dim(self) -> int:
         return 3
+
+    @property
+    def skew_ad(self) -> bool:
+        return True
 
     def identity(self) -> Config:
         return jnp.array([1.0, 0.0, 0.0, 0.0])
@@ -113,6 +128,7 @@ class SO3(AbstractGroup):
         return jnp.concatenate([scale[None], scale * xi / 2])
 
     def cay_inv(self, g: Config) -> Vector:
+        refuse_half_turn(g[0])
         return 2 * g[1:] / g[0]
 
     def hat(self, xi: Vector) -> Float[Array, "3 3"]:
@@ -127,6 +143,12 @@ class SO3(AbstractGroup):
     def Ad(self, g: Config) -> Float[Array, "3 3"]:
         return rotation_matrix(g)
 
+    def bracket(self, xi: Vector, eta: Vector) -> Vector:
+        return cross(xi, eta)
+
+    def coAd(self, g: Config, mu: Vector) -> Vector:
+        return rotate(self.inverse(g), mu)
+
     def dexp(self, xi: Vector, w: Vector) -> Vector:
         t = dot(xi, xi)
         first = cross(xi, w)
@@ -136,20 +158,55 @@ class SO3(AbstractGroup):
         first = cross(xi, w)
         return w - first / 2 + bernoulli_kernel(dot(xi, xi)) * cross(xi, first)
 
+    def exp_near(self, xi: Vector) -> Config:
+        t = dot(xi, xi)
+        half_sinc = sinc_half_near(t) / 2
+        return jnp.stack([cos_half_near(t), *(half_sinc * xi[i] for i in range(3))])
+
+    def dexp_near(self, xi: Vector, w: Vector) -> Vector:
+        t, first = dot(xi, xi), cross(xi, w)
+        versine = sinc_half_near(t) ** 2 / 2  # (1 - cos)/t² = (sin(t/2)/(t/2))²/2
+        return w + versine * first + sine_defect_near(t) * cross(xi, first)
+
+    def dexpinv_near(self, xi: Vector, w: Vector) -> Vector:
+        first = cross(xi, w)
+        return w - first / 2 + bernoulli_near(dot(xi, xi)) * cross(xi, first)
+
     def dcay(self, xi: Vector, w: Vector) -> Vector:
         return (w + cross(xi, w) / 2) / (1 + dot(xi, xi) / 4)
 
     def dcayinv(self, xi: Vector, w: Vector) -> Vector:
         return w - cross(xi, w) / 2 + xi * dot(xi, w) / 4
 
-    def check(self, q: Config) -> str | None:
-        q = np.asarray(q)
-        if q.shape != (4,):
-            return f"a quaternion has shape {q.shape}, expected (4,), scalar first"
-        norm = float(np.sqrt(np.sum(q * q)))
-        if not abs(norm - 1) < 1e-3:
-            return f"a quaternion has norm {norm:.6g}; divide it by its norm"
+    @property
+    def quaternion_problem(self) -> str | None:
         return None
+
+    def quat(self, xi: Vector) -> Config:
+        """Rotation by `2 asin(|xi|/2)` about `xi`: the quaternion `(sqrt(1 - |xi|²/4), xi/2)`."""
+        return jnp.concatenate([_half_cosine(xi)[None], xi / 2])
+
+    def quat_inv(self, g: Config) -> Vector:
+        return jnp.where(g[0] < 0, -2.0, 2.0).astype(g.dtype) * g[1:]
+
+    def dquat(self, xi: Vector, w: Vector) -> Vector:
+        c = _half_cosine(xi)
+        return c * w + cross(xi, w) / 2 + xi * (dot(xi, w) / (4 * c))
+
+    def dquatinv(self, xi: Vector, w: Vector) -> Vector:
+        return _half_cosine(xi) * w - cross(xi, w) / 2
+
+    def angle_squared(self, xi: Vector) -> Scalar:
+        return dot(xi, xi)
+
+    def defect(self, g: Config) -> Scalar:
+        return jnp.abs(dot(g, g) - 1)
+
+    def check(self, q: Config) -> str | None:
+        problem = shape_problem("a quaternion", q, (4,))
+        if problem is not None:
+            return f"{problem}, scalar first"
+        return unit_problem("a quaternion", np.asarray(q))
 
     def tangent_of(self, q: Config, q_dot: Config) -> Vector:
         return 2 * quaternion_product(self.inverse(q), q_dot)[1:]

@@ -1,7 +1,20 @@
 """Time-stepping schemes: each writes the smooth equations of its step, one function solves them."""
 
+from ._adaptive import Adaptive as Adaptive
 from ._base import AbstractIntegrator as AbstractIntegrator, StepInfo as StepInfo
 from ._corrected import Corrected as Corrected
+from ._elastic_impact import ElasticImpact as ElasticImpact
+from ._galerkin import Galerkin as Galerkin
+from ._lie_variational import LieVariational as LieVariational
 from ._located import Located as Located
+from ._products import CommutatorFree as CommutatorFree, CrouchGrossman as CrouchGrossman
+from ._quadrature import Quadrature as Quadrature, gauss as gauss, lobatto as lobatto
+from ._rkmk import RKMK as RKMK
 from ._step import Newton as Newton
+from ._symplecticity import (
+    symplectic_form as symplectic_form,
+    symplecticity_defect as symplecticity_defect,
+)
+from ._tableau import ButcherTableau as ButcherTableau
 from ._theta import BackwardEuler as BackwardEuler, MoreauJean as MoreauJean
+from ._triple_jump import TripleJump as TripleJump

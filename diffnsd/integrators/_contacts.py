@@ -1,5 +1,7 @@
 """From interactions to the blocks of a step problem."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -65,15 +67,25 @@ def select(interaction: Interaction, t: Scalar, q) -> tuple[Interaction, Selecti
 
 
 def context(
-    interaction: Interaction, model: Model, t: Scalar, state: State, h: Scalar, gamma: float
+    interaction: Interaction,
+    model: Model,
+    t: Scalar,
+    state: State,
+    h: Scalar,
+    gamma: float,
+    before: Callable[[Array], Array] = lambda u: u,
 ) -> Context:
-    """What the law of an interaction may know at the start of a step."""
+    """What the law of an interaction may know at a state.
+
+    **Arguments:** `before`: from the local velocity of `state`, `(k, c)`, to the one that the law
+    takes as the velocity before impact.
+    """
     jacobian, drift = _rows(interaction, model, t, state)
     c, dtype = jacobian.shape[2], state.v.dtype
     gap = interaction.relation.gap(t, state.q)
     gap = jnp.full((c,), -jnp.inf, dtype) if gap is None else gap
     return Context(
-        apply(jacobian, state.v) + drift,
+        before(apply(jacobian, state.v) + drift),
         gap,
         jnp.broadcast_to(jnp.asarray(h, dtype), (c,)),
         jnp.full((c,), gamma, dtype),
@@ -88,11 +100,17 @@ def _rows(interaction: Interaction, model: Model, t: Scalar, state: State):
 
 
 def build_block(
-    interaction: Interaction, model: Model, t: Scalar, state: State, h: Scalar, gamma: float
+    interaction: Interaction,
+    model: Model,
+    t: Scalar,
+    state: State,
+    h: Scalar,
+    gamma: float,
+    before: Callable[[Array], Array] = lambda u: u,
 ) -> Block:
-    """The block of an interaction at the start of a step."""
+    """The block of an interaction at a state; the arguments are those of `context`."""
     jacobian, drift = _rows(interaction, model, t, state)
-    around = context(interaction, model, t, state, h, gamma)
+    around = context(interaction, model, t, state, h, gamma, before)
     law = broadcast_law(interaction.law, jacobian.shape[2], state.v.dtype)
     active = jax.lax.stop_gradient(law.active(around))
     return Block(jacobian, None, drift + law.shift(around), law, active)

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from .._numerics import matvec, max_abs
 from .._types import Vector
-from ..complementarity import Block, MixedProblem, solve_mixed
+from ..complementarity import ImplicitAdjoint, MixedProblem, solve_mixed
 
 
 class Newton(eqx.Module):
@@ -38,24 +38,29 @@ class Newton(eqx.Module):
             raise ValueError(f"max_iterations must be at least 1, got {self.max_iterations}.")
 
 
-def linear_problem(residual: Callable, v: Vector, blocks: tuple[Block, ...]) -> MixedProblem:
+def linear_problem(residual: Callable, v: Vector, blocks: Callable) -> MixedProblem:
     """The step problem linearised at `v`: `A w = A v − r(v) + B z`."""
     matrix = jax.jacfwd(residual)(v)
-    return MixedProblem(matrix, matvec(matrix, v) - residual(v), blocks)
+    return MixedProblem(matrix, matvec(matrix, v) - residual(v), blocks(v))
 
 
-def solve_step(equations: Callable, parameters, v_guess: Vector, z0, scheme):
+def solve_step(
+    equations: Callable, parameters, v_guess: Vector, z0, solver, newton: Newton, adjoint=None
+):
     """Solves the equations of one step.
 
-    **Arguments:** `equations(parameters) -> (residual, blocks)`, a pure function;
+    **Arguments:** `equations(parameters) -> (residual, blocks)`, a pure function, where
+    `residual(v)` is the generalised impulse and `blocks(v)` the contacts linearised at `v`;
     `parameters`: everything it depends on; `v_guess`: first linearisation point, shape `(n,)`;
-    `z0`: warm start per block; `scheme`: its `newton`, `solver` and `adjoint`.
+    `z0`: warm start per block; `solver`; `newton`; `adjoint`: how the laws are
+    differentiated, default `ImplicitAdjoint()`.
 
     **Returns:** `v`, `z`, `Statistics`, and whether Newton's iteration converged.
     """
-    newton, solver = scheme.newton, scheme.solver
+    adjoint = ImplicitAdjoint() if adjoint is None else adjoint
     converged = jnp.array(True)
     if newton.max_iterations > 1:
+        tolerance = max(newton.tolerance, 64 * float(jnp.finfo(v_guess.dtype).eps))
         frozen, v_start, z_start = without_derivative((parameters, v_guess, z0))
         residual, blocks = equations(frozen)
 
@@ -67,16 +72,16 @@ def solve_step(equations: Callable, parameters, v_guess: Vector, z0, scheme):
 
         def proceed(carry):
             _, _, change, count = carry
-            return (change > newton.tolerance) & (count < newton.max_iterations)
+            return (change > tolerance) & (count < newton.max_iterations)
 
         start = v_start, z_start, jnp.full_like(v_start[0], jnp.inf), 0
         v_guess, z0, change, _ = jax.lax.stop_gradient(jax.lax.while_loop(proceed, body, start))
-        converged = change <= newton.tolerance
+        converged = change <= tolerance
     residual, blocks = equations(parameters)
 
     def differentiated(carry, _):
         v, z = carry
-        v, z, stats = solve_mixed(linear_problem(residual, v, blocks), z, solver, scheme.adjoint)
+        v, z, stats = solve_mixed(linear_problem(residual, v, blocks), z, solver, adjoint)
         return (v, z), stats
 
     if newton.max_iterations == 1:

@@ -33,7 +33,7 @@ def _equations(theta: float, gamma: float):
             return matvec(mass, v - v0) - h * (theta * after + (1 - theta) * before)
 
         blocks = tuple(build_block(i, model, t0, state, h, gamma) for i in interactions)
-        return residual, blocks
+        return residual, lambda v: blocks
 
     return equations
 
@@ -81,6 +81,8 @@ class MoreauJean(AbstractIntegrator):
         return False
 
     def supports(self, model: Model) -> str | None:
+        if model.system.stepping_problem is not None:
+            return model.system.stepping_problem
         if self.theta < 1 and any(i.law.needs_implicit_positions for i in model.interactions):
             return (
                 "a gap-stabilised law needs positions that move with the end velocity; use "
@@ -132,8 +134,7 @@ class BackwardEuler(AbstractIntegrator):
         return False
 
     def supports(self, model: Model) -> str | None:
-        del model
-        return None
+        return model.system.stepping_problem
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
         del args
@@ -163,7 +164,9 @@ def theta_step(scheme, model: Model, t0, t1, state: State, carry: Carry, args: A
 
     parameters = (model, solved, t0, t1, state, args)
     equations = _equations(scheme.theta, scheme.gamma)
-    v, z, stats, newton_converged = solve_step(equations, parameters, state.v, warm, scheme)
+    v, z, stats, newton_converged = solve_step(
+        equations, parameters, state.v, warm, scheme.solver, scheme.newton, scheme.adjoint
+    )
     impulses = tuple(
         s.spread(jnp.moveaxis(part, 1, 0)) for s, part in zip(selections, z, strict=True)
     )

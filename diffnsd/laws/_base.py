@@ -83,6 +83,11 @@ class AbstractLaw(eqx.Module):
         """Whether the law is only right if the step moves positions with the end velocity."""
         return False
 
+    @property
+    def holds_gap(self) -> bool:
+        """Whether the gap itself is to vanish and not only its rate: a bilateral constraint."""
+        return False
+
     @abstractmethod
     def set(self) -> AbstractSet:
         """The set `K` of admissible multipliers."""

@@ -23,6 +23,10 @@ class Equality(AbstractLaw):
     def rows(self) -> int | None:
         return None
 
+    @property
+    def holds_gap(self) -> bool:
+        return True
+
     def set(self) -> AbstractSet:
         return Free()
 

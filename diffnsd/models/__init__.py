@@ -5,6 +5,16 @@ from ._bouncing_ball import (
     ball_state as ball_state,
     bouncing_ball as bouncing_ball,
 )
+from ._gravity_gradient import gravity_gradient as gravity_gradient
+from ._kepler import kepler as kepler, kepler_state as kepler_state
+from ._lie_poisson import (
+    free_rigid_body as free_rigid_body,
+    heavy_top as heavy_top,
+    heavy_top_state as heavy_top_state,
+    kirchhoff_body as kirchhoff_body,
+    kirchhoff_state as kirchhoff_state,
+    rigid_body_state as rigid_body_state,
+)
 from ._pendulum_wall import (
     pendulum_impact_rate as pendulum_impact_rate,
     pendulum_rebound_angle as pendulum_rebound_angle,
@@ -13,11 +23,21 @@ from ._pendulum_wall import (
     pendulum_wall as pendulum_wall,
     pendulum_wall_angle as pendulum_wall_angle,
 )
+from ._pendulums import (
+    double_pendulum as double_pendulum,
+    spherical_pendulum as spherical_pendulum,
+)
 from ._ready import READY as READY, ReadyModel as ReadyModel
 from ._sliding_block import (
     block_state as block_state,
     block_stop_distance as block_stop_distance,
     block_stop_time as block_stop_time,
     sliding_block as sliding_block,
+)
+from ._tippe_top import (
+    tippe_top as tippe_top,
+    tippe_top_axis as tippe_top_axis,
+    tippe_top_jellett as tippe_top_jellett,
+    tippe_top_state as tippe_top_state,
 )
 from ._tossed_cube import cube_state as cube_state, tossed_cube as tossed_cube

@@ -2,5 +2,6 @@
 
 from ._base import AbstractSystem as AbstractSystem
 from ._euler_lagrange import EulerLagrangeSystem as EulerLagrangeSystem
+from ._flow import LieFlow as LieFlow
 from ._lagrangian import LagrangianSystem as LagrangianSystem
 from ._newton_euler import NewtonEulerSystem as NewtonEulerSystem

@@ -3,13 +3,14 @@
 from abc import abstractmethod
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._numerics import as_float, matvec
+from .._numerics import as_float, lu_solve, matvec
 from .._types import Args, Config, Matrix, Scalar, State, Vector, is_hidden
-from ..groups import AbstractGroup
+from ..groups import AbstractGroup, Euclidean, Product
 
 
 class AbstractSystem(eqx.Module):
@@ -38,6 +39,74 @@ class AbstractSystem(eqx.Module):
 
         With a configuration `q` also what is wrong with the mass matrix there.
         """
+
+    def inertia_force(self, t: Scalar, state: State) -> Vector:
+        """What moving coordinates add to `M v'`: `ad_v^T M v + ∂(v^T M v/2)/∂q − (dM/dt) v`.
+
+        The Euler-Poincaré equations of the kinetic energy, `d/dt (M v) = ad_v^T (M v) + ∂K/∂q`, with
+        derivatives along the motions of the group. Zero on `R^n` for a constant mass matrix.
+        """
+        group, q, v = self.group, state.q, state.v
+        t, one = jnp.asarray(t, v.dtype), jnp.ones((), v.dtype)
+
+        def along(s):
+            return self.momentum(t + s, State(group.compose(q, group.exp(s * v)), v))
+
+        momentum, drift = jax.jvp(along, (jnp.zeros_like(one),), (one,))
+        return matvec(group.ad(v).T, momentum) + self.kinetic_slope(t, state) - drift
+
+    def kinetic_slope(self, t: Scalar, state: State) -> Vector:
+        """`∂K/∂q` along the motions of the group, `(n,)`: zero for a constant mass matrix."""
+        group, q, v = self.group, state.q, state.v
+
+        def kinetic(eta):
+            return self.kinetic(t, State(group.compose(q, group.exp(eta)), v))
+
+        return jax.grad(kinetic)(jnp.zeros_like(v))
+
+    def applied(self, t: Scalar, state: State, args: Args) -> Vector:
+        """The force without the inertia terms of the kinetic energy, shape `(n,)`.
+
+        `d/dt (M v) = ad_v^T (M v) + ∂K/∂q + applied`: what enters the principle of d'Alembert
+        beside the kinetic energy.
+        """
+        return self.force(t, state, args) - self.inertia_force(t, state)
+
+    @property
+    def velocities(self) -> int:
+        """Number of entries of `v`: the dimension of the group, where velocities are its tangents."""
+        return self.group.dim
+
+    @property
+    def stepping_problem(self) -> str | None:
+        """Why a scheme for `M dv` cannot step the system, with the remedy, or `None`."""
+        return None
+
+    def check_point(self, q: Config) -> str | None:
+        """What is wrong with a concrete configuration, in the user's terms, or `None`."""
+        return self.group.check(q)
+
+    def defect(self, q: Config) -> Scalar:
+        """How far the numbers of `q` are from a configuration (norms, orthogonality)."""
+        return self.group.defect(q)
+
+    # The same system as one motion of a group on states, for methods that know no velocities:
+    # (g, w) . (q, v) = (q g^-1, v + w) of the group times R^n, at the rate (-v, M^-1 f).
+
+    @property
+    def flow_group(self) -> AbstractGroup:
+        """The group that moves states."""
+        return Product((self.group, Euclidean(self.velocities)))
+
+    def flow_apply(self, g: Config, state: State) -> State:
+        """A state moved by an element of `flow_group`."""
+        turn, w = g
+        return State(self.group.compose(state.q, self.group.inverse(turn)), state.v + w)
+
+    def flow_rate(self, t: Scalar, state: State, args: Args) -> Vector:
+        """Velocity of the state in the algebra of `flow_group`."""
+        rate = lu_solve(self.mass(t, state.q), self.force(t, state, args))
+        return jnp.concatenate([-state.v, rate])
 
     def momentum(self, t: Scalar, state: State) -> Vector:
         """Generalised momentum `M v`, shape `(n,)`."""

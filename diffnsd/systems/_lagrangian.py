@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._numerics import as_float
+from .._numerics import as_float, matvec
 from .._types import Args, Config, Matrix, Scalar, State, Vector, eagerly, is_hidden, revealed
 from ..groups import AbstractGroup, Euclidean
 from ._base import AbstractSystem, positive_definite, shaped
@@ -17,7 +17,11 @@ from ._euler_lagrange import EulerLagrangeSystem
 class LagrangianSystem(AbstractSystem):
     """`M(q) v' + F_gyr(q, v) + F_int(t, q, v) = F_ext(t) + F(t, state, args) + p`,  `q' = v`.
 
-    In `R^n`. The total force is `F_ext + F − F_int − F_gyr − dV/dq`; all Jacobians are derived.
+    In `R^n` or on a group. The total force is `F_ext + F − F_int − F_gyr − dV/dq`; all Jacobians
+    are derived. On a group the velocity is the body velocity, `q' = q v^`, forces are its dual,
+    `dV/dq` is taken along `q exp(eta)`, and the inertia terms (gyroscopic torques) are added:
+
+        M v' = ad_v^T (M v) + F_ext(t) + F − F_int(t, q, v) − F_gyr(q, v) − dV/dq
 
     **Arguments:**
 
@@ -29,13 +33,17 @@ class LagrangianSystem(AbstractSystem):
       exogenous inputs that are given to `simulate`.
     - `potential`: potential energy `V(q) -> ()`; its force is `−dV/dq`.
     - `n`: dimension, needed only if `mass` is a function.
+    - `group`: configuration group in place of `R^n`, with a constant mass matrix.
 
     Functions may be `equinox.Module`s: their leaves are parameters.
 
     **Raises:** `ValueError` if `mass` is a constant that is not square, symmetric and positive
-    definite, or a function without `n`, or if a constant `f_ext` has not the shape `(n,)`; in a
-    simulation, before it is compiled, if a function returns another shape, or a mass matrix that is
-    not symmetric and positive definite at the initial state.
+    definite, or a function without `n`, or if a constant `f_ext` has not the shape `(n,)`, or on a
+    group of another dimension; in a simulation, before it is compiled, if a function returns
+    another shape, or a mass matrix that is not symmetric and positive definite at the initial state.
+
+    Reference: J. Marsden, T. Ratiu, Introduction to mechanics and symmetry (1999), chapter 13,
+    doi:10.1007/978-0-387-21792-5.
     """
 
     mass_matrix: Float[Array, "n n"] | Callable
@@ -45,6 +53,7 @@ class LagrangianSystem(AbstractSystem):
     forcing: Callable | None
     potential_energy: Callable | None
     n: int = eqx.field(static=True)
+    space: AbstractGroup
 
     def __init__(
         self,
@@ -56,6 +65,7 @@ class LagrangianSystem(AbstractSystem):
         forcing=None,
         potential=None,
         n: int | None = None,
+        group: AbstractGroup | None = None,
     ):
         if n is None and callable(mass):
             raise ValueError("mass is a function: give the dimension, for example n=2.")
@@ -75,6 +85,11 @@ class LagrangianSystem(AbstractSystem):
         self.forcing = forcing
         self.potential_energy = potential
         self.n = n
+        self.space = Euclidean(n) if group is None else group
+        if group is not None and (callable(mass) or group.dim != n):
+            raise ValueError(
+                f"on a group mass must be an array (n, n) with the group's dimension {group.dim}."
+            )
         if problem := self.check():
             raise ValueError(f"{problem}.")
 
@@ -93,7 +108,7 @@ class LagrangianSystem(AbstractSystem):
 
     @property
     def group(self) -> AbstractGroup:
-        return Euclidean(self.n)
+        return self.space
 
     def mass(self, t: Scalar, q: Config) -> Matrix:
         del t
@@ -102,6 +117,29 @@ class LagrangianSystem(AbstractSystem):
         return self.mass_matrix
 
     def force(self, t: Scalar, state: State, args: Args) -> Vector:
+        if callable(self.mass_matrix):
+            return self._stated(t, state, args)
+        return self._stated(t, state, args) + self.inertia_force(t, state)
+
+    def inertia_force(self, t: Scalar, state: State) -> Vector:
+        if callable(self.mass_matrix):
+            return super().inertia_force(t, state)
+        return matvec(self.space.ad(state.v).T, matvec(self.mass_matrix, state.v))
+
+    def kinetic_slope(self, t: Scalar, state: State) -> Vector:
+        return (
+            super().kinetic_slope(t, state)
+            if callable(self.mass_matrix)
+            else jnp.zeros_like(state.v)
+        )
+
+    def applied(self, t: Scalar, state: State, args: Args) -> Vector:
+        if callable(self.mass_matrix):
+            return self._stated(t, state, args) - self.inertia_force(t, state)
+        return self._stated(t, state, args)
+
+    def _stated(self, t: Scalar, state: State, args: Args) -> Vector:
+        """`F_ext + F − F_int − F_gyr − dV/dq`, as the user states them."""
         q, v = state.q, state.v
         total = jnp.zeros_like(v)
 
@@ -117,16 +155,21 @@ class LagrangianSystem(AbstractSystem):
         if self.forcing is not None:
             total = total + sized("forcing(t, state, args)", self.forcing(t, state, args))
         if self.potential_energy is not None:
-            total = total - jax.grad(self.potential_energy)(q)
+            total = total - self._slope(self.potential_energy, q, v)
         return total
 
+    def _slope(self, potential: Callable, q: Config, v: Vector) -> Vector:
+        """Derivative of the potential energy along the motions of the group."""
+        group = self.space
+        return jax.grad(lambda eta: potential(group.compose(q, group.exp(eta))))(jnp.zeros_like(v))
+
     def potential(self, t: Scalar, q: Config) -> Scalar:
-        """Potential energy: `V(q)`, and `−F_ext · q` where `F_ext` is a constant."""
+        """Potential energy: `V(q)`, and on `R^n` `−F_ext · q` where `F_ext` is a constant."""
         del t
-        total = jnp.zeros_like(q[0])
+        total = jnp.zeros((), jax.tree.leaves(q)[0].dtype)
         if self.potential_energy is not None:
             total = total + self.potential_energy(q)
-        if self.f_ext is not None and not callable(self.f_ext):
+        if isinstance(self.space, Euclidean) and isinstance(self.f_ext, jax.Array):
             total = total - jnp.sum(self.f_ext * q)
         return total
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._numerics import as_float, cross
+from .._numerics import as_float, cross, lu_solve
 from .._types import Args, Config, Matrix, Scalar, State, Vector, eagerly, is_hidden, revealed
 from ..groups import AbstractGroup, PoseGroup
 from ._base import AbstractSystem, shaped
@@ -82,15 +82,38 @@ class NewtonEulerSystem(AbstractSystem):
         blocks = [m for pair in zip(linear, spin, strict=True) for m in pair]
         return jax.scipy.linalg.block_diag(*blocks)
 
-    def force(self, t: Scalar, state: State, args: Args) -> Vector:
+    def inertia_force(self, t: Scalar, state: State) -> Vector:
+        """The gyroscopic torques `−ω × I ω`."""
+        del t
         omega = state.v.reshape(-1, 6)[:, 3:]
-        weight = self.masses[:, None] * self.gravity[None]
         gyroscopic = -cross(omega.T, self._spin_momentum(omega).T).T
-        total = jnp.concatenate([weight, gyroscopic], axis=1)
+        return jnp.concatenate([jnp.zeros_like(gyroscopic), gyroscopic], axis=1).reshape(-1)
+
+    def kinetic_slope(self, t: Scalar, state: State) -> Vector:
+        del t
+        return jnp.zeros_like(state.v)
+
+    def applied(self, t: Scalar, state: State, args: Args) -> Vector:
+        weight = self.masses[:, None] * self.gravity[None]
+        total = jnp.concatenate([weight, jnp.zeros_like(weight)], axis=1)
         if self.wrench is not None:
             wrench = self.wrench(t, state, args)
             total = total + shaped("wrench(t, state, args)", wrench, total.shape, total.dtype)
         return total.reshape(-1)
+
+    def force(self, t: Scalar, state: State, args: Args) -> Vector:
+        return self.applied(t, state, args) + self.inertia_force(t, state)
+
+    def flow_rate(self, t: Scalar, state: State, args: Args) -> Vector:
+        """As in `AbstractSystem`, with the block structure of the mass matrix."""
+        force = self.force(t, state, args).reshape(-1, 6)
+        torque = force[:, 3:].T
+        if self.inertia.ndim == 2:
+            spin = torque * (1 / self.inertia.T)
+        else:
+            spin = lu_solve(jnp.moveaxis(self.inertia, 0, -1), torque)
+        rate = jnp.concatenate([force[:, :3] * (1 / self.masses[:, None]), spin.T], axis=1)
+        return jnp.concatenate([-state.v, rate.reshape(-1)])
 
     def potential(self, t: Scalar, q: Config) -> Scalar:
         """Potential energy of gravity, `−Σ m g · x` [J]; that of the wrench is not known."""

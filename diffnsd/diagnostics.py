@@ -1,0 +1,106 @@
+"""What a geometric method should keep, as functions of a model, a state, or a step.
+
+Along a solution use `jax.vmap`: `jax.vmap(lambda s: defect(model, s))(solution.states)`.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ._types import Args, Scalar, State, Vector
+from .groups import AbstractGroup
+from .integrators import AbstractIntegrator
+from .model import Model
+
+
+def defect(model: Model, state: State) -> Scalar:
+    """How far a configuration is from its group or space: norms, orthogonality, determinants."""
+    return model.system.defect(state.q)
+
+
+def spatial_momentum(group: AbstractGroup, g, mu: Vector) -> Vector:
+    """The momentum seen from space, `Ad(g^-1)^T mu`, shape `(n,)`: constant for a free motion.
+
+    **Arguments:** `group`; `g`: placement; `mu`: body momentum, `(n,)`.
+    """
+    return group.coAd(group.inverse(g), mu)
+
+
+def casimirs(group: AbstractGroup, mu: Vector) -> Float[Array, " k"]:
+    """Functions of momentum that are constant on coadjoint orbits: of SO(3) and SE(3) and alike.
+
+    `|pi|²` for momenta of shape `(3,)`, `(|p|², p . pi)` for `(p, pi)` of shape `(6,)`.
+
+    **Raises:** `ValueError` for groups of another dimension.
+    """
+    if group.dim == 3:
+        return jnp.sum(mu * mu)[None]
+    if group.dim == 6:
+        return jnp.stack([jnp.sum(mu[:3] * mu[:3]), jnp.sum(mu[:3] * mu[3:])])
+    raise ValueError(
+        f"Casimirs are known for SO(3) and SE(3), not for {type(group).__name__} of dimension "
+        f"{group.dim}; compare your own invariants along the solution."
+    )
+
+
+def drift(values: Float[Array, "t *k"]) -> Scalar:
+    """Largest change of an invariant along a solution, relative to `max(1, |first value|)`."""
+    scale = jnp.maximum(1.0, jnp.max(jnp.abs(values[0])))
+    return jnp.max(jnp.abs(values - values[:1])) / scale
+
+
+def step_map(
+    model: Model, integrator: AbstractIntegrator, t0: float, t1: float, args: Args = None
+) -> Callable[[State], State]:
+    """One step of an integrator as a function of the state alone."""
+
+    def advance(state: State) -> State:
+        carry = integrator.init(model, jnp.asarray(t0), state, args)
+        return integrator.step(model, jnp.asarray(t0), jnp.asarray(t1), state, carry, args)[0]
+
+    return advance
+
+
+def symplecticity_defect(
+    step: Callable[[State], State], momentum: Callable[[State], Vector], state: State
+) -> Scalar:
+    """`|D^T J D - J|` of a step on a vector space in positions and momenta, `J` canonical.
+
+    **Arguments:** `step`: a state to the next one, see `step_map`; `momentum`: the canonical
+    momentum `p` of a state, shape `(n,)` (`M v`, where the discrete momentum is that);
+    `state`: where, `q` and `v` arrays of shape `(n,)`. `M` is taken constant.
+
+    **Returns:** the largest entry, 0 for a symplectic method up to round-off.
+    """
+    n = state.v.shape[0]
+    matrix = jax.jacfwd(lambda v: momentum(State(state.q, v)))(state.v)
+
+    def canonical(z):
+        v = jnp.linalg.solve(matrix, z[n:])
+        end = step(State(z[:n], v))
+        return jnp.concatenate([end.q, momentum(end)])
+
+    z0 = jnp.concatenate([state.q, momentum(state)])
+    derivative = jax.jacfwd(canonical)(z0)
+    zero, eye = jnp.zeros((n, n), z0.dtype), jnp.eye(n, dtype=z0.dtype)
+    form = jnp.block([[zero, eye], [-eye, zero]])
+    return jnp.max(jnp.abs(derivative.T @ form @ derivative - form))
+
+
+def poisson_defect(step: Callable[[Vector], Vector], group: AbstractGroup, mu: Vector) -> Scalar:
+    """`|D B(mu) D^T - B(mu1)|` of a reduced step on momenta, `B(mu)_ij = mu . [e_i, e_j]`.
+
+    Zero, up to round-off, if the step is a Poisson map of the Lie-Poisson bracket: what a variational
+    method is, and a Runge-Kutta-Munthe-Kaas method is not.
+
+    **Arguments:** `step`: body momentum to the next one; `group`; `mu`: where, shape `(n,)`.
+    """
+
+    def structure(mu):
+        basis = jnp.eye(group.dim, dtype=mu.dtype)
+        return jax.vmap(lambda e: group.ad(e).T @ mu)(basis)
+
+    derivative, end = jax.jacfwd(step)(mu), step(mu)
+    return jnp.max(jnp.abs(derivative @ structure(mu) @ derivative.T - structure(end)))

@@ -1,0 +1,175 @@
+"""Retractions: the maps from tangent vectors to group elements that integrators are built on.
+
+A retraction `tau` has `tau(0) = 1`, `tau(-x) = tau(x)^-1`, and two trivialised tangents,
+
+    d/dt tau(x) = (dR_x x') tau(x) = tau(x) (dL_x x'),    dR_x = Ad_tau(x) dL_x,    dL_x = dR_-x.
+"""
+
+from abc import abstractmethod
+from math import factorial, pi
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from .._numerics import bernoulli_numbers
+from .._types import Config, Vector
+from ._base import AbstractGroup
+
+
+def truncation(order: int) -> int:
+    """Largest power of `ad` that `dexpinv` needs in a Runge-Kutta-Munthe-Kaas method of an order.
+
+    `order - 2`, since `ad_x^k A = O(h^(k+1))` where `x` is parallel to `A` up to `O(h)`; odd powers
+    beyond the first have no coefficient: 0, 1, 2, 2, 4, 4, 6 for orders 2 to 8.
+    """
+    power = max(order - 2, 0)
+    return power if power < 2 else power - power % 2
+
+
+def dexpinv_series(group: AbstractGroup, xi: Vector, w: Vector, power: int) -> Vector:
+    """`sum_{k <= power} B_k/k! ad_xi^k w`: `dexpinv` truncated, right-trivialised.
+
+    Converges for spectra of `ad_xi` below `2 pi`. **Arguments:** `group`; `xi`, `w`: shape `(n,)`;
+    `power`: largest power kept, see `truncation`.
+
+    Reference: A. Iserles, H. Munthe-Kaas, S. Norsett, A. Zanna, Lie-group methods (2000),
+    doi:10.1017/S0962492900002154.
+    """
+    total = term = w
+    for k, number in enumerate(bernoulli_numbers(power + 1)[1:], start=1):
+        term = group.bracket(xi, term)
+        if number:
+            total = total + float(number / factorial(k)) * term
+    return total
+
+
+class AbstractRetraction(eqx.Module):
+    """A map `tau` from the Lie algebra to the group; a choice of every geometric integrator."""
+
+    @abstractmethod
+    def problem(self, group: AbstractGroup) -> str | None:
+        """Why the retraction is no map to the group, with the remedy, or `None`."""
+
+    @abstractmethod
+    def map(self, group: AbstractGroup, xi: Vector) -> Config:
+        """`tau(xi)`."""
+
+    @abstractmethod
+    def inverse(self, group: AbstractGroup, g: Config) -> Vector:
+        """`xi` with `tau(xi) = g`, near the identity."""
+
+    @abstractmethod
+    def tangent(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
+        """Right-trivialised tangent `dR_xi w`."""
+
+    @abstractmethod
+    def tangent_inverse(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
+        """Inverse of the right-trivialised tangent, `dR_xi^-1 w`."""
+
+    @abstractmethod
+    def inside(self, group: AbstractGroup, xi: Vector) -> Bool[Array, ""]:
+        """Whether the chart holds at `xi`."""
+
+    def left_tangent(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
+        """Left-trivialised tangent `dL_xi w = dR_-xi w`."""
+        return self.tangent(group, -xi, w)
+
+    def left_tangent_inverse(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
+        """Inverse of the left-trivialised tangent, `dL_xi^-1 w = dR_-xi^-1 w`."""
+        return self.tangent_inverse(group, -xi, w)
+
+    def cotangent_inverse(self, group: AbstractGroup, xi: Vector, mu: Vector) -> Vector:
+        """Dual of `tangent_inverse`: `(dR_xi^-1)^T mu`."""
+        if group.skew_ad:
+            return self.tangent_inverse(group, -xi, mu)
+        _, pull_back = jax.vjp(lambda w: self.tangent_inverse(group, xi, w), jnp.zeros_like(mu))
+        return pull_back(mu)[0]
+
+
+class Exponential(AbstractRetraction):
+    """The exponential map; its chart is used for rotations by less than pi.
+
+    **Arguments:** `power`: highest power of `ad` in `tangent_inverse`, truncated as in
+    `dexpinv_series` (for methods of order p, `truncation(p)` suffices); `None`: the closed form of
+    the group, which costs less on rotations and rigid motions.
+    """
+
+    power: int | None = eqx.field(default=None, static=True)
+
+    def __check_init__(self):
+        if self.power is not None and self.power < 0:
+            raise ValueError(f"power must be at least 0, got {self.power}.")
+
+    def problem(self, group: AbstractGroup) -> str | None:
+        return None
+
+    def map(self, group: AbstractGroup, xi: Vector) -> Config:
+        return group.exp_near(xi)
+
+    def inverse(self, group: AbstractGroup, g: Config) -> Vector:
+        return group.log(g)
+
+    def tangent(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
+        return group.dexp_near(xi, w)
+
+    def tangent_inverse(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
+        if self.power is None:
+            return group.dexpinv_near(xi, w)
+        return dexpinv_series(group, xi, w, self.power)
+
+    def inside(self, group: AbstractGroup, xi: Vector) -> Bool[Array, ""]:
+        return group.angle_squared(xi) < pi**2
+
+
+class Cayley(AbstractRetraction):
+    """The Cayley map, rational and without branches: `xi` turns by `2 atan(|xi|/2)`.
+
+    Every `xi` is in its chart, but the map is flat far out: tangent vectors longer than pi are
+    refused as with the exponential.
+    """
+
+    def problem(self, group: AbstractGroup) -> str | None:
+        return group.cayley_problem
+
+    def map(self, group: AbstractGroup, xi: Vector) -> Config:
+        return group.cay(xi)
+
+    def inverse(self, group: AbstractGroup, g: Config) -> Vector:
+        return group.cay_inv(g)
+
+    def tangent(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
+        return group.dcay(xi, w)
+
+    def tangent_inverse(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
+        return group.dcayinv(xi, w)
+
+    def inside(self, group: AbstractGroup, xi: Vector) -> Bool[Array, ""]:
+        return group.angle_squared(xi) < pi**2
+
+
+class QuaternionVector(AbstractRetraction):
+    """Unit quaternions by their vector part, `(sqrt(1 - |xi|²/4), xi/2)`, for `|xi| < 2`.
+
+    On rotations and products with vector spaces. The discrete Euler-Poincaré equations with it are
+    those of Moser and Veselov: a free body keeps its energy exactly.
+    """
+
+    def problem(self, group: AbstractGroup) -> str | None:
+        return group.quaternion_problem
+
+    def map(self, group: AbstractGroup, xi: Vector) -> Config:
+        return group.quat(xi)
+
+    def inverse(self, group: AbstractGroup, g: Config) -> Vector:
+        return group.quat_inv(g)
+
+    def tangent(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
+        return group.dquat(xi, w)
+
+    def tangent_inverse(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
+        return group.dquatinv(xi, w)
+
+    def inside(self, group: AbstractGroup, xi: Vector) -> Bool[Array, ""]:
+        return group.angle_squared(xi) < 4.0

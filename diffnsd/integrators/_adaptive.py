@@ -1,0 +1,95 @@
+"""Adaptive steps by embedded error estimates."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from .._loop import bounded_while
+from .._result import RESULTS, first_error
+from .._types import Args, Scalar, State
+from ..model import Model
+from ._base import AbstractIntegrator, Carry, StepInfo
+from ._flow_step import finish
+from ._rkmk import RKMK
+
+
+class Adaptive(AbstractIntegrator):
+    """Steps of variable length inside every step of the grid, chosen by the embedded error estimate.
+
+    Between `t0` and `t1` the method takes as many steps of its own as the tolerance needs, at least
+    one; a rejected one is repeated with a shorter step, also where it left the chart. Differentiable
+    in forward and reverse mode (the chosen step lengths are held constant).
+
+    **Arguments:** `inner`: an `RKMK` method whose tableau has an embedded pair, for example
+    `RKMK(diffrax.Tsit5())`; `tolerance`: largest error estimate of a step in the algebra's
+    coordinates; `max_steps`: most steps, rejected ones included, between two times of the grid.
+
+    **Raises:** `ValueError` if the tableau is not explicit or has no embedded pair.
+
+    Reference: E. Hairer, S. Norsett, G. Wanner, Solving Ordinary Differential Equations I (1993),
+    section II.4, doi:10.1007/978-3-540-78862-1.
+    """
+
+    inner: RKMK
+    tolerance: float = 1e-8
+    max_steps: int = eqx.field(default=256, static=True)
+
+    def __check_init__(self):
+        tableau = self.inner.tableau
+        if not tableau.is_explicit:
+            raise ValueError(
+                "adaptive steps need an explicit tableau; use for example RKMK(diffrax.Tsit5())."
+            )
+        if tableau.b_error is None:
+            raise ValueError(
+                "adaptive steps need a tableau with an embedded error estimate (b_error); use for "
+                "example RKMK(diffrax.Tsit5()) or RKMK(diffrax.Dopri8())."
+            )
+        if self.max_steps < 1:
+            raise ValueError(f"max_steps must be at least 1, got {self.max_steps}.")
+
+    @property
+    def order(self) -> int:
+        return self.inner.order
+
+    @property
+    def is_symplectic(self) -> bool:
+        return False
+
+    def supports(self, model: Model) -> str | None:
+        return self.inner.supports(model)
+
+    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
+        return self.inner.init(model, t0, state, args)
+
+    def step(
+        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+    ) -> tuple[State, StepInfo, Carry, RESULTS]:
+        length = t1 - t0
+        exponent = 1.0 / self.inner.order
+
+        def proceed(run):
+            _, fraction, _, _ = run
+            return fraction < 1
+
+        def body(run):
+            state, fraction, stride, count = run
+            last = fraction + stride >= 1
+            stop = jnp.where(last, 1.0, fraction + stride)
+            begin, end = t0 + fraction * length, t0 + stop * length
+            new, error, inside, _, _ = self.inner.estimated_step(model, begin, end, state, args)
+            error = jax.lax.stop_gradient(error) / self.tolerance
+            usable = inside & jnp.isfinite(error)
+            error = jnp.where(usable, error, 1e10)
+            accepted = error <= 1
+            factor = 0.9 * jnp.maximum(error, 1e-10) ** -exponent
+            stride = (stop - fraction) * jnp.clip(factor, 0.2, 5.0)
+            state = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, state)
+            return state, jnp.where(accepted, stop, fraction), stride, count + 1
+
+        zero = jnp.zeros_like(length)
+        start = state, zero, jnp.ones_like(length), jnp.zeros((), jnp.int32)
+        end, fraction, _, count = bounded_while(proceed, body, start, self.max_steps)
+        out, info, carry, result = finish(state, end, jnp.array(True), True, count)
+        late = RESULTS.where(fraction < 1, RESULTS.too_many_steps, RESULTS.successful)
+        return out, info, carry, first_error(late, result)

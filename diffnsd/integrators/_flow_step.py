@@ -1,0 +1,80 @@
+"""What the Runge-Kutta methods on groups share: stages, what a step may do, what it reports."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from .._result import RESULTS, first_error
+from .._types import Scalar, State, Vector
+from ..groups import AbstractRetraction
+from ..model import Model
+from ._base import StepInfo
+
+
+def combination(weights, vectors, h: Scalar) -> Vector | None:
+    """`h` times the weighted sum of vectors, without the terms of weight zero."""
+    total = None
+    for weight, vector in zip(weights, vectors, strict=False):
+        if weight != 0.0:
+            term = (h * weight) * vector
+            total = term if total is None else total + term
+    return total
+
+
+def no_impulses(model: Model) -> str | None:
+    """Why a model with interactions is refused."""
+    if model.interactions:
+        return (
+            "a Runge-Kutta step on a group has no impulses, and the model has interactions; use "
+            "MoreauJean() or BackwardEuler(), or a Model without them"
+        )
+    return None
+
+
+def chart_holds(retraction: AbstractRetraction, model: Model, h: Scalar, rate: Vector):
+    """Whether the motion at the present rate stays in the chart for a step of length `h`."""
+    return retraction.inside(model.system.flow_group, h * rate)
+
+
+def finish(
+    state0: State, state1: State, inside: Bool[Array, ""], converged=True, iterations=None
+) -> tuple[State, StepInfo, tuple, RESULTS]:
+    """A step's outcome. Where the chart ended the state stays, so that no NaN can come of it."""
+    state = jax.tree.map(lambda a, b: jnp.where(inside, a, b), state1, state0)
+    ok = RESULTS.successful
+    result = RESULTS.where(inside, ok, RESULTS.chart_exceeded)
+    failed = RESULTS.where(jnp.asarray(converged), ok, RESULTS.nonlinear_not_converged)
+    finite = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(state)]
+    all_finite = jax.tree.reduce(jnp.logical_and, finite)
+    nonfinite = RESULTS.where(all_finite, ok, RESULTS.nonfinite)
+    dtype = state0.v.dtype
+    count = jnp.zeros((), jnp.int32) if iterations is None else iterations
+    info = StepInfo((), jnp.zeros((), dtype), count, jnp.full((), jnp.inf, dtype))
+    return state, info, (), first_error(first_error(result, nonfinite), failed)
+
+
+class Motion(eqx.Module):
+    """The motion of a model around a state, in the coordinates of a retraction.
+
+    `rate(t, x)` is the field at `tau(x) . state0`, brought back by the inverse tangent.
+    """
+
+    model: Model
+    retraction: AbstractRetraction
+    state: State
+    args: object
+
+    def at(self, x: Vector) -> State:
+        """`tau(x) . state0`."""
+        system = self.model.system
+        return system.flow_apply(self.retraction.map(system.flow_group, x), self.state)
+
+    def field(self, t: Scalar, state: State) -> Vector:
+        """The velocity of a state in the algebra."""
+        return self.model.system.flow_rate(t, state, self.args)
+
+    def rate(self, t: Scalar, x: Vector) -> Vector:
+        """`dtau_x^-1 A(t, tau(x) . state0)`."""
+        group = self.model.system.flow_group
+        return self.retraction.tangent_inverse(group, x, self.field(t, self.at(x)))

@@ -1,0 +1,131 @@
+"""Runge-Kutta methods on groups by products of exponentials."""
+
+from functools import partial
+
+from .._components import on_components
+from .._result import RESULTS
+from .._types import Args, Scalar, State, Vector
+from ..groups import Exponential
+from ..model import Model
+from ._base import AbstractIntegrator, Carry, StepInfo
+from ._flow_step import Motion, chart_holds, combination, finish, no_impulses
+from ._tableau import ButcherTableau
+
+
+def _moved(model: Model, h: Scalar, x: Vector | None, state: State) -> State:
+    """`exp(x) . state`, or the state if there is nothing to move by."""
+    del h
+    if x is None:
+        return state
+    group = model.system.flow_group
+    return model.system.flow_apply(Exponential().map(group, x), state)
+
+
+class CrouchGrossman(AbstractIntegrator):
+    """Crouch and Grossman's methods: stages moved by a product of exponentials, no `dexpinv`.
+
+        Y_i = exp(h a_{i,i-1} k_{i-1}) ... exp(h a_i1 k_1) . y0,     k_i = A(t0 + c_i h, Y_i)
+        y1 = exp(h b_s k_s) ... exp(h b_1 k_1) . y0
+
+    The order conditions are more than those of the tableau; default is the method of order 3 with
+    three stages. For the same systems as `RKMK`.
+
+    **Arguments:** `tableau`: explicit, made for products of exponentials.
+
+    **Raises:** `ValueError` for an implicit tableau.
+
+    Reference: P. Crouch, R. Grossman, Numerical integration of ordinary differential equations on
+    manifolds (1993), doi:10.1007/BF02429858.
+    """
+
+    tableau: ButcherTableau = ButcherTableau.crouch_grossman3()
+
+    def __check_init__(self):
+        if not self.tableau.is_explicit:
+            raise ValueError(
+                "products of exponentials need an explicit tableau; use "
+                "ButcherTableau.crouch_grossman3(), or RKMK for an implicit one."
+            )
+
+    @property
+    def order(self) -> int:
+        return self.tableau.order
+
+    @property
+    def is_symplectic(self) -> bool:
+        return False
+
+    def supports(self, model: Model) -> str | None:
+        return no_impulses(model)
+
+    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
+        del model, t0, state, args
+        return ()
+
+    def step(
+        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+    ) -> tuple[State, StepInfo, Carry, RESULTS]:
+        def advance(stage, t0, t1, state):
+            h, slopes = t1 - t0, []
+            field = Motion(model, Exponential(), state, args).field
+
+            def product(weights):
+                y = state
+                for weight, k in zip(weights, slopes, strict=False):
+                    y = stage(partial(_moved, model), h, combination([weight], [k], h), y)
+                return y
+
+            for row, c in zip(self.tableau.a, self.tableau.c, strict=True):
+                slopes.append(field(t0 + c * h, product(row)))
+            return product(self.tableau.b), chart_holds(Exponential(), model, h, slopes[0])
+
+        state1, inside = on_components(advance)(t0, t1, state)
+        return finish(state, state1, inside)
+
+
+class CommutatorFree(AbstractIntegrator):
+    """The commutator-free method of order 4 with five exponentials.
+
+        Y2 = e^{k1/2} y0,  Y3 = e^{k2/2} y0,  Y4 = e^{k3 - k1/2} Y2,           k_i = h A(Y_i)
+        y1 = e^{(-k1 + 2 k2 + 2 k3 + 3 k4)/12} e^{(3 k1 + 2 k2 + 2 k3 - k4)/12} y0
+
+    Cheaper than `RKMK` of order 4 where brackets are expensive (large matrices).
+
+    Reference: E. Celledoni, A. Marthinsen, B. Owren, Commutator-free Lie group methods (2003),
+    doi:10.1016/S0167-739X(02)00161-9.
+    """
+
+    @property
+    def order(self) -> int:
+        return 4
+
+    @property
+    def is_symplectic(self) -> bool:
+        return False
+
+    def supports(self, model: Model) -> str | None:
+        return no_impulses(model)
+
+    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
+        del model, t0, state, args
+        return ()
+
+    def step(
+        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+    ) -> tuple[State, StepInfo, Carry, RESULTS]:
+        def advance(stage, t0, t1, state):
+            h = t1 - t0
+            middle = t0 + h / 2
+            field = Motion(model, Exponential(), state, args).field
+            moved = partial(stage, partial(_moved, model), h)
+            k1 = h * field(t0, state)
+            y2 = moved(k1 / 2, state)
+            k2 = h * field(middle, y2)
+            k3 = h * field(middle, moved(k2 / 2, state))
+            k4 = h * field(t1, moved(k3 - k1 / 2, y2))
+            y = moved((3 * k1 + 2 * k2 + 2 * k3 - k4) / 12, state)
+            y = moved((-k1 + 2 * k2 + 2 * k3 + 3 * k4) / 12, y)
+            return y, Exponential().inside(model.system.flow_group, k1)
+
+        state1, inside = on_components(advance)(t0, t1, state)
+        return finish(state, state1, inside)

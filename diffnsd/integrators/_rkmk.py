@@ -1,0 +1,143 @@
+"""Runge-Kutta-Munthe-Kaas methods."""
+
+import jax.numpy as jnp
+
+from .._components import on_components
+from .._result import RESULTS
+from .._types import Args, Scalar, State, Vector
+from ..groups import AbstractRetraction, Exponential
+from ..model import Model
+from ._base import AbstractIntegrator, Carry, StepInfo
+from ._flow_step import Motion, chart_holds, combination, finish, no_impulses
+from ._root import find_root
+from ._step import Newton
+from ._tableau import ButcherTableau
+
+
+class RKMK(AbstractIntegrator):
+    """A Runge-Kutta method in the coordinates `y = tau(x) . y0` of a group around each step's start.
+
+        x_i = h sum_j a_ij k_j,   k_i = dtau_{x_i}^-1 A(t0 + c_i h, tau(x_i) . y0)
+        y1 = tau(h sum_i b_i k_i) . y0
+
+    Points stay on their space, and momenta on their orbit, to round-off; the order is that of the
+    tableau. For `LieFlow`s, and for second-order systems without contacts, which move by the group
+    times R^n. The energy is not kept better than by the Runge-Kutta method itself, and the tableau
+    of a symplectic method does not make a symplectic method of it.
+
+    **Arguments:**
+
+    - `tableau`: a `ButcherTableau`, explicit or implicit, or an explicit solver of diffrax, as in
+      `RKMK(diffrax.Dopri8())`. Default: the classical method of order 4.
+    - `retraction`: `Exponential()`, `Cayley()` or `QuaternionVector()`.
+    - `newton`: how the stages of an implicit tableau are solved.
+
+    Steps that turn by about pi or more leave the chart: `RESULTS.chart_exceeded`.
+
+    Reference: H. Munthe-Kaas, High order Runge-Kutta methods on manifolds (1999),
+    doi:10.1016/S0168-9274(98)00030-0; A. Iserles, H. Munthe-Kaas, S. Norsett, A. Zanna (2000),
+    doi:10.1017/S0962492900002154.
+    """
+
+    tableau: ButcherTableau
+    retraction: AbstractRetraction
+    newton: Newton
+
+    def __init__(
+        self,
+        tableau=None,
+        retraction: AbstractRetraction | None = None,
+        newton: Newton | None = None,
+    ):
+        if tableau is None:
+            tableau = ButcherTableau.rk4()
+        if not isinstance(tableau, ButcherTableau):
+            tableau = ButcherTableau.from_diffrax(tableau)
+        self.tableau = tableau
+        self.retraction = Exponential() if retraction is None else retraction
+        self.newton = Newton(max_iterations=20, tolerance=1e-13) if newton is None else newton
+
+    @property
+    def order(self) -> int:
+        return self.tableau.order
+
+    @property
+    def is_symplectic(self) -> bool:
+        return False
+
+    def supports(self, model: Model) -> str | None:
+        return no_impulses(model) or self.retraction.problem(model.system.flow_group)
+
+    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
+        del model, t0, state, args
+        return ()
+
+    def step(
+        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+    ) -> tuple[State, StepInfo, Carry, RESULTS]:
+        state1, _, inside, converged, count = self.estimated_step(model, t0, t1, state, args)
+        return finish(state, state1, inside, converged, count)
+
+    def estimated_step(self, model: Model, t0: Scalar, t1: Scalar, state: State, args: Args):
+        """A step with its error estimate.
+
+        **Returns:** the new state; the estimate `h sum_i (b_i - b*_i) k_i` of the embedded method in
+        the algebra, relative to the motion of the step (0 if there is none); whether the chart
+        holds; whether the stages of an implicit tableau were solved, and in how many iterations.
+        """
+        if self.tableau.is_explicit:
+
+            def program(stage, t0, t1, state):
+                return self._explicit(stage, model, t0, t1, state, args)
+
+            state1, error, inside = on_components(program)(t0, t1, state)
+            return state1, error, inside, True, None
+        return self._implicit(model, t0, t1, state, args)
+
+    def _explicit(self, stage, model, t0, t1, state, args):
+        h, tableau = t1 - t0, self.tableau
+
+        def rate(t, x, state):
+            return Motion(model, self.retraction, state, args).rate(t, x)
+
+        def end(h, x, state):
+            del h
+            return Motion(model, self.retraction, state, args).at(x)
+
+        first = model.system.flow_rate(t0, state, args)
+        slopes: list[Vector] = []
+        for row, c in zip(tableau.a, tableau.c, strict=True):
+            x = combination(row, slopes, h)
+            at_start = x is None and c == 0
+            slopes.append(first if at_start else stage(rate, t0 + c * h, x, state))
+        inside = chart_holds(self.retraction, model, h, first)
+        state1 = stage(end, h, combination(tableau.b, slopes, h), state)
+        return state1, self._error(slopes, h), inside
+
+    def _error(self, slopes, h):
+        if self.tableau.b_error is None:
+            return jnp.zeros_like(h)
+        error = combination(self.tableau.b_error, slopes, h)
+        return jnp.max(jnp.abs(error))
+
+    def _implicit(self, model, t0, t1, state, args):
+        first = model.system.flow_rate(t0, state, args)
+        d, s = first.shape[0], self.tableau.stages
+        parameters = model, t0, t1, state, args
+
+        def residual(parameters, unknown):
+            model, t0, t1, state, args = parameters
+            motion, h = Motion(model, self.retraction, state, args), t1 - t0
+            slopes = [unknown[i * d : (i + 1) * d] for i in range(s)]
+            stages = zip(self.tableau.a, self.tableau.c, strict=True)
+            found = [motion.rate(t0 + c * h, combination(row, slopes, h)) for row, c in stages]
+            return unknown - jnp.concatenate(found)
+
+        guess = jnp.tile(first, s)
+        unknown, converged, count = find_root(residual, parameters, guess, self.newton)
+        slopes, h = [unknown[i * d : (i + 1) * d] for i in range(s)], t1 - t0
+        state1 = Motion(model, self.retraction, state, args).at(
+            combination(self.tableau.b, slopes, h)
+        )
+        inside = chart_holds(self.retraction, model, h, first)
+        return state1, jnp.zeros_like(h), inside, converged, count

@@ -1,0 +1,64 @@
+"""How far a step is from being a symplectic map."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._numerics import lu_solve, max_abs
+from .._types import Args, Scalar, State, Vector
+from ..groups import AbstractGroup
+from ..model import Model
+from ._base import AbstractIntegrator
+
+
+def symplectic_form(group: AbstractGroup, momentum: Vector) -> Float[Array, "m m"]:
+    """The canonical two-form of a cotangent bundle at `(q, μ)`, left-trivialised, `(2n, 2n)`.
+
+    On tangent vectors `(η, ν)`, with `δq = q η^` and `δμ = ν`, it is
+    `ν2 · η1 − ν1 · η2 + μ · [η1, η2]`; on `R^n` the bracket vanishes.
+    """
+    n = group.dim
+    one, zero = jnp.eye(n, dtype=momentum.dtype), jnp.zeros((n, n), momentum.dtype)
+    bracket = jax.vmap(lambda eta: group.ad(eta).T @ momentum)(one)
+    return jnp.concatenate(
+        [jnp.concatenate([bracket, one], axis=1), jnp.concatenate([-one, zero], axis=1)]
+    )
+
+
+def symplecticity_defect(
+    model: Model,
+    integrator: AbstractIntegrator,
+    t0: Scalar,
+    t1: Scalar,
+    state: State,
+    args: Args = None,
+) -> Scalar:
+    """Largest entry of `D^T ω(μ1) D − ω(μ0)` for the derivative `D` of one step in `(q, μ)`.
+
+    Zero to rounding for a symplectic step with forces that have a potential. The derivative is that
+    of automatic differentiation (implicit where equations are solved), the momentum `μ = M v`.
+
+    **Arguments:** `model`, `integrator`; `t0`, `t1`: ends of the step [s]; `state`; `args`.
+
+    Reference: E. Hairer, C. Lubich, G. Wanner, Geometric numerical integration (2006), VI.2,
+    doi:10.1007/3-540-30666-8; J. Marsden, T. Ratiu (1999), chapter 6,
+    doi:10.1007/978-0-387-21792-5.
+    """
+    system, group, n = model.system, model.system.group, state.v.shape[0]
+    t0, t1 = jnp.asarray(t0, state.v.dtype), jnp.asarray(t1, state.v.dtype)
+
+    before = system.momentum(t0, state)
+
+    def phase_map(x: Float[Array, " m"]):
+        q = group.compose(state.q, group.exp(x[:n]))
+        start = State(q, lu_solve(system.mass(t0, q), before + x[n:]))
+        carry = integrator.init(model, t0, start, args)
+        end = integrator.step(model, t0, t1, start, carry, args)[0]
+        here = group.inverse(jax.lax.stop_gradient(end.q))
+        after = system.momentum(t1, end)
+        return jnp.concatenate([group.log(group.compose(here, end.q)), after]), after
+
+    start = jnp.zeros(2 * n, state.v.dtype)
+    derivative, after = jax.jacfwd(phase_map, has_aux=True)(start)
+    form0, form1 = symplectic_form(group, before), symplectic_form(group, after)
+    return max_abs(derivative.T @ form1 @ derivative - form0)
