@@ -302,6 +302,39 @@ def _fenced(part: Callable, *operands):
     return staged(~(some < jnp.finfo(some.dtype).min), part, *operands)
 
 
+def _packed(results, avals) -> list:
+    """The results as arrays, all scalars of one precision through one vector.
+
+    The vector is made of selections, not as a stack: XLA compiles the operands of a concatenation
+    to functions of their own that compute what they share again, at a cost that grows
+    exponentially with the stages of a method.
+    """
+    apart = [isinstance(x, np.ndarray) and x.dtype == object for x in results]
+    floats = [v.dtype for v in avals if jnp.issubdtype(v.dtype, jnp.floating)]
+    if not floats:
+        return [_together(x, v) for x, v in zip(results, avals, strict=True)]
+    dtype = jnp.result_type(*floats)
+    entries = [
+        jnp.asarray(e).astype(dtype)
+        for x, split in zip(results, apart, strict=True)
+        if split
+        for e in x.reshape(-1)
+    ]
+    lane = jnp.arange(len(entries))
+    vector = jnp.zeros(len(entries), dtype)
+    for i, entry in enumerate(entries):
+        vector = jnp.where(lane == i, jnp.broadcast_to(entry, lane.shape), vector)
+    out, begin = [], 0
+    for x, aval, split in zip(results, avals, apart, strict=True):
+        if split:
+            part = vector[begin : begin + aval.size].reshape(aval.shape)
+            begin += aval.size
+            out.append(part != 0 if aval.dtype == jnp.bool_ else part.astype(aval.dtype))
+        else:
+            out.append(x)
+    return out
+
+
 def _as_it_is(closed: ClosedJaxpr) -> Callable:
     return lambda consts, leaves: jax.core.eval_jaxpr(closed.jaxpr, consts, *leaves)
 
@@ -323,8 +356,7 @@ def _two_ways(alone: ClosedJaxpr, batched: ClosedJaxpr, apart: bool) -> Callable
     @jax.custom_batching.custom_vmap
     def scalars(consts, leaves):
         consts, leaves = [_split(x) for x in consts[0]], [_split(x) for x in leaves]
-        out = _run(alone.jaxpr, consts, leaves)
-        return [_together(x, v) for x, v in zip(out, alone.out_avals, strict=True)]
+        return _packed(_run(alone.jaxpr, consts, leaves), alone.out_avals)
 
     @scalars.def_vmap
     def lanes(axis_size, in_batched, consts, leaves):
