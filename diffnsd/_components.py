@@ -10,11 +10,12 @@ NumPy while tracing, so that they cost nothing at all. Values and derivatives ar
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
+from jax.core import Tracer, eval_jaxpr
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from ._numerics import staged
@@ -45,6 +46,17 @@ _REDUCTIONS = {
 _INLINED = ("jit", "pjit", "closed_call", "core_call", "remat", "checkpoint")
 
 
+def _aval(variable) -> Any:
+    """Shape and dtype of a variable of a jaxpr."""
+    return variable.aval
+
+
+def _inner(eqn) -> ClosedJaxpr:
+    """The program that an equation calls."""
+    inner: Any = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
+    return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
+
+
 def _apart(x) -> np.ndarray:
     """An array of scalars, or the array itself as the one entry of an object array marked whole."""
     shape = np.shape(x)
@@ -71,10 +83,10 @@ def _together(x, aval):
 
 def _each(eqn, operands) -> np.ndarray:
     """An elementwise primitive, entry by entry; scalars among the operands are repeated."""
-    aval = eqn.outvars[0].aval
+    aval = _aval(eqn.outvars[0])
     operands = [np.broadcast_to(x, aval.shape) for x in operands]
     out = np.empty(aval.shape, object)
-    dtypes = [v.aval.dtype for v in eqn.invars]
+    dtypes = [_aval(v).dtype for v in eqn.invars]
     for i in np.ndindex(aval.shape):
         entries = [jnp.asarray(x[i], d) for x, d in zip(operands, dtypes, strict=True)]
         out[i] = eqn.primitive.bind(*entries, **eqn.params)
@@ -124,7 +136,7 @@ def _contract(a, b, dimension_numbers) -> np.ndarray | None:
 def _shuffled(eqn, operands) -> np.ndarray | None:
     """A primitive that only moves entries, or a short reduction; `None` if it is neither."""
     name, params = eqn.primitive.name, eqn.params
-    x = operands[0] if operands else None
+    x: Any = operands[0] if operands else None
     match name:
         case "broadcast_in_dim" if len(operands) == 1:
             return _broadcast(x, params)
@@ -135,9 +147,9 @@ def _shuffled(eqn, operands) -> np.ndarray | None:
         case "expand_dims":
             return np.expand_dims(x, tuple(params["dimensions"]))
         case "slice":
-            strides = params["strides"] or (1,) * x.ndim
-            bounds = zip(params["start_indices"], params["limit_indices"], strides, strict=True)
-            return x[tuple(slice(*b) for b in bounds)]
+            steps = params["strides"] or (1,) * x.ndim
+            begins, ends = params["start_indices"], params["limit_indices"]
+            return x[tuple(map(slice, begins, ends, steps))]
         case "concatenate":
             return np.concatenate(operands, params["dimension"])
         case "transpose":
@@ -145,7 +157,8 @@ def _shuffled(eqn, operands) -> np.ndarray | None:
         case "rev":
             return np.flip(x, params["dimensions"])
         case "dot_general":
-            return _contract(*operands, params["dimension_numbers"])
+            left, right = operands
+            return _contract(left, right, params["dimension_numbers"])
         case (
             "reduce_sum" | "reduce_prod" | "reduce_max" | "reduce_min" | "reduce_and" | "reduce_or"
         ):
@@ -187,7 +200,7 @@ def _call(closed: ClosedJaxpr, operands, cache: dict) -> list:
 
         cache[key] = closed, apart, shapes  # `closed` is kept, so that its id stays its own
     _, apart, shapes = cache[key]
-    dtypes = [v.aval.dtype for v in closed.jaxpr.invars]
+    dtypes = [_aval(v).dtype for v in closed.jaxpr.invars]
     entries = [jnp.asarray(e, d) for p, d in zip(flat, dtypes, strict=True) for e in p]
     out = apart(*entries)
     return [
@@ -216,8 +229,7 @@ def _run(jaxpr: Jaxpr, consts, args) -> list:
         name = eqn.primitive.name
         out = None
         if name in _INLINED:
-            inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
-            closed = inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
+            closed = _inner(eqn)
             if _operations(closed.jaxpr) > CALL_LIMIT:
                 out = _call(closed, operands, cache)
             else:
@@ -239,7 +251,7 @@ def _run(jaxpr: Jaxpr, consts, args) -> list:
 
 
 def _small(eqn) -> bool:
-    return all(v.aval.size <= SCALAR_LIMIT for v in eqn.outvars)
+    return all(_aval(v).size <= SCALAR_LIMIT for v in eqn.outvars)
 
 
 def _split(x):
@@ -254,14 +266,13 @@ def _operations(jaxpr: Jaxpr) -> int:
     total = 0
     for eqn in jaxpr.eqns:
         if eqn.primitive.name in _INLINED:
-            inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
-            total += _operations(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner)
+            total += _operations(_inner(eqn).jaxpr)
         elif eqn.primitive.name in _ELEMENTWISE:
-            total += eqn.outvars[0].aval.size
+            total += _aval(eqn.outvars[0]).size
         elif eqn.primitive.name == "dot_general":
             (axes, _), _ = eqn.params["dimension_numbers"]
-            shape = eqn.invars[0].aval.shape
-            total += eqn.outvars[0].aval.size * int(np.prod([shape[i] for i in axes]))
+            shape = _aval(eqn.invars[0]).shape
+            total += _aval(eqn.outvars[0]).size * int(np.prod([shape[i] for i in axes]))
     return total
 
 
@@ -298,12 +309,46 @@ def _directly(part: Callable, *operands):
 
 def _fenced(part: Callable, *operands):
     """A stage of its own: its predicate is true, which the compiler cannot know."""
-    some = next(x for x in jax.tree.leaves(operands) if jnp.ndim(x) == 0)
-    return staged(~(some < jnp.finfo(some.dtype).min), part, *operands)
+    floats = [x for x in jax.tree.leaves(operands) if jnp.issubdtype(x.dtype, jnp.floating)]
+    some = min(floats, key=jnp.ndim)  # a scalar if there is one: times are not batched
+    return staged(~jnp.any(some < jnp.finfo(some.dtype).min), part, *operands)
+
+
+def _packed(results, avals) -> list:
+    """The results as arrays, all scalars of one precision through one vector.
+
+    The vector is made of selections, not as a stack: XLA compiles the operands of a concatenation
+    to functions of their own that compute what they share again, at a cost that grows
+    exponentially with the stages of a method.
+    """
+    apart = [isinstance(x, np.ndarray) and x.dtype == object for x in results]
+    floats = [v.dtype for v in avals if jnp.issubdtype(v.dtype, jnp.floating)]
+    if not floats:
+        return [_together(x, v) for x, v in zip(results, avals, strict=True)]
+    dtype = jnp.result_type(*floats)
+    entries = [
+        jnp.asarray(e).astype(dtype)
+        for x, split in zip(results, apart, strict=True)
+        if split
+        for e in x.reshape(-1)
+    ]
+    lane = jnp.arange(len(entries))
+    vector = jnp.zeros(len(entries), dtype)
+    for i, entry in enumerate(entries):
+        vector = jnp.where(lane == i, jnp.broadcast_to(entry, lane.shape), vector)
+    out, begin = [], 0
+    for x, aval, split in zip(results, avals, apart, strict=True):
+        if split:
+            part = vector[begin : begin + aval.size].reshape(aval.shape)
+            begin += aval.size
+            out.append(part != 0 if aval.dtype == jnp.bool_ else part.astype(aval.dtype))
+        else:
+            out.append(x)
+    return out
 
 
 def _as_it_is(closed: ClosedJaxpr) -> Callable:
-    return lambda consts, leaves: jax.core.eval_jaxpr(closed.jaxpr, consts, *leaves)
+    return lambda consts, leaves: eval_jaxpr(closed.jaxpr, consts, *leaves)
 
 
 def _two_ways(alone: ClosedJaxpr, batched: ClosedJaxpr, apart: bool) -> Callable:
@@ -323,8 +368,7 @@ def _two_ways(alone: ClosedJaxpr, batched: ClosedJaxpr, apart: bool) -> Callable
     @jax.custom_batching.custom_vmap
     def scalars(consts, leaves):
         consts, leaves = [_split(x) for x in consts[0]], [_split(x) for x in leaves]
-        out = _run(alone.jaxpr, consts, leaves)
-        return [_together(x, v) for x, v in zip(out, alone.out_avals, strict=True)]
+        return _packed(_run(alone.jaxpr, consts, leaves), alone.out_avals)
 
     @scalars.def_vmap
     def lanes(axis_size, in_batched, consts, leaves):

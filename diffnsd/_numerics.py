@@ -129,7 +129,9 @@ def _bernoulli_series(terms: int) -> list[float]:
     return [float(abs(numbers[2 * k]) / math.factorial(2 * k)) for k in range(1, terms + 1)]
 
 
-bernoulli_kernel = _switched(_bernoulli_series(20), lambda x: (1 - (x / 2) / jnp.tan(x / 2)) / x**2)
+bernoulli_kernel = _switched(  # with cos/sin, not 1/tan, whose derivatives are lost at pi
+    _bernoulli_series(20), lambda x: (1 - (x / 2) * jnp.cos(x / 2) / jnp.sin(x / 2)) / x**2
+)
 """`(1 - (theta/2) cot(theta/2)) / theta^2` as a function of `theta^2`, for `theta < 2 pi`."""
 
 

@@ -46,7 +46,8 @@ def matrix_log(a: Square) -> Square:
     a, _ = jax.lax.scan(lambda a, _: (root(a), None), a, None, length=roots)
     e = a - eye
     nodes = [(float(s + 1) / 2, float(w) / 2) for s, w in zip(*_GAUSS, strict=True)]
-    return 2.0**roots * sum(w * jnp.linalg.solve(eye + s * e, e) for s, w in nodes)
+    terms = [w * jnp.linalg.solve(eye + s * e, e) for s, w in nodes]
+    return 2.0**roots * jnp.sum(jnp.stack(terms), axis=0)
 
 
 def _first_phi(a: Square) -> Square:

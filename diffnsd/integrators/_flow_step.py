@@ -1,5 +1,7 @@
 """What the Runge-Kutta methods on groups share: stages, what a step may do, what it reports."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,8 +14,8 @@ from ..model import Model
 from ._base import StepInfo
 
 
-def combination(weights, vectors, h: Scalar) -> Vector | None:
-    """`h` times the weighted sum of vectors, without the terms of weight zero."""
+def combination(weights, vectors, h: Scalar) -> Any:
+    """`h` times the weighted sum of vectors without the terms of weight zero; `None` for no term."""
     total = None
     for weight, vector in zip(weights, vectors, strict=False):
         if weight != 0.0:
@@ -38,7 +40,7 @@ def chart_holds(retraction: AbstractRetraction, model: Model, h: Scalar, rate: V
 
 
 def finish(
-    state0: State, state1: State, inside: Bool[Array, ""], converged=True, iterations=None
+    state0: State, state1: State, inside: Bool[Array, ""], converged: Any = True, iterations=None
 ) -> tuple[State, StepInfo, tuple, RESULTS]:
     """A step's outcome. Where the chart ended the state stays, so that no NaN can come of it."""
     state = jax.tree.map(lambda a, b: jnp.where(inside, a, b), state1, state0)

