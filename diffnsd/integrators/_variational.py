@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._numerics import lu_solve
+from .._numerics import lu_solve, newton_solve
 from .._result import RESULTS, first_error
 from .._types import Args, Config, Scalar, State, Vector
 from ..complementarity import Auto, Block
@@ -102,7 +102,7 @@ class AbstractVariational(AbstractIntegrator):
 
 def acceleration(system: AbstractSystem, t: Scalar, state: State, args: Args) -> Vector:
     """`v'` at a state, for first guesses only: it has no derivative."""
-    found = lu_solve(system.mass(t, state.q), system.force(t, state, args))
+    found = newton_solve(system.mass(t, state.q), system.force(t, state, args))
     return jax.lax.stop_gradient(found)
 
 
