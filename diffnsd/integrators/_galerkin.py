@@ -69,7 +69,7 @@ class Galerkin(AbstractVariational):
         self.stages = stages
         self.quadrature = gauss(stages) if quadrature is None else quadrature
         self.retraction = Cayley() if retraction is None else retraction
-        self.newton = Newton(20, 1e-7) if newton is None else newton
+        self.newton = Newton(20, 1e-5) if newton is None else newton
         self.solver = Auto() if solver is None else solver
 
     @property

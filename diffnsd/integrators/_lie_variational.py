@@ -31,7 +31,8 @@ class LieVariational(AbstractVariational):
 
     - `retraction`: `groups.Cayley()` (cheap, no limit), `groups.Exponential()` (smaller errors,
       rotations below pi in a step) or `groups.QuaternionVector()` (`h |ω| < 2`).
-    - `newton`: of the implicit equations. `solver`: of the laws.
+    - `newton`: of the implicit equations; the passes that follow the last iteration square its
+      change twice, so 1e-5 is rounding in the end. `solver`: of the laws.
 
     A step that leaves the chart ends with the result `chart_exceeded`.
 
@@ -40,7 +41,7 @@ class LieVariational(AbstractVariational):
     """
 
     retraction: AbstractRetraction = Cayley()
-    newton: Newton = Newton(max_iterations=20, tolerance=1e-7)
+    newton: Newton = Newton(max_iterations=20, tolerance=1e-5)
     solver: Auto = Auto()
 
     @property
