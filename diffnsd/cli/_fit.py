@@ -33,9 +33,10 @@ SIGMA = (0.03, 0.03)
 SIGMA_VELOCITY, SIGMA_SPIN = 0.010, 0.08
 """Standard deviation of the measured start velocity [m/s] and spin [rad/s]."""
 EFFECTIVE = 10.0
-PRIOR = {"e": (None, 0.1), "half_width": (0.03, None), "gravity": (0.03, None)}
+PRIOR = {"e": (None, 0.1), "half_width": (0.02, None), "gravity": (0.02, None)}
 PRIOR["inertia_over_mass"] = (0.3, None)
-"""Prior standard deviations about the start values: relative or absolute; none on `mu`."""
+"""Prior standard deviations about the start values: relative or absolute; none on `mu`. Lengths of the
+tracked tosses, and with them gravity, are known to about 2 %."""
 HUBER = 0.5
 UNSOLVED = 100.0
 SETTLED = 2e-3
