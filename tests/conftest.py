@@ -1,6 +1,8 @@
 """Settings of every test, as hostile as the code can bear; and the data beside the checkout."""
 
+import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -39,6 +41,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if on_gpu and jax.default_backend() != "gpu":
         for item in on_gpu:
             item.add_marker(pytest.mark.skip(reason="needs a GPU, and JAX finds none"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def release_programs() -> Iterator[None]:
+    """Drops compiled programs before a process runs out of memory maps: the compiler then crashes.
+
+    Every program maps a few pages, and Linux allows 65530 maps to a process.
+    """
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
