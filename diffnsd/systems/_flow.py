@@ -91,5 +91,5 @@ class LieFlow(AbstractSystem):
             return jnp.zeros((), jnp.result_type(*jax.tree.leaves(q)))
         return self.hamiltonian(t, q)
 
-    def check(self) -> str | None:
-        return None
+    def check(self, q: Config | None = None) -> str | None:
+        return None if q is None else self.check_point(q)
