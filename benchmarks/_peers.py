@@ -26,7 +26,7 @@ import numpy as np
 from _harness import Prepared, Worker, compile_timed, one_core
 
 # MJX did not come to an end on two cores from this batch on (mujoco-mjx 3.17.0, CPU).
-MJX_HANGS_FROM = 4096
+MJX_HANGS_FROM = 1024
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ cores: what generality costs.
     python benchmarks/ball.py --json ball.json
     python benchmarks/ball.py --batches 1 --engines diffnsd scan
 
-The physics is checked first; a broken run is not timed. From batch 4096 on MJX needs minutes for
+The physics is checked first; a broken run is not timed. From batch 1024 on MJX needs minutes for
 one call on the one core that it does not hang on: there it is timed only if named with `--engines`.
 """
 

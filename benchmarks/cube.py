@@ -9,7 +9,7 @@ mode), in MJX by friction alone (forward mode: it refuses the other), in MuJoCo 
     python benchmarks/cube.py --dtype float32 --batches 256 1024 --engines diffnsd mujoco
 
 The physics is checked first; a broken run is not timed. Compile times are cold: every engine has a
-process of its own, without a compilation cache. MJX hangs on two cores from batch 4096 on, and runs
+process of its own, without a compilation cache. MJX can hang on two cores from batch 1024 on, and runs
 on one there.
 """
 

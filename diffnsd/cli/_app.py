@@ -1,6 +1,8 @@
 """The commands. Heavy imports happen inside them, so that `--help` answers at once."""
 
+import signal
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -9,15 +11,40 @@ import typer
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    help="Differentiable nonsmooth dynamics: identify and simulate from the command line.",
     pretty_exceptions_enable=False,
 )
 
 Out = Annotated[Path, typer.Option(help="Folder for what is written; made if it is not there.")]
 
 
+def _nonnegative(value: int) -> int:
+    if value < 0:
+        raise typer.BadParameter(f"must be 0 or more, got {value}.")
+    return value
+
+
+Seed = Annotated[int, typer.Option(callback=_nonnegative, help="Seed of the random numbers.")]
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"diffnsd {version('diffnsd')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    asked: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Differentiable nonsmooth dynamics: identify and simulate from the command line."""
+    del asked
+
+
 @app.command()
-def demo(out: Out = Path("diffnsd-demo"), seed: int = 0) -> None:
+def demo(out: Out = Path("diffnsd-demo"), seed: Seed = 0) -> None:
     """Identifies friction and restitution from noisy tosses that it makes itself."""
     with _Session() as session:
         from ._demo import TRUTH, make_tosses
@@ -38,11 +65,13 @@ def identify(
     data: Annotated[Path, typer.Argument(help="Measured tosses (.npz); see the README.")],
     out: Out = Path("diffnsd-out"),
     free: Annotated[str, typer.Option(help="Parameters to fit, comma separated.")] = "mu",
-    tosses: Annotated[int, typer.Option(help="Tosses drawn for the fit; 0 is all.")] = 30,
+    tosses: Annotated[
+        int, typer.Option(callback=_nonnegative, help="Tosses drawn for the fit; 0 is all.")
+    ] = 30,
     predict: Annotated[
         Path | None, typer.Option(help="Another file whose tosses are to be predicted.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+    seed: Seed = 0,
     smooth_start: Annotated[
         bool, typer.Option(help="Start from velocities fitted to the frames before contact.")
     ] = False,
@@ -83,9 +112,12 @@ class _Session:
         # The command line is an application: it may choose the precision, the package never does.
         jax.config.update("jax_enable_x64", True)
         self.console = Console(stderr=True)
+        # Being told to stop is an interruption: what there is so far is written.
+        self.before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         return self
 
     def __exit__(self, kind, error, trace):
+        signal.signal(signal.SIGTERM, self.before)
         if error is None or isinstance(error, SystemExit | typer.Exit):
             return False
         if isinstance(error, KeyboardInterrupt):

@@ -44,6 +44,9 @@ SETTLED = 2e-3
 than a tenth of the standard error of independent residuals."""
 CONVERGED = 0.5
 """Share of its (cluster-robust) standard error that the last round may have moved a parameter."""
+RESOLVED = 0.1
+"""Share of it below which a step that does not lower the loss is roughness of the loss, not distance
+from the optimum: tosses jump from one resting face to another as the parameters move."""
 
 
 def weights(
@@ -284,7 +287,7 @@ class _Setting:
             )
         limits = {name: CONVERGED * record.standard_errors.get(name, 0.0) for name in moved}
         still = [f"{name} by {moved[name]:.2g}" for name in moved if moved[name] > limits[name]]
-        if fit.result != identification.FIT_RESULTS.successful:
+        if not self.resolved(fit):
             reason = fit.message
         elif still:
             reason = (
@@ -295,6 +298,18 @@ class _Setting:
             return "converged"
         record.warnings.append(f"the fit has not converged: {reason}.")
         return "not converged"
+
+    def resolved(self, fit: identification.FitResult) -> bool:
+        """Whether the fit has found its optimum, or one to a small share of the standard errors."""
+        if fit.result == identification.FIT_RESULTS.successful:
+            return True
+        record, history = self.record, fit.history
+        if not record.standard_errors or history.accepted[-1]:
+            return False
+        return all(
+            abs(float(history.values[name][-1]) - record.value(name)) <= RESOLVED * error
+            for name, error in record.standard_errors.items()
+        )
 
 
 def _settled(moved: dict[str, float], params, linearisation) -> bool:

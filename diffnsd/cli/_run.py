@@ -21,8 +21,8 @@ def run_identification(session, tosses: Tosses, folder, names, count, other, see
     In the last two cases `result.json` has been written.
     """
     free = check_free(names)
-    if count < 0:
-        raise ValueError(f"--tosses must be 0 (all) or more, got {count}.")
+    if count > len(tosses):
+        raise ValueError(f"--tosses is {count}, but the file has {len(tosses)}; 0 takes all.")
     chosen = np.arange(len(tosses))
     if 0 < count < len(tosses):
         chosen = np.sort(np.random.default_rng(seed).choice(len(tosses), count, replace=False))

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._types import State
+from .._types import State, is_hidden
 from ..groups import Pose
 from ..laws import AbstractLaw, CoulombFriction, GapStabilized
 from ..model import Interaction, Model
@@ -38,8 +38,11 @@ def tossed_cube(
     - `law`: in place of `GapStabilized(CoulombFriction(mu, e))`.
     - `max_active`: corners solved at a time, the lowest ones.
 
-    **Raises:** `ValueError` when simulated with parameters out of range.
+    **Raises:** `ValueError` if `half_width` is not positive, and when simulated with other
+    parameters out of range.
     """
+    if not is_hidden(half_width) and not np.all(np.asarray(half_width) > 0):
+        raise ValueError(f"half_width must be positive [m], got {half_width}.")
     corners = jnp.asarray(half_width) * CORNERS
     down = -jnp.asarray(gravity) * jnp.array([0.0, 0.0, 1.0])
     system = NewtonEulerSystem(jnp.asarray(mass), jnp.asarray(inertia), gravity=down)

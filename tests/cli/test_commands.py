@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 
 import equinox as eqx
 import jax
@@ -77,7 +78,9 @@ def test_identify_writes_predictions_from_the_measured_first_frame(identified, t
     ("arguments", "sentence"),
     [
         (["--free", "mu,colour"], "there are: mu, e, half_width, gravity, inertia_over_mass"),
-        (["--tosses", "-3"], "--tosses must be 0 (all) or more"),
+        (["--tosses", "-3"], "must be 0 or more"),
+        (["--tosses", "7"], "--tosses is 7, but the file has 6; 0 takes all"),
+        (["--seed", "-1"], "must be 0 or more"),
     ],
 )
 def test_bad_options_are_explained(data_file, tmp_path, arguments, sentence):
@@ -115,9 +118,15 @@ def test_simulate_a_ready_model(tmp_path):
     assert (tmp_path / "motion.svg").exists()
 
 
+def test_version():
+    done = runner.invoke(app, ["--version"])
+    assert done.exit_code == 0 and done.output.strip() == f"diffnsd {version('diffnsd')}"
+
+
 @pytest.mark.slow
-def test_an_interrupt_keeps_the_best_so_far(data_file, tmp_path):
-    """Ctrl-C, as a terminal sends it, to the command itself in the middle of a fit."""
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_keeps_the_best_so_far(data_file, tmp_path, sent):
+    """Ctrl-C, or being told to stop, in the middle of a fit of the command itself."""
     command = [sys.executable, "-c", "from diffnsd.cli import app; app()", "identify"]
     command += [str(data_file), "--out", str(tmp_path), "--tosses", "0"]
     result = tmp_path / "result.json"
@@ -128,7 +137,7 @@ def test_an_interrupt_keeps_the_best_so_far(data_file, tmp_path):
             if result.exists() and json.loads(result.read_text())["gradient_evaluations"] > 0:
                 break
             time.sleep(0.02)
-        running.send_signal(signal.SIGINT)
+        running.send_signal(sent)
         said, _ = running.communicate(timeout=120)
     finally:
         running.kill()
@@ -188,6 +197,23 @@ def test_the_status_says_how_the_fit_ended(flat):
     failed = identify(broken, start_at(0.25), ("mu",), 0.1)
     assert failed.status == "failed" and "start values" in failed.warnings[-1]
     assert failed.value("mu") == 0.25 and np.isnan(failed.loss)
+
+
+def test_a_loss_that_jumps_where_it_is_least(flat, monkeypatch):
+    """The optimum lies at the edge of a jump: no step lowers the loss, though its slope is not 0."""
+    smooth = _fit.toss
+
+    def jumping(cube, lane, dt, substeps):
+        beyond = eqx.tree_at(lambda c: c.mu, cube, cube.mu + jnp.where(cube.mu > 0.3990, 0.02, 0.0))
+        return smooth(beyond, lane, dt, substeps)
+
+    monkeypatch.setattr(_fit, "toss", jumping)
+    done = identify(flat, start_at(0.25), ("mu",), 0.1, steps=40)
+    assert done.status == "converged", done.warnings
+    assert 0 <= 0.3990 - done.value("mu") < 0.1 * done.standard_errors["mu"]
+
+    short = identify(flat, start_at(0.25), ("mu",), 0.1, steps=3)
+    assert short.status == "not converged", short.value("mu")
 
 
 def test_the_loss_is_that_of_the_estimate(flat):

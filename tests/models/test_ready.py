@@ -4,7 +4,7 @@ import equinox as eqx
 import numpy as np
 import pytest
 
-from diffnsd.models import READY
+from diffnsd.models import READY, tossed_cube
 from diffnsd.simulation import SaveAt, simulate
 
 
@@ -33,3 +33,9 @@ def test_the_tossed_cube_comes_to_rest_on_a_face():
     assert np.min(solution.gaps[0]) > -5e-4
     normal, tangent = solution.impulses[0][..., 0], solution.impulses[0][..., 1:]
     assert np.all(np.linalg.norm(tangent, axis=-1) <= 0.18 * normal + 1e-9)
+
+
+@pytest.mark.parametrize("half_width", [0.0, -0.05, float("nan")])
+def test_a_cube_has_a_size(half_width):
+    with pytest.raises(ValueError, match="half_width must be positive"):
+        tossed_cube(half_width=half_width)
