@@ -13,7 +13,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "diffnsd"
 
 FLOORS = (
-    {"_types", "_result", "_numerics", "_components", "_kernel", "_lanes", "_loop"},
+    {"_types", "_result", "_numerics", "_components", "_taken_apart", "_kernel", "_lanes", "_loop"},
     {"groups", "sets"},
     {"systems", "relations", "laws", "complementarity"},
     {"model"},
@@ -29,6 +29,8 @@ SIDEWAYS_ALLOWED = {
     *(("cli", family) for family in FLOORS[6]),
     ("identification", "rollout"),
     ("_components", "_numerics"),
+    ("_components", "_taken_apart"),
+    ("_taken_apart", "_numerics"),
 }
 # Not even through `_base.py`: a law is a set and a bias, and knows nothing of how it is solved.
 NEVER = {("laws", "complementarity")}
