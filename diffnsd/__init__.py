@@ -67,11 +67,14 @@ from .integrators import (
     CommutatorFree as CommutatorFree,
     Corrected as Corrected,
     CrouchGrossman as CrouchGrossman,
+    EulerMoreau as EulerMoreau,
     Galerkin as Galerkin,
     LieVariational as LieVariational,
     Located as Located,
     MoreauJean as MoreauJean,
     Newton as Newton,
+    ThetaGamma as ThetaGamma,
+    ZeroOrderHold as ZeroOrderHold,
 )
 from .model import Interaction as Interaction, Model as Model
 from .simulation import (

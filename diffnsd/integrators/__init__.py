@@ -4,6 +4,11 @@ from ._adaptive import Adaptive as Adaptive
 from ._base import AbstractIntegrator as AbstractIntegrator, StepInfo as StepInfo
 from ._corrected import Corrected as Corrected
 from ._elastic_impact import ElasticImpact as ElasticImpact
+from ._first_order import (
+    EulerMoreau as EulerMoreau,
+    ThetaGamma as ThetaGamma,
+    ZeroOrderHold as ZeroOrderHold,
+)
 from ._galerkin import Galerkin as Galerkin
 from ._lie_variational import LieVariational as LieVariational
 from ._located import Located as Located

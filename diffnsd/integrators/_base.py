@@ -3,26 +3,32 @@
 from abc import abstractmethod
 
 import equinox as eqx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from .._result import RESULTS
 from .._types import Args, Local, Scalar, State
 from ..model import Model
 
-Carry = tuple[Float[Array, "c k"], ...]
+Carry = PyTree
+"""What a method carries from step to step beside the state: a warm start, a memory."""
 
 
 class StepInfo(eqx.Module):
     """What a step reports.
 
     **Arguments:** `impulses`: per interaction `(c, k)` [N s]; `residual`: relative natural-map
-    residual; `iterations`; `margin`: relative distance to the nearest change of mode.
+    residual; `iterations`; `margin`: relative distance to the nearest change of mode;
+    `multipliers`: per interaction of a first-order system, the force-like `lam (c, k)` of the law,
+    `None` for other systems; `controls`: what a sampled controller held during the step, `None`
+    without one.
     """
 
     impulses: tuple[Local, ...]
     residual: Float[Array, ""]
     iterations: Int[Array, ""]
     margin: Float[Array, ""]
+    multipliers: tuple[Local, ...] | None = None
+    controls: PyTree | None = None
 
 
 class AbstractIntegrator(eqx.Module):
@@ -42,9 +48,17 @@ class AbstractIntegrator(eqx.Module):
     def supports(self, model: Model) -> str | None:
         """Why the integrator cannot step the model, with the remedy, or `None`."""
 
+    def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
+        """What is wrong with a model at its initial state for this method, or `None`.
+
+        Asked once, before anything is compiled, of concrete values.
+        """
+        del model, t0, dt, state, args
+        return None
+
     @abstractmethod
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
-        """What is carried from step to step beside the state: here the warm start."""
+        """What is carried from step to step beside the state: warm start and memory."""
 
     @abstractmethod
     def step(

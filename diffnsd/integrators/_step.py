@@ -3,8 +3,7 @@
 An integrator writes its smooth equations, linearised at any point `(v, z)`, as a mixed complementarity
 problem; solving that for the next `(v, z)` is Newton's method on the smooth part with the laws kept
 exact. Where the multipliers enter as a generalised impulse, `residual(v) = B z`, `linear_problem`
-writes the problem; where they enter in any other way, `nonlinear_problem` does. Equations whose
-slopes do not depend on the point are affine, and one pass solves them.
+writes the problem. Equations whose slopes do not depend on the point are affine: one pass solves them.
 
 Derivative. The iterations are not differentiated. Where `v*` solves the equations, a differentiated
 Newton pass from it has the value `v*` and, because the residual vanishes there, the derivative of
@@ -23,7 +22,6 @@ import jax.numpy as jnp
 from .._numerics import matvec, max_abs
 from .._types import Vector
 from ..complementarity import ImplicitAdjoint, MixedProblem, solve_mixed
-from ..complementarity._problem import gather
 
 
 class Newton(eqx.Module):
@@ -51,27 +49,6 @@ def linear_problem(residual: Callable, blocks: Callable) -> Callable:
         del z
         matrix = jax.jacfwd(residual)(v)
         return MixedProblem(matrix, matvec(matrix, v) - residual(v), blocks(v))
-
-    return linearise
-
-
-def nonlinear_problem(residual: Callable, blocks: Callable) -> Callable:
-    """`linearise(v, z)` of equations `residual(v, z) = 0` that are nonlinear in the multipliers.
-
-    `A w = A v − r(v, z) − B z + B z'` with `A = ∂r/∂v` and `B = −∂r/∂z`, all at `(v, z)`.
-
-    **Arguments:** `residual(v, z)`: shape `(n,)`, `z` a tuple with `(k, c)` per block;
-    `blocks(v, inputs)`: the contacts at `v`, with their inputs `B (k, n, c)`.
-    """
-
-    def linearise(v, z):
-        matrix = jax.jacfwd(residual)(v, z)
-        slopes = jax.jacfwd(residual, argnums=1)(v, z)
-        inputs = tuple(-jnp.moveaxis(slope, 0, 1) for slope in slopes)
-        rhs = matvec(matrix, v) - residual(v, z)
-        for b, part in zip(inputs, z, strict=True):
-            rhs = rhs - gather(b, part)
-        return MixedProblem(matrix, rhs, blocks(v, inputs))
 
     return linearise
 

@@ -6,4 +6,6 @@ from ._coulomb_friction import CoulombFriction as CoulombFriction
 from ._equality import Equality as Equality
 from ._gap_stabilized import GapStabilized as GapStabilized
 from ._gated import Gated as Gated
+from ._mixed import Mixed as Mixed
 from ._newton_impact import NewtonImpact as NewtonImpact
+from ._relay import Relay as Relay

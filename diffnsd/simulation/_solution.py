@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from .._result import RESULTS, failed
 from .._types import State
@@ -42,8 +42,12 @@ class Solution(eqx.Module):
     - `impulses`: per interaction, the impulse [N s] since the saved time before, `(t, c, k)`; zero
       at `t0`.
     - `gaps`: per interaction `(t, c)` [m], or `None`.
-    - `energy`: kinetic and potential [J], `(t,)` each.
+    - `energy`: kinetic and potential [J], `(t,)` each; `None` where it is not known.
     - `stats`: `StepStatistics`. `result`: how it ended. `message` says it in words.
+    - `multipliers`: of first-order systems, per interaction the `lam (t, c, k)` of the step that
+      ended at each saved time, zero at `t0`; their impulses are `∫ lam dt`. `None` for others.
+    - `controls`: what a sampled controller held during that step, with a leading time axis; `None`
+      without one.
 
     All times saved after an event repeat it: its time and state, no impulses.
     """
@@ -52,9 +56,11 @@ class Solution(eqx.Module):
     states: State
     impulses: tuple[Float[Array, "t c k"], ...]
     gaps: tuple[Float[Array, "t c"] | None, ...]
-    energy: Energy
+    energy: Energy | None
     stats: StepStatistics
     result: RESULTS
+    multipliers: tuple[Float[Array, "t c k"], ...] | None = None
+    controls: PyTree | None = None
 
     @property
     def message(self) -> str:
