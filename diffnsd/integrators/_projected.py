@@ -1,5 +1,7 @@
 """Position corrections against the drift of velocity-level schemes."""
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -144,7 +146,7 @@ def _active(inner, model: Model, t0, t1, state: State):
     )
 
 
-def _corrected(scheme, model: Model, t1, done, active, laws: list[AbstractLaw]):
+def _corrected(scheme, model: Model, t1, done, active, laws: Sequence[AbstractLaw]):
     """The outcome of a step with its positions corrected."""
     state, info, carry, result = done
     group, q = model.system.group, state.q
