@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -245,29 +244,32 @@ def _block_columns(s):
 N_BAR, STEEL, SECTION, DENSITY = 100, 210e9, 3.14e-4, 7800.0
 
 
-def _bar_matrices():
-    """Mass and stiffness of the bar: linear elements of length `1/100`."""
-    length = 1.0 / N_BAR
-    ends = np.eye(N_BAR)
-    ends[1:-1, 1:-1] *= 2
-    beside = np.eye(N_BAR, k=1) + np.eye(N_BAR, k=-1)
-    mass = DENSITY * SECTION * length * (ends / 3 + beside / 6)
-    return mass, STEEL * SECTION / length * (ends - beside)
+class _Bar(eqx.Module):
+    """Internal force of linear elements, from their elongations: exactly zero where these are."""
+
+    stiffness: float = STEEL * SECTION * N_BAR
+
+    def __call__(self, t, q, v):
+        del t, v
+        tension = self.stiffness * (q[1:] - q[:-1])
+        return jnp.concatenate([-tension[:1], tension[:-1] - tension[1:], tension[-1:]])
 
 
 def impacting_bar_fem():
-    mass, stiffness = _bar_matrices()
-    system = LagrangianSystem.linear(mass, stiffness=stiffness)
+    ends = np.eye(N_BAR)
+    ends[1:-1, 1:-1] *= 2
+    beside = np.eye(N_BAR, k=1) + np.eye(N_BAR, k=-1)
+    mass = DENSITY * SECTION / N_BAR * (ends / 3 + beside / 6)
+    system = LagrangianSystem(mass, f_int=_Bar())
     model = nsd.Model(system, nsd.Interaction(GapRelation(_height), NewtonImpact(0.0)))
     start = _state(np.full(N_BAR, 5e-5), np.full(N_BAR, -0.1))
     return Setup(model, nsd.MoreauJean(gamma=0.0), 1e-8, 1e-8 + 748 * 2e-6, 2e-6, start)
 
 
 def _bar_columns(s):
-    _, stiffness = _bar_matrices()
     q, v, p = np.asarray(s.states.q), np.asarray(s.states.v), np.asarray(s.impulses[0][:, 0, 0])
     work = p * (v[:, 0] + np.concatenate([v[:1, 0], v[:-1, 0]])) / 2
-    strain = np.einsum("ti,ij,tj->t", q, stiffness, q)
+    strain = STEEL * SECTION * N_BAR * np.sum(np.diff(q, axis=1) ** 2, axis=1)
     motion = 2 * np.asarray(s.energy.kinetic)
     ends = q[:, 99], v[:, 99], q[:, 50], v[:, 50]
     return _stack(s.ts, q[:, 0], v[:, 0], p / 2e-6, p, strain, motion, *ends, work)
@@ -357,12 +359,9 @@ def spherical_joint_pendulum():
 
 
 def _joint_columns(s):
+    # The reference leaves the initial state out.
     error = np.linalg.norm(np.asarray(s.gaps[0]), axis=1)
-    relation = GapRelation(ball_joint(_beam_pose(), [0.0, 0.0, 0.0]))
-    group = nsd.PoseGroup(1)
-    rate = jax.jit(jax.vmap(lambda x: relation.output(group, jnp.zeros(()), x, None)))(s.states)
-    columns = [_pose_columns(s)[:, :8], _stack(error, np.linalg.norm(rate[..., 0], axis=1))]
-    return np.concatenate(columns, axis=1)[1:]
+    return np.concatenate([_pose_columns(s)[:, :8], error[:, None]], axis=1)[1:]
 
 
 CASES = [

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from .._numerics import short_sum
+from .._numerics import max_abs, short_sum
 from .._types import Scalar, State, Vector
 from ..complementarity import Block
 from ..complementarity._problem import apply, broadcast_law
@@ -85,11 +85,14 @@ def context(
     c, dtype = jacobian.shape[2], state.v.dtype
     gap = interaction.relation.gap(t, state.q)
     gap = jnp.full((c,), -jnp.inf, dtype) if gap is None else gap
+    h = jnp.asarray(h, dtype)
+    reach = jnp.stack([max_abs(x) for x in (*jax.tree.leaves(state.q), h * state.v)])
     return Context(
         before(apply(jacobian, state.v) + drift),
         gap,
-        jnp.broadcast_to(jnp.asarray(h, dtype), (c,)),
+        jnp.broadcast_to(h, (c,)),
         jnp.full((c,), gamma, dtype),
+        jax.lax.stop_gradient(jnp.broadcast_to(jnp.max(reach), (c,))),
     )
 
 

@@ -32,12 +32,15 @@ class Context(eqx.Module):
       relations without a gap, which are always closed.
     - `h`: length of the step [s], shape `(...)`.
     - `gamma`: the fraction of the step over which closing is predicted, shape `(...)`.
+    - `size`: magnitude of the coordinates [m], to which the rounding of a gap is relative; shape
+      `(...)` or a number.
     """
 
     u_minus: Float[Array, "k ..."]
     gap: Float[Array, "..."]
     h: Float[Array, "..."]
     gamma: Float[Array, "..."]
+    size: Float[Array, "..."] | float = 1.0
 
     @property
     def predicted_gap(self) -> Float[Array, "..."]:
@@ -47,7 +50,7 @@ class Context(eqx.Module):
     @property
     def closed(self) -> Bool[Array, "..."]:
         """Whether the predicted gap is closed; a gap of rounding size counts as closed."""
-        return self.predicted_gap <= 8 * jnp.finfo(self.gap.dtype).eps
+        return self.predicted_gap <= 8 * jnp.finfo(self.gap.dtype).eps * self.size
 
 
 class AbstractLaw(eqx.Module):
