@@ -6,9 +6,9 @@ which relations are evaluated and the weight `w` of the new input, a step solves
     d(x1) = G (w r + (1 − w) r0),    r = g(t_p, x_p, lam),    y = h(t_p, x_p, lam),
     K* ∋ y ⟂ lam ∈ K,                t_p = t0 + p (t1 − t0),    x_p = (1 − p) x0 + p x1.
 
-Linearised at `(x*, lam*)`, with `C`, `D` the slopes of `h`, the output is `y = C x + s`: the part
-`s = h* − C x* + D (lam − lam*)` that does not come from `x` is an unknown of its own where there is
-feedthrough. So the step problem keeps its one form, `A v = b + B lam` and `w = H v + offset`.
+Linearised at `(x*, lam*)`, with `C`, `D` the slopes of `h`, the output is `y = y* + C dx + ds`: the
+part `ds = D (lam − lam*)` that does not come from `x` is an unknown of its own where there is
+feedthrough. So the step problem keeps its one form, `A dv = b + B lam` and `w = H dv + offset`.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._numerics import matvec
 from .._types import Args, Scalar, State, Vector
 from ..complementarity import Block, MixedProblem
 from ..complementarity._problem import broadcast_law, gather
@@ -45,6 +44,17 @@ class Memory(eqx.Module):
         """The same multipliers, with the input that they are at a state."""
         z = tuple(lam.T for lam in self.multipliers)
         return Memory(self.multipliers, _Relations(model, t).input(state.v, z))
+
+
+class FirstOrderDetails(eqx.Module):
+    """What a step of a first-order system reports: `Solution.details`, zero at `t0`.
+
+    **Arguments:** per interaction, at the point of the step where the law holds: `multipliers`:
+    `lam (c, k)`, force-like; `outputs`: `y (c, k)` of the rows that take part in the law.
+    """
+
+    multipliers: tuple[Array, ...]
+    outputs: tuple[Array, ...]
 
 
 class Smooth(NamedTuple):
@@ -89,13 +99,39 @@ def first_order_step(scheme, model: Model, t0, t1, state: State, carry: Memory, 
         _equations, parameters, guess, warm, scheme.solver, scheme.newton, scheme.adjoint
     )
     x = v[: state.v.shape[0]]
-    multipliers = tuple(part.T for part in z)
     r = _Relations(model, t1).input(x, z) if weight < 1 else jnp.zeros_like(x)
-    pairs = zip(multipliers, carry.multipliers, strict=True)
+    told = _told(scheme, model, t0 + scheme.point * h, state.v, x, z)
+    pairs = zip(told.multipliers, carry.multipliers, strict=True)
     impulses = tuple(h * (weight * new + (1 - weight) * old) for new, old in pairs)
-    info = StepInfo(impulses, stats.residual, stats.iterations, stats.margin, multipliers)
+    info = StepInfo(impulses, stats.residual, stats.iterations, stats.margin, told)
     result = outcome(stats, converged, jnp.array(False), x)
-    return State(None, x), info, Memory(multipliers, r), result
+    return State(None, x), info, Memory(_on_their_sets(model, told), r), result
+
+
+def _placed(scheme, x0: Vector, x: Vector) -> Vector:
+    """The state where relations are evaluated."""
+    return x if scheme.point == 1 else (1 - scheme.point) * x0 + scheme.point * x
+
+
+def _told(scheme, model: Model, t, x0, x, z) -> FirstOrderDetails:
+    relations, at = _Relations(model, t), _placed(scheme, x0, x)
+    pairs = zip(model.interactions, z, strict=True)
+    outputs = tuple(relations.output(i, at, part).T for i, part in pairs)
+    return FirstOrderDetails(tuple(part.T for part in z), outputs)
+
+
+def _on_their_sets(model: Model, told: FirstOrderDetails) -> tuple[Array, ...]:
+    """Multipliers `P_K(lam − y)`: the same ones if the law holds, without the solver's rounding.
+
+    A multiplier that is at a bound but for the solver's tolerance is there to all digits: it would
+    start the next solve within the tolerance, and its error would be kept and add up.
+    """
+
+    def one(i: Interaction, lam, y):
+        law = broadcast_law(i.law, lam.shape[0], lam.dtype)
+        return law.set().project((lam - y).T).T
+
+    return tuple(map(one, model.interactions, told.multipliers, told.outputs))
 
 
 def _feedthroughs(model: Model, z) -> list[Vector]:
@@ -113,24 +149,20 @@ def _equations(parameters):
     relations = _Relations(model, t0 + p * h)
     start = _Relations(model, t0)
 
-    def placed(x):
-        return x if p == 1 else (1 - p) * x0 + p * x
-
     def residual(x, z):
-        r = weight * relations.input(placed(x), z)
+        r = weight * relations.input(_placed(scheme, x0, x), z)
         return smooth.defect(x) - smooth.gain(r if weight == 1 else r + (1 - weight) * carry.input)
 
     def linearise(v, z):
         x = v[:n]
         matrix, slopes = jax.jacfwd(residual, (0, 1))(x, z)
         inputs = [-jnp.moveaxis(slope, 0, 1) for slope in slopes]
-        rhs = matvec(matrix, x) - residual(x, z) - sum(map(gather, inputs, z), jnp.zeros_like(x))
+        rhs = sum(map(gather, inputs, z), residual(x, z))
         total = n + sum(f.shape[0] for f in _feedthroughs(model, z))
-        at, loads, blocks = n, [rhs], []
+        at, loads, blocks = n, [-rhs], []
         for i, lam, lam0, b in zip(model.interactions, z, carry.multipliers, inputs, strict=True):
-            output = lambda x, lam, i=i: relations.output(i, placed(x), lam)  # noqa: E731
+            output = lambda x, lam, i=i: relations.output(i, _placed(scheme, x0, x), lam)  # noqa: E731
             c = jnp.moveaxis(jax.jacfwd(output)(x, lam), -1, 1)
-            rest = output(x, lam) - _local(c, x)
             pad = ((0, 0), (0, total - n), (0, 0))
             c, b = jnp.pad(c, pad), jnp.pad(b, pad)
             if i.relation.has_feedthrough:
@@ -138,21 +170,16 @@ def _equations(parameters):
                 d = jax.jacfwd(output, 1)(x, lam).reshape(lam.size, *lam.shape).swapaxes(0, 1)
                 c = c.at[:, at : at + lam.size].set(own)
                 b = b.at[:, at : at + lam.size].set(d)
-                loads.append(rest.reshape(-1) - gather(d, lam))
-                at, rest = at + lam.size, jnp.zeros_like(rest)
+                loads.append(-gather(d, lam))
+                at += lam.size
             around = _context(start.output(i, x0, lam0.T), h, p)
             law = broadcast_law(i.law, lam.shape[1], x.dtype)
             active = jax.lax.stop_gradient(law.active(around))
-            blocks.append(Block(c, b, rest + law.shift(around), law, active))
+            blocks.append(Block(c, b, output(x, lam) + law.shift(around), law, active))
         matrix = jnp.pad(matrix, (0, total - n)) + np.diag(np.arange(total) >= n).astype(x.dtype)
         return MixedProblem(matrix, jnp.concatenate(loads), tuple(blocks))
 
     return linearise
-
-
-def _local(c: Array, x: Vector) -> Array:
-    """`C x` for `C (k, n, c)`."""
-    return sum((c[:, j] * x[j] for j in range(x.shape[0])), jnp.zeros_like(c[:, 0]))
 
 
 def _context(y0: Array, h: Scalar, point: float) -> Context:

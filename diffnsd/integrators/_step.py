@@ -2,8 +2,10 @@
 
 An integrator writes its smooth equations, linearised at any point `(v, z)`, as a mixed complementarity
 problem; solving that for the next `(v, z)` is Newton's method on the smooth part with the laws kept
-exact. Where the multipliers enter as a generalised impulse, `residual(v) = B z`, `linear_problem`
-writes the problem. Equations whose slopes do not depend on the point are affine: one pass solves them.
+exact. The unknown of that problem is the increment of `v`, which keeps its digits in stiff systems.
+Where the multipliers enter as a generalised impulse, `residual(v) = B z`, `linear_problem` writes the
+problem; where they enter in any other way, `nonlinear_problem` does. Equations whose slopes do not
+depend on the point are affine, and one pass solves them.
 
 Derivative. The iterations are not differentiated. Where `v*` solves the equations, a differentiated
 Newton pass from it has the value `v*` and, because the residual vanishes there, the derivative of
@@ -19,9 +21,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._numerics import matvec, max_abs
+from .._numerics import max_abs
 from .._types import Vector
-from ..complementarity import ImplicitAdjoint, MixedProblem, solve_mixed
+from ..complementarity import Block, ImplicitAdjoint, MixedProblem, solve_mixed
+from ..complementarity._problem import gather
 
 
 class Newton(eqx.Module):
@@ -40,17 +43,42 @@ class Newton(eqx.Module):
 
 
 def linear_problem(residual: Callable, blocks: Callable) -> Callable:
-    """`linearise(v, z)` of equations `residual(v) = B z`: `A w = A v − r(v) + B z`.
+    """`linearise(v, z)` of equations `residual(v) = B z`: `A dv = −r(v) + B z`.
 
     **Arguments:** `residual(v)`: generalised impulse, `(n,)`; `blocks(v)`: the contacts at `v`.
     """
 
     def linearise(v, z):
         del z
-        matrix = jax.jacfwd(residual)(v)
-        return MixedProblem(matrix, matvec(matrix, v) - residual(v), blocks(v))
+        return MixedProblem(jax.jacfwd(residual)(v), -residual(v), _around(v, blocks(v)))
 
     return linearise
+
+
+def nonlinear_problem(residual: Callable, blocks: Callable) -> Callable:
+    """`linearise(v, z)` of equations `residual(v, z) = 0` that are nonlinear in the multipliers.
+
+    `A dv = −r(v, z) − B z + B z'` with `A = ∂r/∂v` and `B = −∂r/∂z`, all at `(v, z)`.
+
+    **Arguments:** `residual(v, z)`: shape `(n,)`, `z` a tuple with `(k, c)` per block;
+    `blocks(v, inputs)`: the contacts at `v`, with their inputs `B (k, n, c)`.
+    """
+
+    def linearise(v, z):
+        matrix = jax.jacfwd(residual)(v, z)
+        slopes = jax.jacfwd(residual, argnums=1)(v, z)
+        inputs = tuple(-jnp.moveaxis(slope, 0, 1) for slope in slopes)
+        rhs = -residual(v, z)
+        for b, part in zip(inputs, z, strict=True):
+            rhs = rhs - gather(b, part)
+        return MixedProblem(matrix, rhs, _around(v, blocks(v, inputs)))
+
+    return linearise
+
+
+def _around(v, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    """The blocks as functions of the increment of `v`: their local velocities at `v` are offsets."""
+    return tuple(eqx.tree_at(lambda b: b.offset, b, b.local(v) + b.offset) for b in blocks)
 
 
 def solve_step(
@@ -59,8 +87,8 @@ def solve_step(
     """Solves the equations of one step.
 
     **Arguments:** `equations(parameters) -> linearise`, a pure function, where `linearise(v, z)` is
-    the `MixedProblem` of the equations linearised at `v` and at the multipliers `z` per block,
-    `(k, c)`; `parameters`: everything it depends on; `v_guess`: first linearisation point, shape
+    the `MixedProblem` for the increment of `v`, linearised at `v` and at the multipliers `z` per
+    block, `(k, c)`; `parameters`: everything it depends on; `v_guess`: first linearisation point,
     `(n,)`; `z0`: that of the multipliers, and their warm start; `solver`; `newton`; `adjoint`: how
     the laws are differentiated, default `ImplicitAdjoint()`.
 
@@ -76,7 +104,8 @@ def solve_step(
 
         def body(carry):
             v, z, _, count = carry
-            v1, z1, _ = solve_mixed(start(v, z), z, solver)
+            dv, z1, _ = solve_mixed(start(v, z), z, solver)
+            v1 = v + dv
             return v1, z1, _change((v1, *z1), (v, *z)), count + 1
 
         def proceed(carry):
@@ -90,8 +119,8 @@ def solve_step(
 
     def differentiated(carry, _):
         v, z = carry
-        v, z, stats = solve_mixed(linearise(v, z), z, solver, adjoint)
-        return (v, z), stats
+        dv, z, stats = solve_mixed(linearise(v, z), z, solver, adjoint)
+        return (v + dv, z), stats
 
     if not iterates:
         (v, z), stats = differentiated((v_guess, z0), None)

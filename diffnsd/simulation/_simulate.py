@@ -200,20 +200,16 @@ def _idle(info: StepInfo) -> StepInfo:
 
 
 def _summary(infos: StepInfo) -> StepInfo:
-    """The report of several steps, of none too.
-
-    Impulses add up, multipliers and controls are the last ones, the rest is the worst.
-    """
-
-    def last(x):
-        return x[-1] if x.shape[0] else jnp.zeros(x.shape[1:], x.dtype)
-
+    """The report of several steps, of none too: impulses add up, the rest is the worst."""
     return StepInfo(
         jax.tree.map(lambda x: jnp.sum(x, axis=0), infos.impulses),
         jnp.max(infos.residual, initial=0),
         jnp.max(infos.iterations, initial=0),
         jnp.min(infos.margin, initial=jnp.inf),
-        *jax.tree.map(last, (infos.multipliers, infos.controls)),
+        # Of the last step.
+        jax.tree.map(
+            lambda x: x[-1] if x.shape[0] else jnp.zeros_like(x, shape=x.shape[1:]), infos.details
+        ),
     )
 
 
@@ -224,8 +220,8 @@ def _joined(first, second):
 def _snapshot(model, grid, loop, i, info):
     """What is saved after `i` passes of the loop: first what the initial state has too."""
     t, state = grid.time(loop.reached(i)), loop.state
-    solved = info.impulses, info.multipliers, info.controls
-    here = t, state, solved, model.gaps(t, state.q), model.energy(t, state)
+    told = info.impulses, info.details
+    here = t, state, told, model.gaps(t, state.q), model.energy(t, state)
     return here, (info.residual, info.iterations, info.margin)
 
 
@@ -233,8 +229,8 @@ def _assemble(model, grid, saveat, start, loop, saved) -> Solution:
     here, quality = saved
     if saveat.t0:
         t, state = grid.t0, start.state
-        nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), here[2])
-        first = t, state, nothing, model.gaps(t, state.q), model.energy(t, state)
+        told = jax.tree.map(lambda x: jnp.zeros_like(x, shape=x.shape[1:]), here[2])
+        first = t, state, told, model.gaps(t, state.q), model.energy(t, state)
         here = _joined(jax.tree.map(lambda x: x[None], first), here)
     if not saveat.has_axis:
         here, quality = jax.tree.map(lambda x: x[-1], (here, quality))
@@ -255,8 +251,8 @@ def _assemble(model, grid, saveat, start, loop, saved) -> Solution:
         event_step,
         grid.time(loop.reached(jnp.asarray(grid.steps))),
     )
-    ts, states, (impulses, multipliers, controls), gaps, energy = here
-    return Solution(ts, states, impulses, gaps, energy, stats, result, multipliers, controls)
+    ts, states, (impulses, details), gaps, energy = here
+    return Solution(ts, states, impulses, gaps, energy, stats, result, details)
 
 
 def _count(t0, t1, dt) -> int:

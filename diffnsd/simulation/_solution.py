@@ -1,9 +1,11 @@
 """The result of a simulation."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Int
 
 from .._result import RESULTS, failed
 from .._types import State
@@ -44,10 +46,8 @@ class Solution(eqx.Module):
     - `gaps`: per interaction `(t, c)` [m], or `None`.
     - `energy`: kinetic and potential [J], `(t,)` each; `None` where it is not known.
     - `stats`: `StepStatistics`. `result`: how it ended. `message` says it in words.
-    - `multipliers`: of first-order systems, per interaction the `lam (t, c, k)` of the step that
-      ended at each saved time, zero at `t0`; their impulses are `∫ lam dt`. `None` for others.
-    - `controls`: what a sampled controller held during that step, with a leading time axis; `None`
-      without one.
+    - `details`: what only the integrator has to report, of the last step before each saved time
+      (its docstring says what); `None` for most.
 
     All times saved after an event repeat it: its time and state, no impulses.
     """
@@ -59,8 +59,7 @@ class Solution(eqx.Module):
     energy: Energy | None
     stats: StepStatistics
     result: RESULTS
-    multipliers: tuple[Float[Array, "t c k"], ...] | None = None
-    controls: PyTree | None = None
+    details: Any = None
 
     @property
     def message(self) -> str:

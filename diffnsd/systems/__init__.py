@@ -6,3 +6,8 @@ from ._first_order import FirstOrderSystem as FirstOrderSystem, LinearField as L
 from ._flow import LieFlow as LieFlow
 from ._lagrangian import LagrangianSystem as LagrangianSystem
 from ._newton_euler import NewtonEulerSystem as NewtonEulerSystem
+from ._springs import (
+    SpringDamper as SpringDamper,
+    Wrenches as Wrenches,
+    wrench_at as wrench_at,
+)
