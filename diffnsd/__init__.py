@@ -89,5 +89,10 @@ from .simulation import (
 # isort: split
 # Floor 6: batches, identification, ready models. `rollout` is the function; its folder keeps its
 # name for `from diffnsd.rollout import rollout`.
-from . import diagnostics as diagnostics, identification as identification, models as models
+from . import (
+    control as control,
+    diagnostics as diagnostics,
+    identification as identification,
+    models as models,
+)
 from .rollout import bundled_gradient as bundled_gradient, rollout as rollout

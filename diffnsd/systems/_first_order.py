@@ -169,11 +169,10 @@ class FirstOrderSystem(AbstractSystem):
         return State(None, state.v + g)
 
     def flow_rate(self, t: Scalar, state: State, args: Args) -> Vector:
-        return self.acceleration(t, self.force(t, state, args))
-
-    def acceleration(self, t: Scalar, r: Vector) -> Vector:
-        """`E^-1 r`, shape `(n,)`."""
-        return r if self.inertia is None else lu_solve(self.mass(t, None).astype(r.dtype), r)
+        rate = self.force(t, state, args)
+        if self.inertia is None:
+            return rate
+        return lu_solve(self.mass(t, None).astype(rate.dtype), rate)
 
     def kinetic(self, t: Scalar, state: State) -> Scalar:
         """The stored energy, where it is known."""
