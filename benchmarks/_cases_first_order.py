@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import diffnsd as nsd
-from _cases import Case, Setup
+from _cases import Case, Setup, Suite
 from diffnsd.control import ImplicitSlidingMode, Sampled
 from diffnsd.laws import Complementarity, Relay
 from diffnsd.relations import FirstOrderLinear, FirstOrderType1
@@ -150,6 +150,14 @@ CASES = [
     Case("diode_bridge", diode_bridge, _bridge_columns),
     Case("diode_bridge_theta_gamma", diode_bridge_theta_gamma, _energy_columns),
     Case("friction_oscillator", friction_oscillator, _relay_columns),
+    Suite("onestep_lcp_suite", "lcp", "z", lambda problem: Complementarity(), relative=True),
+    Suite(
+        "onestep_relay_suite",
+        "relay",
+        "lam",
+        lambda problem: Relay(problem["lb"], problem["ub"]),
+        relative=False,
+    ),
     Case("relay_oscillator", relay_oscillator, _relay_columns),
     Case("relay_simple_2d", relay_simple_2d, _relay_columns),
     Case("smc_implicit", smc_implicit, _control_columns),
