@@ -350,7 +350,7 @@ def spherical_joint_pendulum():
     model = nsd.Model(NewtonEulerSystem(1.0, inertia), joint)
     method = nsd.MoreauJean(
         theta=1.0,
-        newton=nsd.Newton(max_iterations=30, tolerance=1e-13),
+        newton=nsd.Newton(max_iterations=30, tolerance=1e-11),
         contacts_at=AtIterate(),
         solver=EXACT,
     )

@@ -8,7 +8,6 @@ from .._numerics import matvec
 from .._result import RESULTS, first_error
 from .._types import Args, Scalar, State
 from ..complementarity import AbstractAdjoint, Auto, ImplicitAdjoint
-from ..complementarity._problem import gather
 from ..model import Model
 from ._base import AbstractIntegrator, Carry, StepInfo
 from ._contacts import build_block, context, left_out, moving_block, select
@@ -44,9 +43,14 @@ def _equations(scheme):
             return interaction.relation.output(system.group, t1, moved, None)
 
         def impulse(interaction, v, z):
-            moved = place(scheme.contacts_at, v)
-            rows = interaction.relation.linearised(system.group, t1, moved)[0]
-            return gather(rows[: interaction.rows], z)
+            """`H^T z`, by virtual power."""
+            q = place(scheme.contacts_at, v)
+
+            def velocity(w):
+                u = interaction.relation.output(system.group, t1, State(q, w), None)
+                return u[:, : interaction.rows]
+
+            return jax.vjp(velocity, jnp.zeros_like(v))[1](z.T)[0]
 
         def loaded(v, z):
             parts = zip(interactions, z, strict=True)

@@ -34,13 +34,11 @@ class RateRelation(AbstractRelation):
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
         del lam
         t = jnp.asarray(t, state.v.dtype)
+        moving = jnp.ones_like(t), group.rate(state.q, state.v)
+        return jnp.atleast_1d(jax.jvp(self._value, (t, state.q), moving)[1])[:, None]
 
-        def along(s):
-            q = group.compose(state.q, group.exp(s * state.v))
-            return jnp.atleast_1d(jnp.asarray(self.function(t + s, q)))
-
-        zero = jnp.zeros((), state.v.dtype)
-        return jax.jvp(along, (zero,), (jnp.ones_like(zero),))[1][:, None]
+    def _value(self, t: Scalar, q: Config) -> Array:
+        return jnp.asarray(self.function(t, q))
 
 
 class PrescribedVelocity(AbstractRelation):
