@@ -227,9 +227,10 @@ def _one_step_matrix(scheme, model, t, h, state, lam, args):
     """The one-step matrix of all outputs by all multipliers, and the sizes of what it sums."""
     problem = _first_problem(scheme, model, t, h, state, lam, args)
     size = problem.rhs.shape[0]
-    flat = [(b.output, b.input) for b in problem.blocks]
-    outputs = np.concatenate([np.moveaxis(c, 1, 2).reshape(-1, size) for c, _ in flat])
-    inputs = np.concatenate([np.moveaxis(b, 1, 2).reshape(-1, size) for _, b in flat])
+    outputs, inputs = (
+        np.concatenate([np.asarray(x).swapaxes(1, 2).reshape(-1, size) for x in parts])
+        for parts in ([b.output for b in problem.blocks], [b.input for b in problem.blocks])
+    )
     mobility = np.linalg.pinv(np.asarray(problem.matrix))
     matrix = outputs @ mobility @ inputs.T
     return matrix, np.abs(outputs) @ np.abs(mobility) @ np.abs(inputs.T)
