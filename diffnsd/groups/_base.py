@@ -9,6 +9,7 @@ same functions at `-x`. Momenta are columns, paired with velocities by the dot p
 from abc import abstractmethod
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -110,6 +111,12 @@ class AbstractGroup(eqx.Module):
     @abstractmethod
     def tangent_of(self, q: Config, q_dot: Config) -> Vector:
         """Body velocity of a motion through `q` with component-wise derivative `q_dot`."""
+
+    def rate(self, q: Config, xi: Vector) -> Config:
+        """Component-wise derivative of the motion `q exp(s xi)` at `s = 0`; `tangent_of` inverts it."""
+        one = jnp.ones((), xi.dtype)
+        along = jax.jvp(lambda s: self.compose(q, self.exp(s * xi)), (jnp.zeros_like(one),), (one,))
+        return along[1]
 
     @property
     def skew_ad(self) -> bool:

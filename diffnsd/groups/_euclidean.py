@@ -91,6 +91,10 @@ class Euclidean(AbstractGroup):
         shape = np.shape(q)
         return None if shape == (self.n,) else f"q has shape {shape}, expected ({self.n},)"
 
+    def rate(self, q: Config, xi: Vector) -> Config:
+        del q
+        return xi
+
     def tangent_of(self, q: Config, q_dot: Config) -> Vector:
         del q
         return q_dot

@@ -158,6 +158,9 @@ class PoseGroup(AbstractGroup):
             return f"the Pose has shapes {found}, expected {expected}"
         return next((m for m in map(SO3().check, np.asarray(q.orientation)) if m), None)
 
+    def rate(self, q: Config, xi: Vector) -> Config:
+        return Pose(*self._each("rate", (q.position, q.orientation), self._rows(xi)))
+
     def tangent_of(self, q: Config, q_dot: Config) -> Vector:
         pairs = ((q.position, q.orientation), (q_dot.position, q_dot.orientation))
         return self._each("tangent_of", *pairs).reshape(-1)

@@ -129,5 +129,8 @@ class Product(AbstractGroup):
             return f"q must be a tuple of {len(self.factors)} configurations"
         return next((m for m in self._map("check", q) if m is not None), None)
 
+    def rate(self, q: Config, xi: Vector) -> Config:
+        return self._map("rate", q, self._split(xi))
+
     def tangent_of(self, q: Config, q_dot: Config) -> Vector:
         return jnp.concatenate(self._map("tangent_of", q, q_dot))

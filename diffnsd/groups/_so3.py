@@ -208,5 +208,8 @@ class SO3(AbstractGroup):
             return f"{problem}, scalar first"
         return unit_problem("a quaternion", np.asarray(q))
 
+    def rate(self, q: Config, xi: Vector) -> Config:
+        return quaternion_product(q, jnp.concatenate([jnp.zeros_like(xi[:1]), xi / 2]))
+
     def tangent_of(self, q: Config, q_dot: Config) -> Vector:
         return 2 * quaternion_product(self.inverse(q), q_dot)[1:]

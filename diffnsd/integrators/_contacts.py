@@ -1,6 +1,7 @@
 """From interactions to the blocks of a step problem."""
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -8,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from .._numerics import short_sum
-from .._types import Scalar, State
+from .._numerics import max_abs, short_sum
+from .._types import Scalar, State, Vector
 from ..complementarity import Block
 from ..complementarity._problem import apply, broadcast_law
 from ..laws import Context
@@ -84,11 +85,14 @@ def context(
     c, dtype = jacobian.shape[2], state.v.dtype
     gap = interaction.relation.gap(t, state.q)
     gap = jnp.full((c,), -jnp.inf, dtype) if gap is None else gap
+    h = jnp.asarray(h, dtype)
+    reach = jnp.stack([max_abs(x) for x in (*jax.tree.leaves(state.q), h * state.v)])
     return Context(
         before(apply(jacobian, state.v) + drift),
         gap,
-        jnp.broadcast_to(jnp.asarray(h, dtype), (c,)),
+        jnp.broadcast_to(h, (c,)),
         jnp.full((c,), gamma, dtype),
+        jax.lax.stop_gradient(jnp.broadcast_to(jnp.max(reach), (c,))),
     )
 
 
@@ -107,13 +111,43 @@ def build_block(
     h: Scalar,
     gamma: float,
     before: Callable[[Array], Array] = lambda u: u,
+    at: tuple[Scalar, Any] | None = None,
 ) -> Block:
-    """The block of an interaction at a state; the arguments are those of `context`."""
-    jacobian, drift = _rows(interaction, model, t, state)
-    around = context(interaction, model, t, state, h, gamma, before)
-    law = broadcast_law(interaction.law, jacobian.shape[2], state.v.dtype)
+    """The block of an interaction at a state; the arguments are those of `context`.
+
+    **Arguments:** `at`: time and configuration of `H` and the drift, default those of the state.
+    """
+    t1, q1 = (t, state.q) if at is None else at
+    jacobian, drift = _rows(interaction, model, t1, State(q1, state.v))
+    return _block(
+        interaction, context(interaction, model, t, state, h, gamma, before), jacobian, drift
+    )
+
+
+def moving_block(
+    interaction: Interaction,
+    around: Context,
+    local: Callable[[Vector], Array],
+    v: Vector,
+    inputs: Array,
+) -> Block:
+    """The block of an interaction whose `H` moves with the end velocity, linearised at `v`.
+
+    **Arguments:** `around`: what the law knows; `local(v)`: local velocities `(c, k)`; `inputs`:
+    how multipliers enter the equations, `(k, n, c)`.
+    """
+
+    def rows(v):
+        return local(v)[:, : interaction.rows].T
+
+    slope = jnp.swapaxes(jax.jacfwd(rows)(v), 1, 2)
+    return _block(interaction, around, slope, rows(v) - apply(slope, v), inputs)
+
+
+def _block(interaction: Interaction, around: Context, output, drift, inputs=None) -> Block:
+    law = broadcast_law(interaction.law, output.shape[2], output.dtype)
     active = jax.lax.stop_gradient(law.active(around))
-    return Block(jacobian, None, drift + law.shift(around), law, active)
+    return Block(output, inputs, drift + law.shift(around), law.in_step(around), active)
 
 
 def left_out(

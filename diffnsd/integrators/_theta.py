@@ -10,30 +10,61 @@ from .._types import Args, Scalar, State
 from ..complementarity import AbstractAdjoint, Auto, ImplicitAdjoint
 from ..model import Model
 from ._base import AbstractIntegrator, Carry, StepInfo
-from ._contacts import build_block, left_out, select
-from ._step import Newton, solve_step
+from ._contacts import build_block, context, left_out, moving_block, select
+from ._points import AbstractPoint, AtIterate, AtStart
+from ._step import Newton, linear_problem, nonlinear_problem, solve_step
 
 
-def _equations(theta: float, gamma: float):
-    """The step equations as a function of its parameters only; see `MoreauJean`."""
+def _equations(scheme):
+    """The step equations as a function of their parameters only; see `MoreauJean`."""
+    theta, gamma = scheme.theta, scheme.gamma
+    mass_at = AtIterate(theta) if scheme.mass_at is None else scheme.mass_at
 
     def equations(parameters):
         model, interactions, t0, t1, state, args = parameters
         system, h = model.system, t1 - t0
-        q0, v0 = state.q, state.v
         before = system.force(t0, state, args)
 
-        def move(v, fraction):
-            mean = theta * v + (1 - theta) * v0
-            return system.group.compose(q0, system.group.exp(fraction * h * mean))
+        def place(point, v):
+            return point.configuration(system.group, state, h, theta, v)
 
         def residual(v):
-            mass = system.mass(t0 + theta * h, move(v, theta))
-            after = system.force(t1, State(move(v, 1.0), v), args)
-            return matvec(mass, v - v0) - h * (theta * after + (1 - theta) * before)
+            mass = system.mass(t0 + theta * h, place(mass_at, v))
+            after = system.force(t1, State(place(AtIterate(), v), v), args)
+            return matvec(mass, v - state.v) - h * (theta * after + (1 - theta) * before)
 
-        blocks = tuple(build_block(i, model, t0, state, h, gamma) for i in interactions)
-        return residual, lambda v: blocks
+        if not scheme.contacts_at.is_implicit:
+            at = t1, place(scheme.contacts_at, state.v)
+            blocks = tuple(build_block(i, model, t0, state, h, gamma, at=at) for i in interactions)
+            return linear_problem(residual, lambda v: blocks)
+
+        def local(interaction, v):
+            moved = State(place(scheme.contacts_at, v), v)
+            return interaction.relation.output(system.group, t1, moved, None)
+
+        def impulse(interaction, v, z):
+            """`H^T z`, by virtual power."""
+            q = place(scheme.contacts_at, v)
+
+            def velocity(w):
+                u = interaction.relation.output(system.group, t1, State(q, w), None)
+                return u[:, : interaction.rows]
+
+            return jax.vjp(velocity, jnp.zeros_like(v))[1](z.T)[0]
+
+        def loaded(v, z):
+            parts = zip(interactions, z, strict=True)
+            return residual(v) - sum(impulse(i, v, part) for i, part in parts)
+
+        around = [context(i, model, t0, state, h, gamma) for i in interactions]
+
+        def blocks_at(v, inputs):
+            return tuple(
+                moving_block(i, c, lambda v, i=i: local(i, v), v, b)
+                for i, c, b in zip(interactions, around, inputs, strict=True)
+            )
+
+        return nonlinear_problem(loaded, blocks_at)
 
     return equations
 
@@ -45,16 +76,19 @@ class MoreauJean(AbstractIntegrator):
         q1 = q0 exp(h (theta v1 + (1 − theta) v0)),      u1 = H v1 + ∂g/∂t
         K* ∋ u1 + bias(u1) ⟂ P ∈ K   for contacts with  g0 + gamma h u0 <= 0
 
-    `P` are impulses [N s], `M` is taken at the theta point and `H` at the start of the step.
-    First order with impacts; between them second order for `theta = 1/2`, already with the one
-    Newton iteration of the default, and first order otherwise. Values converge through
-    impacts, their derivatives do not: the step that holds the impact is an integer.
+    `P` are impulses [N s]. `H(t1, q)` is taken where `contacts_at` says, `M(q)` where `mass_at`
+    does; `u0` and the gaps are those of the start. First order with impacts; between them second
+    order for `theta = 1/2`, already with the one Newton iteration of the default, and first order
+    otherwise. Values converge through impacts, their derivatives do not: the step that holds the
+    impact is an integer.
 
     **Arguments:**
 
     - `theta`: implicitness in [0, 1]. `theta = 1` moves positions with the end velocity.
     - `gamma`: fraction of the step over which closing is predicted, in [0, 1].
     - `newton`: linearisations of the smooth equations. `solver`: of the laws.
+    - `contacts_at`: `AtStart()`, `AtPrediction()`, or `AtIterate()`, implicit.
+    - `mass_at`: likewise; `None` is the theta point, `AtIterate(theta)`.
     - `adjoint`: how their solution is differentiated, for example `SmoothedAdjoint(1e-3)`.
 
     Reference: J. J. Moreau (1988), doi:10.1007/978-3-7091-2624-0_1; M. Jean (1999),
@@ -64,6 +98,8 @@ class MoreauJean(AbstractIntegrator):
     theta: float = eqx.field(default=0.5, static=True)
     gamma: float = eqx.field(default=0.5, static=True)
     newton: Newton = Newton(max_iterations=1)
+    contacts_at: AbstractPoint = AtStart()
+    mass_at: AbstractPoint | None = None
     solver: Auto = Auto()
     adjoint: AbstractAdjoint = ImplicitAdjoint()
 
@@ -108,7 +144,7 @@ class BackwardEuler(AbstractIntegrator):
     Order one, dissipative, unconditionally stable for linear systems. Each Newton iteration
     factorises `S = M − h ∂F/∂v − h² ∂F/∂q`.
 
-    **Arguments:** `gamma`, `newton`, `solver`, `adjoint` as in `MoreauJean`;
+    **Arguments:** as in `MoreauJean`, without `theta`;
     `Newton(max_iterations=1)` is the linearised method.
 
     Reference: D. Baraff, A. Witkin, Large steps in cloth simulation (1998),
@@ -117,6 +153,8 @@ class BackwardEuler(AbstractIntegrator):
 
     gamma: float = eqx.field(default=0.5, static=True)
     newton: Newton = Newton(max_iterations=20)
+    contacts_at: AbstractPoint = AtStart()
+    mass_at: AbstractPoint | None = None
     solver: Auto = Auto()
     adjoint: AbstractAdjoint = ImplicitAdjoint()
 
@@ -163,9 +201,8 @@ def theta_step(scheme, model: Model, t0, t1, state: State, carry: Carry, args: A
     warm = tuple(jnp.moveaxis(s.pick(z), 0, 1) for s, z in zip(selections, carry, strict=True))
 
     parameters = (model, solved, t0, t1, state, args)
-    equations = _equations(scheme.theta, scheme.gamma)
     v, z, stats, newton_converged = solve_step(
-        equations, parameters, state.v, warm, scheme.solver, scheme.newton, scheme.adjoint
+        _equations(scheme), parameters, state.v, warm, scheme.solver, scheme.newton, scheme.adjoint
     )
     impulses = tuple(
         s.spread(jnp.moveaxis(part, 1, 0)) for s, part in zip(selections, z, strict=True)

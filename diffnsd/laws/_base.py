@@ -32,12 +32,15 @@ class Context(eqx.Module):
       relations without a gap, which are always closed.
     - `h`: length of the step [s], shape `(...)`.
     - `gamma`: the fraction of the step over which closing is predicted, shape `(...)`.
+    - `size`: magnitude of the coordinates [m], to which the rounding of a gap is relative; shape
+      `(...)` or a number.
     """
 
     u_minus: Float[Array, "k ..."]
     gap: Float[Array, "..."]
     h: Float[Array, "..."]
     gamma: Float[Array, "..."]
+    size: Float[Array, "..."] | float = 1.0
 
     @property
     def predicted_gap(self) -> Float[Array, "..."]:
@@ -47,7 +50,7 @@ class Context(eqx.Module):
     @property
     def closed(self) -> Bool[Array, "..."]:
         """Whether the predicted gap is closed; a gap of rounding size counts as closed."""
-        return self.predicted_gap <= 8 * jnp.finfo(self.gap.dtype).eps
+        return self.predicted_gap <= 8 * jnp.finfo(self.gap.dtype).eps * self.size
 
 
 class AbstractLaw(eqx.Module):
@@ -110,6 +113,15 @@ class AbstractLaw(eqx.Module):
     def active(self, context: Context) -> Bool[Array, "..."]:
         """Which contacts take part in the step: the closed ones unless a law says otherwise."""
         return context.closed
+
+    def in_step(self, context: Context) -> "AbstractLaw":
+        """The law with what its set owes to the step: limits of impulses from limits of forces.
+
+        Itself unless a law says otherwise. `shift` and `active` are asked of the law as it was
+        stated; `set` and `lift` of this one.
+        """
+        del context
+        return self
 
     def check(self) -> str | None:
         """What is wrong with the parameters whose values are known, in the user's terms."""

@@ -53,9 +53,5 @@ class GapRelation(AbstractRelation):
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
         del lam
         t = jnp.asarray(t, state.v.dtype)
-
-        def along(s):
-            return self._values(t + s, group.compose(state.q, group.exp(s * state.v)))
-
-        zero = jnp.zeros((), state.v.dtype)
-        return jax.jvp(along, (zero,), (jnp.ones_like(zero),))[1]
+        moving = jnp.ones_like(t), group.rate(state.q, state.v)
+        return jax.jvp(self._values, (t, state.q), moving)[1]

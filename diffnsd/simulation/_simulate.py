@@ -10,9 +10,9 @@ from jaxtyping import Array
 from .._loop import AbstractLoopAdjoint, Checkpointed, scan
 from .._numerics import as_float
 from .._result import RESULTS, failed, first_error
-from .._types import Args, Count, Scalar, State, is_hidden
+from .._types import Args, Count, Scalar, State, is_hidden, revealed
 from ..integrators import AbstractIntegrator, StepInfo
-from ..model import Model
+from ..model import Model, asked
 from ._event import Event, happened
 from ._save import SaveAt
 from ._solution import Solution, StepStatistics
@@ -60,7 +60,7 @@ def simulate(
     true, naming cause and remedy, and outside of `jit` and `vmap` the step and its residual too.
     """
     steps = _count(t0, t1, dt)
-    state0 = _checked(model, integrator, state0)
+    state0 = _checked(model, integrator, t0, (t1 - t0) / max(steps, 1), state0, args)
     saveat = SaveAt() if saveat is None else saveat
     adjoint = Checkpointed() if adjoint is None else adjoint
     meter = diffrax.NoProgressMeter() if progress is None else progress
@@ -206,6 +206,10 @@ def _summary(infos: StepInfo) -> StepInfo:
         jnp.max(infos.residual, initial=0),
         jnp.max(infos.iterations, initial=0),
         jnp.min(infos.margin, initial=jnp.inf),
+        # Of the last step.
+        jax.tree.map(
+            lambda x: x[-1] if x.shape[0] else jnp.zeros_like(x, shape=x.shape[1:]), infos.details
+        ),
     )
 
 
@@ -216,7 +220,8 @@ def _joined(first, second):
 def _snapshot(model, grid, loop, i, info):
     """What is saved after `i` passes of the loop: first what the initial state has too."""
     t, state = grid.time(loop.reached(i)), loop.state
-    here = t, state, info.impulses, model.gaps(t, state.q), model.energy(t, state)
+    told = info.impulses, info.details
+    here = t, state, told, model.gaps(t, state.q), model.energy(t, state)
     return here, (info.residual, info.iterations, info.margin)
 
 
@@ -224,7 +229,8 @@ def _assemble(model, grid, saveat, start, loop, saved) -> Solution:
     here, quality = saved
     if saveat.t0:
         t, state = grid.t0, start.state
-        first = t, state, start.warm, model.gaps(t, state.q), model.energy(t, state)
+        told = jax.tree.map(lambda x: jnp.zeros_like(x, shape=x.shape[1:]), here[2])
+        first = t, state, told, model.gaps(t, state.q), model.energy(t, state)
         here = _joined(jax.tree.map(lambda x: x[None], first), here)
     if not saveat.has_axis:
         here, quality = jax.tree.map(lambda x: x[-1], (here, quality))
@@ -245,8 +251,8 @@ def _assemble(model, grid, saveat, start, loop, saved) -> Solution:
         event_step,
         grid.time(loop.reached(jnp.asarray(grid.steps))),
     )
-    ts, states, impulses, gaps, energy = here
-    return Solution(ts, states, impulses, gaps, energy, stats, result)
+    ts, states, (impulses, details), gaps, energy = here
+    return Solution(ts, states, impulses, gaps, energy, stats, result, details)
 
 
 def _count(t0, t1, dt) -> int:
@@ -267,10 +273,13 @@ def _count(t0, t1, dt) -> int:
     return steps
 
 
-def _checked(model, integrator, state0) -> State:
+def _checked(model, integrator, t0, dt, state0, args) -> State:
     """The initial state as arrays; raises what can be said before anything is compiled."""
     state0 = jax.tree.map(as_float, state0, is_leaf=_is_numbers)
     problem = integrator.supports(model) or model.check(state0)
+    if problem is None:
+        values = revealed((model, t0, dt, state0, args))
+        problem = asked(lambda: integrator.check(*values))
     if problem is not None:
         raise ValueError(f"cannot simulate: {problem}.")
     return state0

@@ -1,5 +1,7 @@
 """The result of a simulation."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import numpy as np
@@ -42,8 +44,10 @@ class Solution(eqx.Module):
     - `impulses`: per interaction, the impulse [N s] since the saved time before, `(t, c, k)`; zero
       at `t0`.
     - `gaps`: per interaction `(t, c)` [m], or `None`.
-    - `energy`: kinetic and potential [J], `(t,)` each.
+    - `energy`: kinetic and potential [J], `(t,)` each; `None` where it is not known.
     - `stats`: `StepStatistics`. `result`: how it ended. `message` says it in words.
+    - `details`: what only the integrator has to report, of the last step before each saved time
+      (its docstring says what); `None` for most.
 
     All times saved after an event repeat it: its time and state, no impulses.
     """
@@ -52,9 +56,10 @@ class Solution(eqx.Module):
     states: State
     impulses: tuple[Float[Array, "t c k"], ...]
     gaps: tuple[Float[Array, "t c"] | None, ...]
-    energy: Energy
+    energy: Energy | None
     stats: StepStatistics
     result: RESULTS
+    details: Any = None
 
     @property
     def message(self) -> str:

@@ -106,6 +106,23 @@ class LagrangianSystem(AbstractSystem):
         """
         return EulerLagrangeSystem(lagrangian, forcing, n)
 
+    @staticmethod
+    def linear(mass, damping=None, stiffness=None, f_ext=None, **others) -> "LagrangianSystem":
+        """A linear time-invariant system `M v' + C v + K q = F_ext`.
+
+        **Arguments:** `mass`, `damping`, `stiffness`: `M`, `C`, `K`, shape `(n, n)`, or `(n,)` for
+        diagonal matrices: modal coordinates. `C` and `K` may be `None`. `f_ext` and `others` as in
+        `LagrangianSystem`.
+        """
+        mass = eagerly(lambda m: _matrix(as_float(m)), mass)
+        given = [None if x is None else as_float(x, mass.dtype) for x in (damping, stiffness)]
+        for name, matrix in zip(("damping", "stiffness"), given, strict=True):
+            if matrix is not None and matrix.shape not in (mass.shape, mass.shape[:1]):
+                raise ValueError(
+                    f"{name} must have shape {mass.shape} or {mass.shape[:1]}, got {matrix.shape}."
+                )
+        return LagrangianSystem(mass, _LinearForce(*given), f_ext, **others)
+
     @property
     def group(self) -> AbstractGroup:
         return self.space
@@ -180,3 +197,22 @@ class LagrangianSystem(AbstractSystem):
             return None
         mass = revealed(self.mass(jnp.zeros((), q.dtype), q))
         return positive_definite("the mass matrix at the initial configuration", mass)
+
+
+class _LinearForce(eqx.Module):
+    """The internal force `C v + K q`; one-dimensional arrays are diagonal matrices."""
+
+    damping: Array | None
+    stiffness: Array | None
+
+    def __call__(self, t: Scalar, q: Config, v: Vector) -> Vector:
+        del t
+        total = jnp.zeros_like(v)
+        for matrix, x in ((self.damping, v), (self.stiffness, q)):
+            if matrix is not None:
+                total = total + (matrix * x if matrix.ndim == 1 else matvec(matrix, x))
+        return total
+
+
+def _matrix(x: Array) -> Array:
+    return jnp.diag(x) if x.ndim == 1 else x

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 from hypothesis import Phase, given, settings
+from jax.flatten_util import ravel_pytree
 from quick import quick_jit
 
 from diffnsd.groups import (
@@ -134,6 +135,7 @@ def evaluator(name):
             dexp_left=group.Ad(gx) @ group.dexp(-x, w),
             dexpinv_left=group.dexpinv(x, group.Ad(gx) @ w) - group.dexpinv(-x, w),
             tangent=group.tangent_of(gx, moved),
+            rate=ravel_pytree(group.rate(gx, w))[0] - ravel_pytree(moved)[0],
             bracket=group.bracket(x, y),
             coAd=group.coAd(gx, w) - group.Ad(gx).T @ w,
             defect=group.defect(gx),
@@ -204,6 +206,7 @@ def check_axioms(name, x, y, w):
     near(evaluator(name)(out["Ad"], y, w)["hat_x"], conjugate, 1e-12 * scale**2)
     near(out["coAd"], np.zeros_like(w), 1e-12 * scale**2)
     near(out["tangent"], w, 1e-12 * scale)
+    near(out["rate"], 0 * out["rate"], 1e-12 * scale)
     assert out["defect"] < 1e-14 * scale**3
 
     rotation = largest_rotation(out["ad_spectrum"])  # of ad: dexpinv is singular at 2 pi

@@ -102,8 +102,7 @@ def test_restitution_holds_at_every_impact(stabilised):
     count = 0
     for i, e in enumerate(es):
         v = np.concatenate([[0.4], states.v[i, :, 0]])
-        # A step sees the obstacle with its velocity at the start of the step.
-        before, after = v[:-1] - rate[:-1], v[1:] - rate[:-1]
+        before, after = v[:-1] - rate[:-1], v[1:] - rate[1:]
         hard = (impulse[i] > 1e-6) & (e * before < -0.1)
         count += np.sum(hard)
         np.testing.assert_allclose(after[hard], -e * before[hard], rtol=0, atol=1e-8)

@@ -6,13 +6,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from diffnsd.complementarity import ComplementarityProblem, solve_complementarity
 from diffnsd.laws import (
+    Cohesive,
     Complementarity,
     Context,
     CoulombFriction,
+    DryFriction,
     Equality,
     GapStabilized,
+    Gated,
     NewtonImpact,
+    RollingFriction,
+    fremond_impact,
 )
 from diffnsd.sets import Free, HalfLine, SecondOrderCone
 
@@ -231,3 +237,89 @@ def test_what_is_traced_hides_nothing_else():
         return mu
 
     jax.eval_shape(refused, 0.3)
+
+
+# ----------------------------------------------------------------------------------------
+# Laws with limits, cohesion, rolling
+
+
+def test_rolling_friction_has_its_rows(moving):
+    law = RollingFriction(mu=0.3, mu_r=0.01, e=0.5, e_t=0.2)
+    assert law.refuses(3) is None and law.refuses(5) is None
+    for rows in (1, 2, 4):
+        assert "5 rows" in (law.refuses(rows) or "")
+    w = jnp.asarray(RANDOM.normal(size=(5, CONTACTS)))
+    shift = np.asarray(law.shift(context(w, moving.gap)))
+    np.testing.assert_allclose(shift[0], 0.5 * w[0])
+    np.testing.assert_allclose(shift[1:3], 0.2 * w[1:3])
+    np.testing.assert_array_equal(shift[3:], 0)  # rolling has no restitution
+    slip = np.linalg.norm(np.asarray(w)[1:3], axis=0)
+    roll = np.linalg.norm(np.asarray(w)[3:], axis=0)
+    np.testing.assert_allclose(law.lift(w), 0.3 * slip + 0.01 * roll, rtol=1e-14)
+    gradient = jax.grad(lambda x: jnp.sum(law.lift(x)))(w)
+    np.testing.assert_allclose(law.lift_gradient(w), gradient, rtol=1e-13)
+
+
+def test_the_rolling_cone_with_the_lift_is_the_law():
+    """Slide and roll against both coefficients; slide without rolling; open."""
+    law = RollingFriction(mu=0.4, mu_r=0.1)
+    for w, p in [
+        ([0.0, 3.0, -4.0, 0.0, 2.0], [2.0, -0.48, 0.64, 0.0, -0.2]),
+        ([0.0, 3.0, -4.0, 0.0, 0.0], [2.0, -0.48, 0.64, 0.1, -0.1]),
+        ([0.0, 0.0, 0.0, 1.0, 0.0], [2.0, 0.1, 0.2, -0.2, 0.0]),
+        ([1.0, 3.0, -4.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0, 0.0]),
+    ]:
+        w, p = jnp.asarray(w), jnp.asarray(p)
+        lifted = w.at[0].add(law.lift(w))
+        for rho in (0.1, 1.0, 10.0):
+            found = law.set().project(p - rho * lifted)
+            np.testing.assert_allclose(found, p, rtol=0, atol=1e-14)
+
+
+def test_limits_of_forces_become_limits_of_impulses():
+    at = context([[0.1, -0.2]], [0.5, -jnp.inf], h=0.01)
+    law = DryFriction(jnp.asarray(3.0)).in_step(at)
+    np.testing.assert_allclose(law.set().project(jnp.full((1, 2), 9.0)), [[0.03, 0.03]])
+    assert np.all(np.asarray(DryFriction(3.0).active(at)))
+    pull = Cohesive(strength=2.0, length=0.1).in_step(context([[0.0] * 3], [-0.01, 0.05, 0.2]))
+    np.testing.assert_allclose(
+        pull.set().project(jnp.full((1, 3), -9.0)), [[-0.02, -0.01, 0.0]], atol=1e-17
+    )
+
+
+def test_wrapped_laws_pass_the_step_on():
+    at = context([[0.1]], [-0.01], h=0.01)
+    gated = Gated(DryFriction(3.0), jnp.ones(1), jnp.zeros(1)).in_step(at)
+    np.testing.assert_allclose(gated.set().project(jnp.full((1, 1), 9.0)), [[0.03]])
+
+
+def test_fremonds_law_never_makes_energy():
+    """Work of the impulse of the law on the mean velocity, for a contact with a full matrix W."""
+    law = fremond_impact(mu=0.6, e=0.8)
+    random = np.random.default_rng(4)
+    for _ in range(20):
+        root = random.normal(size=(3, 3))
+        matrix, before = root @ root.T + 0.1 * np.eye(3), random.normal(size=3)
+        before[0] = -abs(before[0])
+        shift = np.asarray(law.shift(context(before[:, None], [-0.01])))[:, 0]
+        problem = ComplementarityProblem(matrix, before + shift, ((law, (1, 3)),))
+        p = np.asarray(solve_complementarity(problem).z).reshape(-1)
+        after = before + matrix @ p
+        assert p @ (before + after) / 2 <= 1e-9
+    assert fremond_impact(0.6, 0.8, theta=1.0).e_t == 0  # Coulomb's law on the velocity after
+
+
+@pytest.mark.parametrize(
+    ("law", "words"),
+    [
+        (RollingFriction(-0.1, 0.1), "mu must lie in"),
+        (RollingFriction(0.1, -0.1), "mu_r must lie in"),
+        (RollingFriction(0.1, 0.1, 1.2), "restitution e must"),
+        (DryFriction(-1.0), "limit of friction"),
+        (Cohesive(-1.0, 0.1), "strength"),
+        (Cohesive(1.0, 0.0), "length"),
+        (fremond_impact(0.3, 0.5, theta=0.2), "e_t must lie in"),
+    ],
+)
+def test_bad_parameters_of_these_laws(law, words):
+    assert words in (law.check() or "")

@@ -11,11 +11,15 @@ import pytest
 from hypothesis import example, given, settings
 from quick import quick_jit
 
-from diffnsd.sets import Box, Free, HalfLine, SecondOrderCone
+from diffnsd.sets import Box, Free, HalfLine, RollingCone, SecondOrderCone
 
 
 def cone(mu):
     return SecondOrderCone(jnp.asarray(mu))
+
+
+def rolling(mu, mu_r):
+    return RollingCone(jnp.asarray(mu), jnp.asarray(mu_r))
 
 
 # Name, set, rows.
@@ -28,6 +32,9 @@ CASES = {
     "planar cone": (cone(0.4), 2),
     "wide cone": (cone(3.0), 3),
     "cone without friction": (cone(0.0), 3),
+    "rolling cone": (rolling(0.7, 0.2), 5),
+    "planar rolling cone": (rolling(0.4, 1.5), 3),
+    "rolling cone without friction": (rolling(0.0, 0.5), 5),
 }
 CONES = [name for name in CASES if "box" not in name]
 
@@ -43,7 +50,7 @@ def evaluate(k, z):
         margin=k.margin(z),
         # Derivatives of everything that is ever differentiated, in the set and in the point.
         gradients=eqx.filter_grad(
-            lambda x: jnp.sum(x[0].project(x[1]) * jnp.arange(1.0, 4.0)[: z.shape[0]])
+            lambda x: jnp.sum(x[0].project(x[1]) * jnp.arange(1.0, 6.0)[: z.shape[0]])
         )((k, z)),
     )
 
@@ -77,6 +84,14 @@ def members(name, y):
             tangential = y[1:] / length if length > 0 else y[1:]
             fraction = min(length, 1.0)  # of the opening of the cone
             return np.concatenate([[abs(y[0])], float(mu) * abs(y[0]) * fraction * tangential])
+        case RollingCone(mu, mu_r):
+            half = (len(y) - 1) // 2
+            parts = [np.array([abs(y[0])])]
+            for m, part in ((mu, y[1 : 1 + half]), (mu_r, y[1 + half :])):
+                length = np.linalg.norm(part)
+                direction = part / length if length > 0 else part
+                parts.append(float(m) * abs(y[0]) * min(length, 1.0) * direction)
+            return np.concatenate(parts)
         case _:
             return y
 
@@ -89,6 +104,11 @@ def in_set(name, p, slack):
             return np.all(p >= float(lower) - slack) and np.all(p <= float(upper) + slack)
         case SecondOrderCone(mu):
             return np.linalg.norm(p[1:]) <= float(mu) * p[0] + slack and p[0] >= -slack
+        case RollingCone(mu, mu_r):
+            half = (len(p) - 1) // 2
+            slip, roll = np.linalg.norm(p[1 : 1 + half]), np.linalg.norm(p[1 + half :])
+            inside = slip <= float(mu) * p[0] + slack and roll <= float(mu_r) * p[0] + slack
+            return inside and p[0] >= -slack
         case _:
             return True
 
@@ -100,6 +120,10 @@ def in_polar(name, d, slack):
             return np.all(d <= slack)
         case SecondOrderCone(mu):
             return float(mu) * np.linalg.norm(d[1:]) <= -d[0] + slack
+        case RollingCone(mu, mu_r):
+            half = (len(d) - 1) // 2
+            slip, roll = np.linalg.norm(d[1 : 1 + half]), np.linalg.norm(d[1 + half :])
+            return float(mu) * slip + float(mu_r) * roll <= -d[0] + slack
         case _:
             return np.all(np.abs(d) <= slack)
 
@@ -165,6 +189,10 @@ KINKS = [
     ("cone without friction", [1.0, 0.0, 0.0]),
     ("cone without friction", [-1.0, 0.0, 0.0]),
     ("cone without friction", [0.0, 1.0, 0.0]),
+    ("planar rolling cone", [0.0, 0.0, 0.0]),
+    ("planar rolling cone", [1.0, 0.4, 0.3]),
+    ("planar rolling cone", [1.0, 0.4, -1.5]),
+    ("planar rolling cone", [-1.0, 1.0, 0.4]),
 ]
 
 
@@ -181,7 +209,7 @@ def test_derivative_at_a_kink_is_one_of_its_neighbours(name, z):
 
 def test_an_open_contact_is_chosen_at_the_apex():
     """All cones take the derivative 0 at the apex, as the half line does."""
-    for name in ("half line", "cone", "planar cone", "cone without friction"):
+    for name in ("half line", "cone", "planar cone", "cone without friction", "rolling cone"):
         k = CASES[name][1]
         assert np.all(evaluated(name, np.zeros(k))["jacobian"] == 0)
 
@@ -238,6 +266,8 @@ def _lanes(mu, z):
         ("box", [0.0, 5.0, -1.3], 0.3),
         ("cone", [2.0, 0.0, 0.0], 1.4 / np.sqrt(1.49)),
         ("cone", [0.0, 1.0, 0.0], 0.7 / np.sqrt(1.49)),
+        ("rolling cone", [2.0, 1.0, 0.0, 0.1, 0.0], 0.3 / np.sqrt(1.04)),
+        ("planar rolling cone", [-1.0, 0.0, 0.0], 1.0 / np.sqrt(1 + 0.16 + 2.25)),
         ("free", [1.0, 2.0], np.inf),
     ],
 )

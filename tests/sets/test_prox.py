@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from quick import quick_jit
 
-from diffnsd.sets import Box, Free, HalfLine, SecondOrderCone
+from diffnsd.sets import Box, Free, HalfLine, RollingCone, SecondOrderCone
 
 
 def minus_barrier(k, p):
@@ -22,6 +22,10 @@ def minus_barrier(k, p):
             return jnp.sum(jnp.log(p - lower) + below)
         case SecondOrderCone(mu):
             return jnp.log(p[0] ** 2 - jnp.sum(p[1:] ** 2) / mu**2)
+        case RollingCone(mu, mu_r):
+            half = (p.shape[0] - 1) // 2
+            slip, roll = jnp.sum(p[1 : 1 + half] ** 2), jnp.sum(p[1 + half :] ** 2)
+            return jnp.log(p[0] ** 2 - slip / mu**2) + jnp.log(p[0] ** 2 - roll / mu_r**2)
         case _:
             return jnp.zeros(())
 
@@ -55,6 +59,8 @@ SETS = {
     "cone": (SecondOrderCone(jnp.asarray(0.7)), 3),
     "narrow cone": (SecondOrderCone(jnp.asarray(0.05)), 3),
     "planar cone": (SecondOrderCone(jnp.asarray(1.5)), 2),
+    "rolling cone": (RollingCone(jnp.asarray(0.7), jnp.asarray(0.05)), 5),
+    "planar rolling cone": (RollingCone(jnp.asarray(0.4), jnp.asarray(1.5)), 3),
 }
 NUMBERS = st.one_of(st.floats(-3, 3), st.sampled_from([0.0, 1.0, -1.0, 2.0, 1e-9, 1e-300]))
 
@@ -103,6 +109,24 @@ def prox_and_rates(k, z, kappa):
     return p, eqx.filter_jacfwd(lambda x: x[0].prox(x[1], x[2]))((k, z, kappa))
 
 
+@pytest.mark.parametrize("z", [[0.3, 0.5, -0.2], [0.3, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0] * 3])
+def test_derivatives_of_the_rolling_cone(z):
+    """As for the cone, by both coefficients."""
+    kappa, z = 0.05, jnp.asarray(z)
+    k = RollingCone(jnp.asarray(0.7), jnp.asarray(0.2))
+    p, (by_set, by_z, by_kappa) = prox_and_rates(k, z, jnp.asarray(kappa))
+
+    def stationary(p, k, z, kappa):
+        return p - z - kappa * jax.grad(lambda x: minus_barrier(k, x))(p)
+
+    by = quick_jit(jax.jacfwd(stationary, (0, 1, 2, 3)))(p, k, z, jnp.asarray(kappa))
+    inverse = np.linalg.inv(by[0])
+    np.testing.assert_allclose(by_set.mu, -inverse @ np.asarray(by[1].mu), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(by_set.mu_r, -inverse @ np.asarray(by[1].mu_r), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(by_z, -inverse @ np.asarray(by[2]), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(by_kappa, -inverse @ np.asarray(by[3]), rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     "z", [[0.3, 0.5, -0.2], [0.3, 0.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
 )
@@ -125,7 +149,7 @@ def test_derivatives_of_the_cone(z):
 
 
 def test_single_precision():
-    for name in ("half line", "box", "cone"):
+    for name in ("half line", "box", "cone", "rolling cone"):
         k, rows = SETS[name]
         k32 = jax.tree.map(lambda x: x.astype(jnp.float32), k)
         z = jnp.asarray(np.random.default_rng(4).normal(size=rows))
