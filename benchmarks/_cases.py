@@ -1,4 +1,4 @@
-"""What a reference case is, and how a simulation is compared with its recorded rows."""
+"""What a reference case is: how it is compared with its recorded rows, and what of it is timed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 import diffnsd as nsd
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What is timed: a pure function of one lane, its starting point, and the steps that it takes."""
+
+    call: Callable[[Any], Any]
+    start: Any
+    steps: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,3 +58,80 @@ class Case:
         first = meta.get("compare_from_row") or 0
         kept = (rows >= first) & (rows < len(ours))
         return float(np.max(np.abs(ours[rows[kept]] - data[kept]))), meta["tolerance"]
+
+    def work(self, folder: Path, limit: int) -> list[Work]:
+        """The motion from a starting velocity (or state of first order), at most `limit` steps."""
+        del folder
+        setup = self.setup()
+        steps = min(round((setup.t1 - setup.t0) / setup.dt), limit)
+        t1 = setup.t0 + steps * setup.dt
+
+        def call(v):
+            state = nsd.State(setup.state0.q, v)
+            saveat = nsd.SaveAt.end()
+            solution = nsd.simulate(
+                setup.model,
+                setup.integrator,
+                setup.t0,
+                t1,
+                setup.dt,
+                state,
+                saveat=saveat,
+                throw=False,
+            )
+            return solution.states, solution.result
+
+        return [Work(call, setup.state0.v, steps)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Suite:
+    """Problems of one step each: names of the arrays, their law, and what is recorded."""
+
+    name: str
+    prefix: str
+    solution: str
+    law: Callable[[dict[str, np.ndarray]], Any]
+    relative: bool
+
+    def problems(self, folder: Path) -> list[dict[str, np.ndarray]]:
+        """The arrays of every problem."""
+        recorded = np.load(folder / self.name / "reference.npz", allow_pickle=False)
+        found: dict[str, dict[str, np.ndarray]] = {}
+        for key in recorded.files:
+            if key.startswith(self.prefix + "_"):
+                _, number, array = key.split("_")
+                found.setdefault(number, {})[array] = recorded[key]
+        return [found[number] for number in sorted(found)]
+
+    def solve(self, problem: dict[str, np.ndarray], q, throw: bool = True):
+        """The multipliers of one problem, with `q` in place of its own."""
+        laws = ((self.law(problem), (len(problem["q"]), 1)),)
+        stated = nsd.ComplementarityProblem(jnp.asarray(problem["M"]), q, laws)
+        solver = nsd.Auto(tolerance=1e-13)
+        return nsd.solve_complementarity(stated, solver, throw=throw).z
+
+    def difference(self, folder: Path, steps: int | None = None) -> tuple[float, float]:
+        """Largest difference of a multiplier (as the case says) over the first `steps` problems."""
+        worst = 0.0
+        for problem in self.problems(folder)[:steps]:
+            recorded = problem[self.solution]
+            z = np.asarray(self.solve(problem, jnp.asarray(problem["q"])))
+            scale = 1 + np.max(np.abs(recorded)) if self.relative else 1.0
+            worst = max(worst, float(np.max(np.abs(z - recorded)) / scale))
+        meta = json.loads((folder / self.name / "meta.json").read_text())
+        return worst, meta["tolerance"]
+
+    def work(self, folder: Path, limit: int) -> list[Work]:
+        """One problem of every size, solved `limit` times in a row with varied `q`."""
+        by_size = {len(problem["q"]): problem for problem in self.problems(folder)}
+
+        def one(problem):
+            def call(q):
+                varied = q * (1 + 1e-3 * jnp.sin(jnp.arange(limit, dtype=q.dtype)))[:, None]
+                solve = lambda _, q: (None, self.solve(problem, q, throw=False))  # noqa: E731
+                return jax.lax.scan(solve, None, varied)[1]
+
+            return Work(call, jnp.asarray(problem["q"]), limit)
+
+        return [one(by_size[size]) for size in sorted(by_size)]

@@ -67,11 +67,14 @@ from .integrators import (
     CommutatorFree as CommutatorFree,
     Corrected as Corrected,
     CrouchGrossman as CrouchGrossman,
+    EulerMoreau as EulerMoreau,
     Galerkin as Galerkin,
     LieVariational as LieVariational,
     Located as Located,
     MoreauJean as MoreauJean,
     Newton as Newton,
+    ThetaGamma as ThetaGamma,
+    ZeroOrderHold as ZeroOrderHold,
 )
 from .model import Interaction as Interaction, Model as Model
 from .simulation import (
@@ -86,5 +89,10 @@ from .simulation import (
 # isort: split
 # Floor 6: batches, identification, ready models. `rollout` is the function; its folder keeps its
 # name for `from diffnsd.rollout import rollout`.
-from . import diagnostics as diagnostics, identification as identification, models as models
+from . import (
+    control as control,
+    diagnostics as diagnostics,
+    identification as identification,
+    models as models,
+)
 from .rollout import bundled_gradient as bundled_gradient, rollout as rollout

@@ -11,6 +11,7 @@ from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
+import jax.scipy.linalg
 import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array
@@ -257,6 +258,18 @@ def matrix_inverse(a: Array) -> Array:
 
 def _stacked(rows: list[list[Array]]) -> Array:
     return jnp.stack([jnp.stack(row) for row in rows])
+
+
+def hold(a: Array, h: Array) -> Array:
+    """`∫_0^h exp(s A) ds`, `(n, n)`: what a rate held over `h` adds to the state of `x' = A x`.
+
+    The upper right block of the exponential of `h [[A, 1], [0, 0]]`, after C. Van Loan (1978),
+    doi:10.1109/TAC.1978.1101743.
+    """
+    n = a.shape[0]
+    rows = jnp.concatenate([a, jnp.eye(n, dtype=a.dtype)], axis=1)
+    block = jnp.concatenate([rows, jnp.zeros((n, 2 * n), a.dtype)])
+    return jax.scipy.linalg.expm(h * block)[:n, n:]
 
 
 def matvec(a: Array, x: Array) -> Array:

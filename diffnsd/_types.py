@@ -61,3 +61,8 @@ def revealed(tree: PyTree) -> PyTree:
     What `jit` or `vmap` traces stays hidden.
     """
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if is_hidden(x) else x, tree)
+
+
+def at_time(value, t: Scalar):
+    """The value of a parameter that may be a function of time."""
+    return value(t) if callable(value) else value

@@ -81,8 +81,10 @@ class Model(eqx.Module):
         """Gaps [m] of every interaction, each of shape `(c,)`."""
         return tuple(i.relation.gap(t, q) for i in self.interactions)
 
-    def energy(self, t: Scalar, state: State) -> Energy:
-        """Kinetic and potential energy of a state."""
+    def energy(self, t: Scalar, state: State) -> Energy | None:
+        """Kinetic and potential energy of a state, `None` where the system does not know it."""
+        if not self.system.has_energy:
+            return None
         return Energy(self.system.kinetic(t, state), self.system.potential(t, state.q))
 
     def momentum(self, t: Scalar, state: State) -> Vector:
@@ -91,13 +93,7 @@ class Model(eqx.Module):
 
     def contacts(self, t: Scalar, q) -> tuple[int, ...]:
         """Number of contacts `c` of every interaction, found without computing anything."""
-        counts = []
-        for interaction in self.interactions:
-            shape = jax.eval_shape(
-                lambda t, q, i=interaction: i.relation.linearised(self.system.group, t, q)[1], t, q
-            )
-            counts.append(shape.shape[1])
-        return tuple(counts)
+        return tuple(i.relation.count(self.system.group, t, q) for i in self.interactions)
 
     def after(self, start: Scalar) -> "Model":
         """The same model by a clock that starts at `start` [s].
@@ -123,21 +119,35 @@ class Model(eqx.Module):
             return f"the state's v has shape {np.shape(state.v)}, expected ({n},)"
         checks: list[Callable[[], str | None]] = [
             *(i.law.check for i in model.interactions),
+            *(lambda r=i.relation: _misplaced(model.system, r) for i in model.interactions),
             *(lambda r=i.relation: r.check(group) for i in model.interactions),
             lambda: _not_finite(state),
             lambda: model.system.check_point(state.q),
             lambda: model.system.check(state.q),
             lambda: _too_precise(model, state),
         ]
-        return next((problem for check in checks if (problem := _asked(check))), None)
+        return next((problem for check in checks if (problem := asked(check))), None)
 
 
-def _asked(check: Callable[[], str | None]) -> str | None:
+def asked(check: Callable[[], str | None]) -> str | None:
     """The answer of a check, `None` if it would need a value that a transformation hides."""
     try:
         return check()
     except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
         return None
+
+
+def _misplaced(system: AbstractSystem, relation: AbstractRelation) -> str | None:
+    first_order = system.first_order_problem is None
+    if first_order != relation.needs_positions:
+        return None
+    name, kind = type(relation).__name__, type(system).__name__
+    if first_order:
+        return (
+            f"{name} is a relation between positions, which a {kind} has not; use FirstOrderLinear, "
+            "FirstOrderType1, FirstOrderType2 or FirstOrderRelation"
+        )
+    return f"{name} is a relation of first-order systems, not of a {kind}; use GapRelation"
 
 
 def _not_finite(state: State) -> str | None:
@@ -197,6 +207,14 @@ class _LaterSystem(AbstractSystem):
     def stepping_problem(self):
         return self.system.stepping_problem
 
+    @property
+    def first_order_problem(self):
+        return self.system.first_order_problem
+
+    @property
+    def has_energy(self):
+        return self.system.has_energy
+
     def check_point(self, q):
         return self.system.check_point(q)
 
@@ -235,6 +253,17 @@ class _LaterRelation(AbstractRelation):
     @property
     def rows(self):
         return self.relation.rows
+
+    @property
+    def needs_positions(self):
+        return self.relation.needs_positions
+
+    @property
+    def has_feedthrough(self):
+        return self.relation.has_feedthrough
+
+    def count(self, group, t, q):
+        return self.relation.count(group, t, q)
 
     def gap(self, t, q):
         return self.relation.gap(self.start + t, q)

@@ -19,7 +19,7 @@ FLOORS = (
     {"model"},
     {"integrators"},
     {"simulation"},
-    {"identification", "rollout", "models", "diagnostics", "viz", "io", "cli"},
+    {"control", "identification", "rollout", "models", "diagnostics", "viz", "io", "cli"},
 )
 FLOOR = {family: floor for floor, families in enumerate(FLOORS) for family in families}
 

@@ -47,7 +47,7 @@ class Auto(eqx.Module):
     **Arguments:**
 
     - `tolerance`: relative natural-map residual to reach; `None` is 1e-9 in float64 and 1e-5 in
-      float32.
+      float32. Never less than 64 units of rounding.
     - `newton_steps`: Newton passes for all lanes. `hard_steps`: passes for the hard lanes before
       `splitting_steps` iterations of operator splitting.
     - `rounds`: largest number of such rounds.
@@ -74,6 +74,7 @@ class Auto(eqx.Module):
         """`tolerance` and `proximal` for a dtype."""
         double = jnp.finfo(dtype).bits >= 64
         tolerance = self.tolerance if self.tolerance is not None else (1e-9 if double else 1e-5)
+        tolerance = max(tolerance, 64 * float(jnp.finfo(dtype).eps))
         proximal = self.proximal if self.proximal is not None else (1e-8 if double else 1e-5)
         return tolerance, proximal
 

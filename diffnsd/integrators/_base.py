@@ -46,6 +46,14 @@ class AbstractIntegrator(eqx.Module):
     def supports(self, model: Model) -> str | None:
         """Why the integrator cannot step the model, with the remedy, or `None`."""
 
+    def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
+        """What is wrong with a model at its initial state for this method, or `None`.
+
+        Asked once, before anything is compiled, of values that are known.
+        """
+        del model, t0, dt, state, args
+        return None
+
     @abstractmethod
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
         """What is carried from step to step beside the state: most often the warm start."""

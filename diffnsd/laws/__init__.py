@@ -9,5 +9,7 @@ from ._equality import Equality as Equality
 from ._fremond import fremond_impact as fremond_impact
 from ._gap_stabilized import GapStabilized as GapStabilized
 from ._gated import Gated as Gated
+from ._mixed import Mixed as Mixed
 from ._newton_impact import NewtonImpact as NewtonImpact
+from ._relay import Relay as Relay
 from ._rolling_friction import RollingFriction as RollingFriction

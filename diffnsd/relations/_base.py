@@ -24,6 +24,20 @@ class AbstractRelation(eqx.Module):
     def rows(self) -> int:
         """Rows `k` of a contact."""
 
+    @property
+    def needs_positions(self) -> bool:
+        """Whether the relation is one of positions and velocities, not of a first-order system."""
+        return True
+
+    @property
+    def has_feedthrough(self) -> bool:
+        """Whether the output depends on the multipliers themselves."""
+        return False
+
+    def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
+        """Number of contacts `c`, found without computing anything."""
+        return jax.eval_shape(lambda t, q: self.linearised(group, t, q)[1], t, q).shape[1]
+
     @abstractmethod
     def gap(self, t: Scalar, q: Config) -> PerContact | None:
         """Gaps [m], shape `(c,)`, positive when open; `None` if there is no such thing."""

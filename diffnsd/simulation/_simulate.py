@@ -10,9 +10,9 @@ from jaxtyping import Array
 from .._loop import AbstractLoopAdjoint, Checkpointed, scan
 from .._numerics import as_float
 from .._result import RESULTS, failed, first_error
-from .._types import Args, Count, Scalar, State, is_hidden
+from .._types import Args, Count, Scalar, State, is_hidden, revealed
 from ..integrators import AbstractIntegrator, StepInfo
-from ..model import Model
+from ..model import Model, asked
 from ._event import Event, happened
 from ._save import SaveAt
 from ._solution import Solution, StepStatistics
@@ -60,7 +60,7 @@ def simulate(
     true, naming cause and remedy, and outside of `jit` and `vmap` the step and its residual too.
     """
     steps = _count(t0, t1, dt)
-    state0 = _checked(model, integrator, state0)
+    state0 = _checked(model, integrator, t0, (t1 - t0) / max(steps, 1), state0, args)
     saveat = SaveAt() if saveat is None else saveat
     adjoint = Checkpointed() if adjoint is None else adjoint
     meter = diffrax.NoProgressMeter() if progress is None else progress
@@ -273,10 +273,13 @@ def _count(t0, t1, dt) -> int:
     return steps
 
 
-def _checked(model, integrator, state0) -> State:
+def _checked(model, integrator, t0, dt, state0, args) -> State:
     """The initial state as arrays; raises what can be said before anything is compiled."""
     state0 = jax.tree.map(as_float, state0, is_leaf=_is_numbers)
     problem = integrator.supports(model) or model.check(state0)
+    if problem is None:
+        values = revealed((model, t0, dt, state0, args))
+        problem = asked(lambda: integrator.check(*values))
     if problem is not None:
         raise ValueError(f"cannot simulate: {problem}.")
     return state0

@@ -44,7 +44,7 @@ class Solution(eqx.Module):
     - `impulses`: per interaction, the impulse [N s] since the saved time before, `(t, c, k)`; zero
       at `t0`.
     - `gaps`: per interaction `(t, c)` [m], or `None`.
-    - `energy`: kinetic and potential [J], `(t,)` each.
+    - `energy`: kinetic and potential [J], `(t,)` each; `None` where it is not known.
     - `stats`: `StepStatistics`. `result`: how it ended. `message` says it in words.
     - `details`: what only the integrator has to report, of the last step before each saved time
       (its docstring says what); `None` for most.
@@ -56,7 +56,7 @@ class Solution(eqx.Module):
     states: State
     impulses: tuple[Float[Array, "t c k"], ...]
     gaps: tuple[Float[Array, "t c"] | None, ...]
-    energy: Energy
+    energy: Energy | None
     stats: StepStatistics
     result: RESULTS
     details: Any = None

@@ -2,6 +2,7 @@
 
 from ._base import AbstractSystem as AbstractSystem
 from ._euler_lagrange import EulerLagrangeSystem as EulerLagrangeSystem
+from ._first_order import FirstOrderSystem as FirstOrderSystem, LinearField as LinearField
 from ._flow import LieFlow as LieFlow
 from ._lagrangian import LagrangianSystem as LagrangianSystem
 from ._newton_euler import NewtonEulerSystem as NewtonEulerSystem

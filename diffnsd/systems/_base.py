@@ -82,6 +82,19 @@ class AbstractSystem(eqx.Module):
         """Why a scheme for `M dv` cannot step the system, with the remedy, or `None`."""
         return None
 
+    @property
+    def first_order_problem(self) -> str | None:
+        """Why a scheme for `E dx = f dt + dr` cannot step the system, with the remedy, or `None`."""
+        return (
+            f"a {type(self).__name__} is no first-order system E x' = f + r; use MoreauJean or "
+            "BackwardEuler, or another method for its kind"
+        )
+
+    @property
+    def has_energy(self) -> bool:
+        """Whether the energy of a state is known."""
+        return True
+
     def check_point(self, q: Config) -> str | None:
         """What is wrong with a concrete configuration, in the user's terms, or `None`."""
         return self.group.check(q)

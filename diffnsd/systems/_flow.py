@@ -51,6 +51,10 @@ class LieFlow(AbstractSystem):
             "CrouchGrossman or CommutatorFree"
         )
 
+    @property
+    def first_order_problem(self) -> str | None:
+        return self.stepping_problem
+
     def check_point(self, q: Config) -> str | None:
         return self.action.check(q)
 

@@ -1,0 +1,26 @@
+"""The interface of a sampled controller."""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from .._types import Scalar
+
+Memory = Any
+"""What a controller remembers between samples: a pytree of arrays."""
+
+
+class AbstractController(eqx.Module):
+    """A control law evaluated once per sampling period. Gains are leaves of the module."""
+
+    @abstractmethod
+    def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
+        """What is remembered before the first sample, given the first measurement `y`."""
+
+    @abstractmethod
+    def __call__(
+        self, t: Scalar, y: Float[Array, " m"], memory: Memory, period: Scalar
+    ) -> tuple[Any, Memory]:
+        """The control `u` that is held from `t` to `t + period` [s], and the new memory."""

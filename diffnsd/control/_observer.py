@@ -1,0 +1,62 @@
+"""Control of a state that is estimated from outputs."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._numerics import as_float, hold, matvec
+from .._types import Scalar, eagerly
+from ._base import AbstractController, Memory
+
+
+class Luenberger(AbstractController):
+    """A controller of the state that a Luenberger observer estimates from the output `y = C x`.
+
+        x^' = A x^ + B u + L (y − C x^)     with `u` and `y` held over a sampling period
+
+    The estimate at a sample goes to the inner controller; the control and the measurement then move
+    it on, exactly, to the next one.
+
+    **Arguments:** `controller`: measures the estimate `(n,)` and gives `u (p,)`; `A`, `B`, `C`:
+    `(n, n)`, `(n, p)`, `(m, n)`; `L`: gain, `(n, m)`; `x0`: first estimate, `(n,)`, default zero.
+
+    **Raises:** `ValueError` on shapes that do not fit.
+
+    Reference: D. Luenberger, An introduction to observers (1971), doi:10.1109/TAC.1971.1099826.
+    """
+
+    controller: AbstractController
+    a: Float[Array, "n n"]
+    b: Float[Array, "n p"]
+    c: Float[Array, "m n"]
+    gain: Float[Array, "n m"]
+    x0: Float[Array, " n"]
+
+    def __init__(self, controller: AbstractController, A, B, C, L, x0=None):
+        self.controller = controller
+        self.a, self.b, self.c, self.gain = (eagerly(as_float, x) for x in (A, B, C, L))
+        n = self.a.shape[0]
+        self.x0 = jnp.zeros(n, self.a.dtype) if x0 is None else as_float(x0)
+        shapes = self.a.shape, self.b.shape[:1], self.c.shape[1:], self.gain.shape, self.x0.shape
+        if shapes != ((n, n), (n,), (n,), (n, self.c.shape[0]), (n,)):
+            raise ValueError(
+                "A, B, C, L and x0 must have shapes (n, n), (n, p), (m, n), (n, m) and (n,), got "
+                f"{self.a.shape}, {self.b.shape}, {self.c.shape}, {self.gain.shape} and "
+                f"{self.x0.shape}."
+            )
+
+    def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
+        del y
+        return self.x0, self.controller.init(t, self.x0)
+
+    def __call__(
+        self, t: Scalar, y: Float[Array, " m"], memory: Memory, period: Scalar
+    ) -> tuple[Any, Memory]:
+        estimate, inner = memory
+        u, inner = self.controller(t, estimate, inner, period)
+        error = y - matvec(self.c, estimate)
+        rate = matvec(self.a, estimate) + matvec(self.b, u) + matvec(self.gain, error)
+        # y is held, C x^ moves: the exact flow is that of A − L C.
+        moved = estimate + matvec(hold(self.a - self.gain @ self.c, period), rate)
+        return u, (moved, inner)

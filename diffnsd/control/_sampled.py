@@ -1,0 +1,126 @@
+"""A plant under sampled control, as one integrator."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from .._result import RESULTS
+from .._types import Args, Scalar, State
+from ..integrators import AbstractIntegrator, StepInfo
+from ..model import Model
+from ._base import AbstractController, Memory
+
+
+class SampledDetails(eqx.Module):
+    """What a step under sampled control reports: `Solution.details`, zero at `t0`.
+
+    **Arguments:** `control`: what was held during the step; `plant`: the details of the inner method.
+    """
+
+    control: Any
+    plant: Any
+
+
+class _Loop(eqx.Module):
+    """What is carried: of the plant's method, of the controller, and the control that is held."""
+
+    plant: Any
+    memory: Memory
+    control: Any
+    count: Int[Array, ""]
+    start: Scalar
+
+
+class Sampled(AbstractIntegrator):
+    """Steps of a plant with a control that is computed every so many steps and held in between.
+
+        u_j = controller(t_j, y_j),  y_j = sensor(t_j, state_j),   t_j = t0 + j every dt
+
+    The control takes the place of `args` in the force of the system: `FirstOrderSystem.linear` with
+    `inputs`, or a `forcing(t, state, u)`. `simulate` is called as ever, with `dt` the step of the
+    plant; `Solution.details` holds the controls.
+
+    **Arguments:**
+
+    - `inner`: the method of the plant.
+    - `controller`: for example `PID`; its gains are parameters.
+    - `every`: steps per sampling period, at least 1.
+    - `sensor`: `sensor(t, state) -> y`; `None` measures `state.v`.
+
+    **Raises:** `ValueError` if `every` is not at least 1; in a simulation, before it is compiled, if
+    `args` are given too, since the control takes their place.
+
+    Reference: K. Åström, B. Wittenmark, Computer-controlled systems (1997), ISBN 0-13-314899-8.
+    """
+
+    inner: AbstractIntegrator
+    controller: AbstractController
+    every: int = eqx.field(default=1, static=True)
+    sensor: Callable | None = None
+
+    def __check_init__(self):
+        if self.every < 1:
+            raise ValueError(f"every must be at least 1 step, got {self.every}.")
+
+    @property
+    def order(self) -> int:
+        return self.inner.order
+
+    @property
+    def is_symplectic(self) -> bool:
+        return False
+
+    def supports(self, model: Model) -> str | None:
+        return self.inner.supports(model)
+
+    def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
+        if args is not None:
+            return "args are given, but the control takes their place; give them to the controller"
+        _, control = self._first(jnp.asarray(t0, state.v.dtype), state)
+        return self.inner.check(model, t0, dt, state, control)
+
+    def _measured(self, t: Scalar, state: State):
+        return state.v if self.sensor is None else self.sensor(t, state)
+
+    def _first(self, t0: Scalar, state: State):
+        """The memory before the first sample, and zeros in place of a control."""
+        y = self._measured(t0, state)
+        memory = self.controller.init(t0, y)
+        shapes = jax.eval_shape(self.controller, t0, y, memory, jnp.ones_like(t0))[0]
+        return memory, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+
+    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> _Loop:
+        del args
+        memory, control = self._first(t0, state)
+        plant = self.inner.init(model, t0, state, control)
+        return _Loop(plant, memory, control, jnp.zeros((), jnp.int32), t0)
+
+    def step(
+        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: _Loop, args: Args
+    ) -> tuple[State, StepInfo, _Loop, RESULTS]:
+        del args
+        h = t1 - t0
+        # By the clock of the run: that of the model starts with the step.
+        t = carry.start + carry.count.astype(h.dtype) * h
+
+        def sample(state, memory):
+            return self.controller(t, self._measured(t, state), memory, self.every * h)
+
+        def held(state, memory):
+            del state
+            return carry.control, memory
+
+        due = carry.count % self.every == 0
+        control, memory = jax.lax.cond(due, sample, held, state, carry.memory)
+        state, info, plant, result = self.inner.step(model, t0, t1, state, carry.plant, control)
+        info = eqx.tree_at(
+            lambda i: i.details,
+            info,
+            SampledDetails(control, info.details),
+            is_leaf=lambda x: x is None,
+        )
+        return state, info, _Loop(plant, memory, control, carry.count + 1, carry.start), result

@@ -1,0 +1,256 @@
+"""Schemes of first-order systems `E x' = f(t, x) + r`."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from .._numerics import hold, lu_solve, matvec
+from .._result import RESULTS
+from .._types import Args, Scalar, State
+from ..complementarity import AbstractAdjoint, Auto, ImplicitAdjoint
+from ..model import Model
+from ..systems import AbstractSystem
+from ._base import AbstractIntegrator, StepInfo
+from ._first_order_step import Memory, Smooth, first_order_step, unreached
+from ._step import Newton
+
+# Multipliers of relays follow a small quotient of states: they need more digits than impulses do.
+PRECISE = Auto(tolerance=1e-13)
+
+
+class EulerMoreau(AbstractIntegrator):
+    """The theta scheme of first-order systems, its law at the end of the step.
+
+        E (x1 − x0) = h theta f(t1, x1) + h (1 − theta) f(t0, x0) + h gamma r1 + h (1 − gamma) r0
+        y1 = h(t1, x1, lam1),     r1 = g(t1, x1, lam1),     K* ∋ y1 ⟂ lam1 ∈ K
+
+    `theta = gamma = 1` is backward Euler, `theta = gamma = 1/2` the trapezoidal rule. With
+    `gamma = 1`, the default, multipliers are fully implicit whatever `theta` is, and nothing is
+    remembered. With `gamma < 1` the input `r0` of the step before counts too; the first one is that
+    of the multipliers that hold just after `t0`. First order where multipliers act, unless
+    `theta = gamma = 1/2`.
+
+    **Arguments:**
+
+    - `theta`: implicitness of `f`, in [0, 1]. `gamma`: that of the input `r`, in [0, 1].
+    - `newton`: linearisations of `f`, `h` and `g`; affine equations take one whatever it says.
+    - `solver`: of the laws. `adjoint`: how their solution is differentiated.
+
+    **Raises:** `ValueError` if `theta` or `gamma` are not in [0, 1]; in a simulation, before it is
+    compiled, if the system is not a first-order one, or if an output is reached by no multiplier
+    and a multiplier reaches no output (a zero row and column of the one-step matrix).
+
+    Reference: V. Acary, O. Bonnefon, B. Brogliato, Nonsmooth modeling and simulation for switched
+    circuits (2011), doi:10.1007/978-90-481-9681-4.
+    """
+
+    theta: float = eqx.field(default=0.5, static=True)
+    gamma: float = eqx.field(default=1.0, static=True)
+    newton: Newton = Newton(max_iterations=20)
+    solver: Auto = PRECISE
+    adjoint: AbstractAdjoint = ImplicitAdjoint()
+
+    def __check_init__(self):
+        _in_range(theta=self.theta, gamma=self.gamma)
+
+    @property
+    def order(self) -> int:
+        return 2 if self.theta == self.gamma == 0.5 else 1
+
+    @property
+    def is_symplectic(self) -> bool:
+        return False
+
+    @property
+    def point(self) -> float:
+        """Where in the step relations hold: at its end."""
+        return 1.0
+
+    @property
+    def weight(self) -> float:
+        """Weight of the new input: `gamma`."""
+        return self.gamma
+
+    def smooth(self, system: AbstractSystem, t0, t1, state: State, args: Args) -> Smooth:
+        """The theta rule on `f`."""
+        return _theta_rule(self.theta, system, t0, t1, state, args)
+
+    def supports(self, model: Model) -> str | None:
+        return model.system.first_order_problem
+
+    def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
+        return unreached(self, model, t0, dt, state, args)
+
+    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Memory:
+        nothing = _nothing(model, t0, state)
+        if self.weight == 1:
+            return nothing
+        # The multipliers just after t0: those of an implicit step that is too short to move x.
+        tiny = float(jnp.finfo(state.v.dtype).eps) ** 0.5
+        implicit = EulerMoreau(1.0, 1.0, self.newton, self.solver, self.adjoint)
+        found = implicit.step(model, t0, t0 + tiny, state, nothing, args)[2]
+        return found.recall(model, t0, state)
+
+    def step(
+        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Memory, args: Args
+    ) -> tuple[State, StepInfo, Memory, RESULTS]:
+        return first_order_step(self, model, t0, t1, state, carry, args)
+
+
+class ThetaGamma(AbstractIntegrator):
+    """The full theta-gamma scheme of first-order systems: its law in the middle of the step.
+
+        E (x1 − x0) = h theta f(t1, x1) + h (1 − theta) f(t0, x0) + h g(t_g, x_g, lam)
+        y = h(t_g, x_g, lam),     K* ∋ y ⟂ lam ∈ K,     x_g = (1 − gamma) x0 + gamma x1
+
+    The multipliers belong to the time `t_g = t0 + gamma h`, and none is remembered. With
+    `theta = gamma = 1/2` the energy balance of a passive linear circuit is exact.
+
+    **Arguments:** `theta`; `gamma`: in [0, 1]; the others, and what is raised, as `EulerMoreau`.
+
+    Reference: V. Acary, O. Bonnefon, B. Brogliato, Nonsmooth modeling and simulation for switched
+    circuits (2011), doi:10.1007/978-90-481-9681-4.
+    """
+
+    theta: float = eqx.field(default=0.5, static=True)
+    gamma: float = eqx.field(default=0.5, static=True)
+    newton: Newton = Newton(max_iterations=20)
+    solver: Auto = PRECISE
+    adjoint: AbstractAdjoint = ImplicitAdjoint()
+
+    def __check_init__(self):
+        _in_range(theta=self.theta, gamma=self.gamma)
+
+    @property
+    def order(self) -> int:
+        return 2 if self.theta == self.gamma == 0.5 else 1
+
+    @property
+    def is_symplectic(self) -> bool:
+        return False
+
+    @property
+    def point(self) -> float:
+        """Where in the step relations hold: `gamma`."""
+        return self.gamma
+
+    @property
+    def weight(self) -> float:
+        """Weight of the new input: 1."""
+        return 1.0
+
+    def smooth(self, system: AbstractSystem, t0, t1, state: State, args: Args) -> Smooth:
+        """The theta rule on `f`."""
+        return _theta_rule(self.theta, system, t0, t1, state, args)
+
+    def supports(self, model: Model) -> str | None:
+        return model.system.first_order_problem
+
+    def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
+        return unreached(self, model, t0, dt, state, args)
+
+    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Memory:
+        del args
+        return _nothing(model, t0, state)
+
+    def step(
+        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Memory, args: Args
+    ) -> tuple[State, StepInfo, Memory, RESULTS]:
+        return first_order_step(self, model, t0, t1, state, carry, args)
+
+
+class ZeroOrderHold(AbstractIntegrator):
+    """Exact steps of a linear system whose inputs are held over a step.
+
+        x1 = x0 + Phi (f(t1, x0) + r1),     Phi = ∫_0^h exp(s A) ds E^-1,     A = E^-1 ∂f/∂x
+        y1 = h(t1, x1, lam1),     r1 = g(t1, x1, lam1),     K* ∋ y1 ⟂ lam1 ∈ K
+
+    For `f = A x + b(t)` this is `exp(h A) x0 + Phi (b(t1) + r1)`: exact for what is constant over the
+    step, and what depends on time is taken at its end. For other fields it is the exponential Euler
+    method, with `A` at the start. Made for plants under sampled control.
+
+    **Arguments:** `newton`: linearisations of `h` and `g`; the others, and what is raised, as
+    `EulerMoreau`.
+
+    Reference: M. Hochbruck, A. Ostermann, Exponential integrators (2010),
+    doi:10.1017/S0962492910000048.
+    """
+
+    newton: Newton = Newton(max_iterations=20)
+    solver: Auto = PRECISE
+    adjoint: AbstractAdjoint = ImplicitAdjoint()
+
+    @property
+    def order(self) -> int:
+        return 1
+
+    @property
+    def is_symplectic(self) -> bool:
+        return False
+
+    @property
+    def point(self) -> float:
+        """Where in the step relations hold: at its end."""
+        return 1.0
+
+    @property
+    def weight(self) -> float:
+        """Weight of the new input: 1."""
+        return 1.0
+
+    def smooth(self, system: AbstractSystem, t0, t1, state: State, args: Args) -> Smooth:
+        """The exact flow of the linear part."""
+        x0 = state.v
+
+        def rate(x):
+            return system.flow_rate(t1, State(None, x), args)
+
+        held = hold(jax.jacfwd(rate)(x0), t1 - t0)
+        moved = x0 + matvec(held, rate(x0))
+
+        def gain(r):
+            return matvec(held, lu_solve(system.mass(t1, None).astype(r.dtype), r))
+
+        return Smooth(lambda x: x - moved, gain)
+
+    def supports(self, model: Model) -> str | None:
+        return model.system.first_order_problem
+
+    def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
+        return unreached(self, model, t0, dt, state, args)
+
+    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Memory:
+        del args
+        return _nothing(model, t0, state)
+
+    def step(
+        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Memory, args: Args
+    ) -> tuple[State, StepInfo, Memory, RESULTS]:
+        return first_order_step(self, model, t0, t1, state, carry, args)
+
+
+def _in_range(**parameters: float) -> None:
+    for name, value in parameters.items():
+        if not 0 <= value <= 1:
+            raise ValueError(f"{name} must lie in [0, 1], got {value}.")
+
+
+def _theta_rule(theta: float, system: AbstractSystem, t0, t1, state: State, args: Args) -> Smooth:
+    h, x0 = t1 - t0, state.v
+    inertia = system.mass(t0 + theta * h, None).astype(x0.dtype)
+    known = jnp.zeros_like(x0) if theta == 1 else h * (1 - theta) * system.force(t0, state, args)
+
+    def defect(x):
+        moved = matvec(inertia, x - x0) - known
+        return moved - h * theta * system.force(t1, State(None, x), args) if theta else moved
+
+    return Smooth(defect, lambda r: h * r)
+
+
+def _nothing(model: Model, t0: Scalar, state: State) -> Memory:
+    """No multipliers yet."""
+    zeros = tuple(
+        jnp.zeros((c, i.rows), state.v.dtype)
+        for c, i in zip(model.contacts(t0, state.q), model.interactions, strict=True)
+    )
+    return Memory(zeros, jnp.zeros_like(state.v))

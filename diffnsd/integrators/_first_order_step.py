@@ -1,0 +1,243 @@
+"""The step of a first-order system, shared by its schemes.
+
+With the smooth defect `d(x)` of a scheme, the gain `G` of its inputs, the point `p` of the step at
+which relations are evaluated and the weight `w` of the new input, a step solves
+
+    d(x1) = G (w r + (1 − w) r0),    r = g(t_p, x_p, lam),    y = h(t_p, x_p, lam),
+    K* ∋ y ⟂ lam ∈ K,                t_p = t0 + p (t1 − t0),    x_p = (1 − p) x0 + p x1.
+
+Linearised at `(x*, lam*)`, with `C`, `D` the slopes of `h`, the output is `y = y* + C dx + ds`: the
+part `ds = D (lam − lam*)` that does not come from `x` is an unknown of its own where there is
+feedthrough. So the step problem keeps its one form, `A dv = b + B lam` and `w = H dv + offset`.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._types import Args, Scalar, State, Vector
+from ..complementarity import Auto, Block, MixedProblem
+from ..complementarity._problem import broadcast_law, gather
+from ..laws import Context
+from ..model import Interaction, Model
+from ._base import StepInfo
+from ._step import solve_step
+from ._theta import outcome
+
+
+class Memory(eqx.Module):
+    """What the schemes of first-order systems carry from step to step.
+
+    **Arguments:** `multipliers`: per interaction `(c, k)`, where Newton's method starts; `input`:
+    the total input `r (n,)` at the start of the step.
+    """
+
+    multipliers: tuple[Array, ...]
+    input: Vector
+
+    def recall(self, model: Model, t: Scalar, state: State) -> "Memory":
+        """The same multipliers, with the input that they are at a state."""
+        z = tuple(lam.T for lam in self.multipliers)
+        return Memory(self.multipliers, _Relations(model, t).input(state.v, z))
+
+
+class FirstOrderDetails(eqx.Module):
+    """What a step of a first-order system reports: `Solution.details`, zero at `t0`.
+
+    **Arguments:** per interaction, at the point of the step where the law holds: `multipliers`:
+    `lam (c, k)`, force-like; `outputs`: `y (c, k)` of the rows that take part in the law.
+    """
+
+    multipliers: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+
+
+class Smooth(NamedTuple):
+    """A scheme on one step: `defect(x)`, and `gain` times an input."""
+
+    defect: Callable[[Vector], Vector]
+    gain: Callable[[Vector], Vector]
+
+
+class _Relations:
+    """All interactions of a model at one time, their multipliers in the layout of the solver."""
+
+    def __init__(self, model: Model, t: Scalar):
+        self.model, self.t = model, t
+        self.group = model.system.group
+
+    def _padded(self, i: Interaction, z: Array) -> Array:
+        """Multipliers `(c, k)` of all rows of a relation from those of the law, `(k', c)`."""
+        rest = i.relation.rows - z.shape[0]
+        return jnp.pad(z.T, ((0, 0), (0, rest))) if rest else z.T
+
+    def output(self, i: Interaction, x: Vector, z: Array) -> Array:
+        """The rows of `y` that take part in the law, `(k', c)`."""
+        lam = self._padded(i, z)
+        return i.relation.output(self.group, self.t, State(None, x), lam).T[: z.shape[0]]
+
+    def input(self, x: Vector, z) -> Vector:
+        """The total input `r`, `(n,)`."""
+        state, total = State(None, x), jnp.zeros_like(x)
+        for i, part in zip(self.model.interactions, z, strict=True):
+            total = total + i.relation.input(self.group, self.t, state, self._padded(i, part))
+        return total
+
+
+def first_order_step(scheme, model: Model, t0, t1, state: State, carry: Memory, args: Args):
+    """One step of a scheme of first-order systems; see this module's docstring."""
+    h, weight = t1 - t0, scheme.weight
+    warm = tuple(lam.T for lam in carry.multipliers)
+    parameters = scheme, model, t0, t1, state, carry, args
+    guess = jnp.concatenate([state.v, *_feedthroughs(model, warm)])
+    v, z, stats, converged = solve_step(
+        _equations, parameters, guess, warm, scheme.solver, scheme.newton, scheme.adjoint
+    )
+    x = v[: state.v.shape[0]]
+    r = _Relations(model, t1).input(x, z) if weight < 1 else jnp.zeros_like(x)
+    told = _told(scheme, model, t0 + scheme.point * h, state.v, x, z)
+    pairs = zip(told.multipliers, carry.multipliers, strict=True)
+    impulses = tuple(h * (weight * new + (1 - weight) * old) for new, old in pairs)
+    info = StepInfo(impulses, stats.residual, stats.iterations, stats.margin, told)
+    # The solver aims at more digits than a badly scaled problem may have; what counts is the usual.
+    usual = max(scheme.solver.limits(x.dtype)[0], Auto().limits(x.dtype)[0])
+    stats = eqx.tree_at(lambda s: s.converged, stats, stats.residual <= usual)
+    result = outcome(stats, converged, jnp.array(False), x)
+    return State(None, x), info, Memory(_on_their_sets(model, told), r), result
+
+
+def _placed(scheme, x0: Vector, x: Vector) -> Vector:
+    """The state where relations are evaluated."""
+    return x if scheme.point == 1 else (1 - scheme.point) * x0 + scheme.point * x
+
+
+def _told(scheme, model: Model, t, x0, x, z) -> FirstOrderDetails:
+    relations, at = _Relations(model, t), _placed(scheme, x0, x)
+    pairs = zip(model.interactions, z, strict=True)
+    outputs = tuple(relations.output(i, at, part).T for i, part in pairs)
+    return FirstOrderDetails(tuple(part.T for part in z), outputs)
+
+
+def _on_their_sets(model: Model, told: FirstOrderDetails) -> tuple[Array, ...]:
+    """Multipliers `P_K(lam − y)`: the same ones if the law holds, without the solver's rounding.
+
+    A multiplier that is at a bound but for the solver's tolerance is there to all digits: it would
+    start the next solve within the tolerance, and its error would be kept and add up.
+    """
+
+    def one(i: Interaction, lam, y):
+        law = broadcast_law(i.law, lam.shape[0], lam.dtype)
+        return law.set().project((lam - y).T).T
+
+    return tuple(map(one, model.interactions, told.multipliers, told.outputs))
+
+
+def _feedthroughs(model: Model, z) -> list[Vector]:
+    """Zeros for the parts of the outputs that do not come from the state."""
+    pairs = zip(model.interactions, z, strict=True)
+    return [jnp.zeros(part.size, part.dtype) for i, part in pairs if i.relation.has_feedthrough]
+
+
+def _equations(parameters):
+    """The step linearised at any point, as a function of its parameters only."""
+    scheme, model, t0, t1, state, carry, args = parameters
+    x0, h, p, weight = state.v, t1 - t0, scheme.point, scheme.weight
+    n = x0.shape[0]
+    smooth = scheme.smooth(model.system, t0, t1, state, args)
+    relations = _Relations(model, t0 + p * h)
+    start = _Relations(model, t0)
+
+    def residual(x, z):
+        r = weight * relations.input(_placed(scheme, x0, x), z)
+        return smooth.defect(x) - smooth.gain(r if weight == 1 else r + (1 - weight) * carry.input)
+
+    def linearise(v, z):
+        x = v[:n]
+        matrix, slopes = jax.jacfwd(residual, (0, 1))(x, z)
+        inputs = [-jnp.moveaxis(slope, 0, 1) for slope in slopes]
+        rhs = sum(map(gather, inputs, z), residual(x, z))
+        total = n + sum(f.shape[0] for f in _feedthroughs(model, z))
+        at, loads, blocks = n, [-rhs], []
+        for i, lam, lam0, b in zip(model.interactions, z, carry.multipliers, inputs, strict=True):
+            output = lambda x, lam, i=i: relations.output(i, _placed(scheme, x0, x), lam)  # noqa: E731
+            c = jnp.moveaxis(jax.jacfwd(output)(x, lam), -1, 1)
+            pad = ((0, 0), (0, total - n), (0, 0))
+            c, b = jnp.pad(c, pad), jnp.pad(b, pad)
+            if i.relation.has_feedthrough:
+                own = np.eye(lam.size, dtype=x.dtype).reshape(*lam.shape, lam.size).swapaxes(1, 2)
+                d = jax.jacfwd(output, 1)(x, lam).reshape(lam.size, *lam.shape).swapaxes(0, 1)
+                c = c.at[:, at : at + lam.size].set(own)
+                b = b.at[:, at : at + lam.size].set(d)
+                loads.append(-gather(d, lam))
+                at += lam.size
+            around = _context(start.output(i, x0, lam0.T), h, p)
+            law = broadcast_law(i.law, lam.shape[1], x.dtype)
+            active = jax.lax.stop_gradient(law.active(around))
+            blocks.append(Block(c, b, output(x, lam) + law.shift(around), law, active))
+        matrix = jnp.pad(matrix, (0, total - n)) + np.diag(np.arange(total) >= n).astype(x.dtype)
+        return MixedProblem(matrix, jnp.concatenate(loads), tuple(blocks))
+
+    return linearise
+
+
+def _context(y0: Array, h: Scalar, point: float) -> Context:
+    """What a law may know: the output at the start of the step, `(k, c)`; there are no gaps."""
+    ones = jnp.ones_like(y0[0])
+    return Context(y0, -jnp.inf * ones, h * ones, point * ones)
+
+
+def unreached(scheme, model: Model, t0, dt, state: State, args: Args) -> str | None:
+    """Why a step cannot hold some law: its output is not reached by any multiplier, or `None`.
+
+    The one-step matrix `D + p w C W^-1 G B` is taken at the initial state, for multipliers 0 and 1:
+    an entry that is zero for both is taken to be zero. What is zero but for rounding counts as zero.
+    """
+    if not model.interactions or state.v.size == 0:
+        return None
+    np.asarray(state.v)  # raises here, before anything is done, where values are hidden
+    h, t = jnp.asarray(dt, state.v.dtype), jnp.asarray(t0, state.v.dtype)
+    sizes, scales = [], []
+    for value in (0.0, 1.0):
+        lam = tuple(
+            jnp.full((i.rows, c), value, state.v.dtype)
+            for c, i in zip(model.contacts(t, state.q), model.interactions, strict=True)
+        )
+        matrix, scale = _one_step_matrix(scheme, model, t, h, state, lam, args)
+        sizes.append(np.abs(matrix))
+        scales.append(scale)
+    size, scale = np.maximum(*sizes), np.maximum(*scales)
+    reached = size > 64 * float(jnp.finfo(state.v.dtype).eps) * scale
+    dead = ~reached.any(axis=0) & ~reached.any(axis=1)
+    if not dead.any():
+        return None
+    return (
+        f"output {int(np.argmax(dead))} is reached by no multiplier within a step of dt={dt:g}, and "
+        "its multiplier reaches no output: the relative degree is too high for this scheme (zero "
+        "row and column of the one-step matrix). Use theta > 0 and gamma > 0, differentiate the "
+        "output, or check B, C and D of the relation"
+    )
+
+
+def _one_step_matrix(scheme, model, t, h, state, lam, args):
+    """The one-step matrix of all outputs by all multipliers, and the sizes of what it sums."""
+    problem = _first_problem(scheme, model, t, h, state, lam, args)
+    size = problem.rhs.shape[0]
+    flat = [(b.output, b.input) for b in problem.blocks]
+    outputs = np.concatenate([np.moveaxis(c, 1, 2).reshape(-1, size) for c, _ in flat])
+    inputs = np.concatenate([np.moveaxis(b, 1, 2).reshape(-1, size) for _, b in flat])
+    mobility = np.linalg.pinv(np.asarray(problem.matrix))
+    matrix = outputs @ mobility @ inputs.T
+    return matrix, np.abs(outputs) @ np.abs(mobility) @ np.abs(inputs.T)
+
+
+@eqx.filter_jit
+def _first_problem(scheme, model, t, h, state, lam, args) -> MixedProblem:
+    """The first step linearised at the initial state and at given multipliers."""
+    memory = Memory(tuple(part.T for part in lam), jnp.zeros_like(state.v))
+    v = jnp.concatenate([state.v, *_feedthroughs(model, lam)])
+    return _equations((scheme, model, t, t + h, state, memory, args))(v, lam)

@@ -1,0 +1,46 @@
+"""Relays: multipliers that switch between bounds."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool
+
+from .._types import is_hidden
+from ..sets import AbstractSet, Box
+from ._base import AbstractLaw, Context, parameter
+
+
+class Relay(AbstractLaw):
+    """`−y ∈ N_[lower, upper](lam)`: a relay, dry friction of known threshold, a sliding mode.
+
+        y > 0: lam = lower,     y < 0: lam = upper,     y = 0: lower <= lam <= upper
+
+    With the default bounds `lam ∈ −Sgn(y)`. Bounds may be infinite: `Relay(0, inf)` is
+    complementarity, `Relay(-inf, inf)` an equality. It acts on all rows of a relation.
+
+    **Arguments:** `lower`, `upper`: bounds of the multipliers, shape `()` or `(c,)`.
+
+    Reference: V. Acary, B. Brogliato, Implicit Euler numerical scheme and chattering-free
+    implementation of sliding mode systems (2010), doi:10.1016/j.sysconle.2010.03.002.
+    """
+
+    lower: Array = eqx.field(converter=parameter, default=-1.0)
+    upper: Array = eqx.field(converter=parameter, default=1.0)
+
+    @property
+    def rows(self) -> int | None:
+        return None
+
+    def set(self) -> AbstractSet:
+        return Box(self.lower, self.upper)
+
+    def active(self, context: Context) -> Bool[Array, "..."]:
+        return jnp.ones_like(context.gap, dtype=bool)
+
+    def check(self) -> str | None:
+        if is_hidden(self.lower) or is_hidden(self.upper):
+            return None
+        lower, upper = np.asarray(self.lower), np.asarray(self.upper)
+        if np.all(lower <= upper) and np.all(lower < np.inf) and np.all(upper > -np.inf):
+            return None
+        return f"the relay's lower bound {lower} must not exceed its upper bound {upper}"

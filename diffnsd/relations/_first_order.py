@@ -1,0 +1,262 @@
+"""Relations of first-order systems: an output `y` of the state, and an input `r` from multipliers.
+
+With `k` rows per contact the outputs and multipliers that users' functions see have the shape
+`(c, k)`; with one row, as almost always, `(c,)`.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float
+
+from .._numerics import as_float, matvec
+from .._types import Config, Local, PerContact, Scalar, State, Vector, at_time, eagerly
+from ..groups import AbstractGroup
+from ._base import AbstractRelation
+
+
+class FirstOrderRelation(AbstractRelation):
+    """`y = h(t, x, lam)`, `r = g(t, x, lam)`: the general relation of a first-order system.
+
+    **Arguments:**
+
+    - `h`: output `h(t, x, lam) -> (c,)`; `g`: input `g(t, x, lam) -> (n,)`, what is added to `f` in
+      `E x' = f + r`. `x` has the shape `(n,)` and `lam` that of the output. They may be
+      `equinox.Module`s: their leaves are parameters.
+    - `contacts`: `c`, the number of outputs.
+    - `rows_per_contact`: `k`; if it is not 1, outputs and multipliers have the shape `(c, k)`.
+
+    **Raises:** `ValueError` in a simulation, before it is compiled, if `h` or `g` return another
+    shape.
+
+    Reference: V. Acary, B. Brogliato, Numerical methods for nonsmooth dynamical systems (2008),
+    doi:10.1007/978-3-540-75392-6.
+    """
+
+    h: Callable
+    g: Callable
+    contacts: int = eqx.field(static=True)
+    rows_per_contact: int = eqx.field(default=1, static=True)
+
+    @property
+    def rows(self) -> int:
+        return self.rows_per_contact
+
+    @property
+    def needs_positions(self) -> bool:
+        return False
+
+    @property
+    def has_feedthrough(self) -> bool:
+        return True
+
+    def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
+        del group, t, q
+        return self.contacts
+
+    def gap(self, t: Scalar, q: Config) -> PerContact | None:
+        del t, q
+        return None
+
+    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
+        del group
+        assert lam is not None
+        y = self.h(t, state.v, _shown(lam))
+        return _outputs("h(t, x, lam)", y, lam, state)
+
+    def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
+        del group
+        return _inputs("g(t, x, lam)", self.g(t, state.v, _shown(lam)), state)
+
+
+class FirstOrderType2(AbstractRelation):
+    """`y = h(t, x, lam)`, `r = g(t, lam)`: an input that does not depend on the state.
+
+    **Arguments:** `h`, `contacts`, `rows_per_contact` as in `FirstOrderRelation`;
+    `g`: `g(t, lam) -> (n,)`.
+
+    **Raises:** as `FirstOrderRelation`.
+    """
+
+    h: Callable
+    g: Callable
+    contacts: int = eqx.field(static=True)
+    rows_per_contact: int = eqx.field(default=1, static=True)
+
+    @property
+    def rows(self) -> int:
+        return self.rows_per_contact
+
+    @property
+    def needs_positions(self) -> bool:
+        return False
+
+    @property
+    def has_feedthrough(self) -> bool:
+        return True
+
+    def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
+        del group, t, q
+        return self.contacts
+
+    def gap(self, t: Scalar, q: Config) -> PerContact | None:
+        del t, q
+        return None
+
+    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
+        del group
+        assert lam is not None
+        y = self.h(t, state.v, _shown(lam))
+        return _outputs("h(t, x, lam)", y, lam, state)
+
+    def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
+        del group
+        return _inputs("g(t, lam)", self.g(t, _shown(lam)), state)
+
+
+class FirstOrderType1(AbstractRelation):
+    """`y = h(t, x)`, `r = g(t, lam)`: an output without feedthrough.
+
+    **Arguments:** `h`: `h(t, x) -> (c,)`; `g`: `g(t, lam) -> (n,)`; `contacts`, `rows_per_contact`
+    as in `FirstOrderRelation`.
+
+    **Raises:** as `FirstOrderRelation`.
+    """
+
+    h: Callable
+    g: Callable
+    contacts: int = eqx.field(static=True)
+    rows_per_contact: int = eqx.field(default=1, static=True)
+
+    @property
+    def rows(self) -> int:
+        return self.rows_per_contact
+
+    @property
+    def needs_positions(self) -> bool:
+        return False
+
+    def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
+        del group, t, q
+        return self.contacts
+
+    def gap(self, t: Scalar, q: Config) -> PerContact | None:
+        del t, q
+        return None
+
+    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
+        del group
+        assert lam is not None
+        return _outputs("h(t, x)", self.h(t, state.v), lam, state)
+
+    def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
+        del group
+        return _inputs("g(t, lam)", self.g(t, _shown(lam)), state)
+
+
+class FirstOrderLinear(AbstractRelation):
+    """`y = C x + D lam + e`, `r = B lam`.
+
+    **Arguments:** each an array or a function of `t`, `m` the number of outputs:
+
+    - `C`: `(m, n)`. `B`: `(n, m)`. `D`: `(m, m)`, `None` for zero. `e`: `(m,)`, `None` for zero.
+    - `rows_per_contact`: `k`; outputs and multipliers belong, `k` at a time, to `m / k` contacts.
+
+    **Raises:** `ValueError` on shapes that do not fit: of arrays at once, of functions and of `C`
+    with the system in a simulation, before it is compiled.
+
+    Reference: V. Acary, O. Bonnefon, B. Brogliato, Nonsmooth modeling and simulation for switched
+    circuits (2011), doi:10.1007/978-90-481-9681-4.
+    """
+
+    c_matrix: Float[Array, "m n"] | Callable
+    b_matrix: Float[Array, "n m"] | Callable
+    d_matrix: Float[Array, "m m"] | Callable | None
+    e_vector: Float[Array, " m"] | Callable | None
+    m: int = eqx.field(static=True)
+    rows_per_contact: int = eqx.field(static=True)
+
+    def __init__(self, C, B, D=None, e=None, *, rows_per_contact: int = 1):
+        operators = [x if x is None or callable(x) else eagerly(as_float, x) for x in (C, B, D, e)]
+        self.c_matrix, self.b_matrix, self.d_matrix, self.e_vector = operators
+        shapes = [None if x is None else _shape_of(x) for x in operators]
+        m, n = shapes[0] if len(shapes[0]) == 2 else (-1, -1)
+        expected = ((m, n), (n, m), (m, m), (m,))
+        for name, shape, right in zip("CBDe", shapes, expected, strict=True):
+            if shape is not None and (m < 1 or shape != right):
+                wanted = right if m > 0 else "(m, n)"
+                raise ValueError(f"{name} must have shape {wanted}, got {shape}.")
+        if m % rows_per_contact:
+            raise ValueError(f"{m} outputs are no whole number of contacts of {rows_per_contact}.")
+        self.m = m
+        self.rows_per_contact = rows_per_contact
+
+    @property
+    def rows(self) -> int:
+        return self.rows_per_contact
+
+    @property
+    def needs_positions(self) -> bool:
+        return False
+
+    @property
+    def has_feedthrough(self) -> bool:
+        return self.d_matrix is not None
+
+    def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
+        del group, t, q
+        return self.m // self.rows_per_contact
+
+    def gap(self, t: Scalar, q: Config) -> PerContact | None:
+        del t, q
+        return None
+
+    def _operator(self, name: str, value, t: Scalar, shape: tuple[int, ...], dtype) -> Array:
+        array = as_float(at_time(value, t), dtype)
+        if array.shape != shape:
+            raise ValueError(f"{name} must have shape {shape}, got {array.shape}.")
+        return array
+
+    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
+        del group
+        assert lam is not None
+        x, m = state.v, self.m
+        y = matvec(self._operator("C", self.c_matrix, t, (m, x.shape[0]), x.dtype), x)
+        if self.d_matrix is not None:
+            y = y + matvec(self._operator("D", self.d_matrix, t, (m, m), x.dtype), lam.reshape(m))
+        if self.e_vector is not None:
+            y = y + self._operator("e", self.e_vector, t, (m,), x.dtype)
+        return y.reshape(lam.shape)
+
+    def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
+        del group
+        x, m = state.v, self.m
+        b = self._operator("B", self.b_matrix, t, (x.shape[0], m), x.dtype)
+        return matvec(b, lam.reshape(m))
+
+
+def _shape_of(operator) -> tuple[int, ...]:
+    return jax.eval_shape(operator, 0.0).shape if callable(operator) else operator.shape
+
+
+def _shown(lam: Local) -> Array:
+    """Multipliers as users' functions see them: `(c,)` if a contact has one row."""
+    return lam[:, 0] if lam.shape[1] == 1 else lam
+
+
+def _outputs(name: str, value, lam: Local, state: State) -> Local:
+    y = as_float(value, state.v.dtype)
+    if y.shape != _shown(lam).shape:
+        raise ValueError(
+            f"{name} must have shape {_shown(lam).shape}, one output for every multiplier, got "
+            f"{y.shape}."
+        )
+    return y.reshape(lam.shape)
+
+
+def _inputs(name: str, value, state: State) -> Vector:
+    r = as_float(value, state.v.dtype)
+    if r.shape != state.v.shape:
+        raise ValueError(f"{name} must have shape {state.v.shape}, that of x, got {r.shape}.")
+    return r
