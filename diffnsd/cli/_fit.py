@@ -159,7 +159,7 @@ def identify(
     dt: float,
     *,
     substeps: int = 4,
-    rounds: int = 4,
+    rounds: int = 6,
     steps: int = 7,
     state: Identified | None = None,
     notify: Callable[[Identified, str], None] = lambda *_: None,

@@ -10,7 +10,7 @@ from ._fit import Identified, check_free, identify
 from ._outputs import Predicted, write_pages, write_result
 
 SUBSTEPS = 4
-ROUNDS, STEPS = 4, 7
+ROUNDS, STEPS = 6, 7
 
 
 def run_identification(session, tosses: Tosses, folder, names, count, other, seed, smooth, title):

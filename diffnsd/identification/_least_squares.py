@@ -57,9 +57,9 @@ def least_squares(
     against a bound; the others as their raw numbers. All are scaled by the largest column norms of
     the Jacobian so far, as in MINPACK, so that the units of a parameter do not matter. The fit has
     converged when the whole Gauss-Newton step would lower the loss by at most `atol + rtol * loss`,
-    or when two accepted steps in a row did not change it by more. A trial whose residuals or
-    Jacobian are not finite is followed by one half way back. Ctrl-C ends the fit with the best
-    iterate and `FIT_RESULTS.interrupted`.
+    or when two accepted steps in a row did not change it by more. A trial that is rejected, or whose
+    residuals or Jacobian are not finite, is followed by one at most half way back. Ctrl-C ends the
+    fit with the best iterate and `FIT_RESULTS.interrupted`.
 
     **Arguments:**
 
@@ -322,9 +322,11 @@ def _propose(
     descent = solver.descent.query(point.x * scale, info, carry.descent)
     step, _ = solver.descent.step(step_size, descent)
     following = chart.clip(point.x + jnp.where(free, step / scale, 0.0))
-    # A solver without a trust region would try the same again.
-    again = ~accept & jnp.all(following == trial.x)
-    following = jnp.where(again, midpoint(point.x, trial.x), following)
+    # Damping that starts small takes several rejections to shorten the step, and a solver without a
+    # trust region never does.
+    long = jnp.sum(((following - point.x) * scale) ** 2)
+    long = long > jnp.sum(((trial.x - point.x) * scale) ** 2) / 4
+    following = jnp.where(~accept & long, midpoint(point.x, trial.x), following)
     following_carry = _Carry(point, scale, descent, search)
     carry = jax.tree.map(
         lambda new, old: new.astype(old.dtype) if eqx.is_array(new) else new, following_carry, carry

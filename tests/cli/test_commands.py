@@ -233,7 +233,7 @@ def test_a_toss_that_cannot_be_simulated_is_reported(flat):
 @pytest.mark.parametrize("after", [0, 1, 2])
 def test_an_interrupt_between_evaluations(flat, tmp_path, after):
     def interrupt(record, stage):
-        if stage == f"round 1 of 4, evaluation {after}":
+        if stage == f"round 1 of 6, evaluation {after}":
             raise KeyboardInterrupt
 
     done = identify(flat, start_at(0.25), ("mu",), 0.1, notify=interrupt)
