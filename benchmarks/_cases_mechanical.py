@@ -303,8 +303,8 @@ def _on_ground(t, q):
     """Contact of the sphere with the plane `x = 0`."""
     del t
     up = UP.astype(q.position.dtype)
-    below = q.position - RADIUS * up
-    return below, below * (1 - up), up[None]
+    below = q.position - RADIUS * up[None]
+    return below, below * (1 - up[None]), up[None]
 
 
 def _sphere(mass, law, rolling):

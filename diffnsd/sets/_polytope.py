@@ -48,11 +48,11 @@ class Polytope(AbstractSet):
             n, out = h[np.array(faces)], gap[np.array(faces)]
             gram = [[dot(x, y) for y in n] for x in n]
             back, regular = _guarded(gram)
-            mu = [sum(g * o for g, o in zip(row, out, strict=True)) for row in back]
+            mu = [dot(jnp.stack(row), out) for row in back]
             points.append(sum((m[None] * x for m, x in zip(mu, n, strict=True)), z))
-            onto = [sum(g[None] * x for g, x in zip(row, n, strict=True)) for row in back]
-            normal = sum(x[:, None] * y[None] for x, y in zip(n, onto, strict=True))
-            slopes.append(free - normal)
+            onto = [dot(jnp.stack(row)[:, None], n) for row in back]
+            normal = [x[:, None] * y[None] for x, y in zip(n, onto, strict=True)]
+            slopes.append(free - jnp.sum(jnp.stack(normal), axis=0))
             least = jnp.min(jnp.stack(mu), axis=0)
             signs.append(jnp.where(regular, least, -jnp.inf))
         points, signs = jnp.stack(points), jnp.stack(signs)
@@ -131,7 +131,7 @@ def _guarded(gram: list[list[Array]]) -> tuple[list[list[Array]], Array]:
 def _interior_step(h, b, z, kappa, p, s, mu):
     """Newton's step for `p − z = H^T mu`, `H p − b = s`, `mu s = kappa`."""
     k = z.shape[0]
-    unit = np.eye(k, dtype=z.dtype).reshape(k, k, *(1,) * (z.ndim - 1))
+    unit = jnp.eye(k, dtype=z.dtype).reshape(k, k, *(1,) * (z.ndim - 1))
     slack = _inside(h, b, p) - s
     weight, target = mu / s, kappa[None] / s - mu
     matrix = unit + sum(
