@@ -12,6 +12,12 @@ from ._circuits import (
     rlc_diode as rlc_diode,
 )
 from ._gravity_gradient import gravity_gradient as gravity_gradient
+from ._impacting import (
+    ball_on_vibrating_table as ball_on_vibrating_table,
+    column_of_beads as column_of_beads,
+    impacting_bar as impacting_bar,
+    rocking_block as rocking_block,
+)
 from ._kepler import kepler as kepler, kepler_state as kepler_state
 from ._lie_poisson import (
     free_rigid_body as free_rigid_body,
@@ -35,6 +41,10 @@ from ._pendulums import (
 )
 from ._ready import READY as READY, ReadyModel as ReadyModel
 from ._relays import gene_network as gene_network, relay_oscillator as relay_oscillator
+from ._slider_crank import (
+    slider_crank as slider_crank,
+    slider_crank_state as slider_crank_state,
+)
 from ._sliding_block import (
     block_state as block_state,
     block_stop_distance as block_stop_distance,
@@ -48,3 +58,4 @@ from ._tippe_top import (
     tippe_top_state as tippe_top_state,
 )
 from ._tossed_cube import cube_state as cube_state, tossed_cube as tossed_cube
+from ._woodpecker import woodpecker as woodpecker, woodpecker_state as woodpecker_state

@@ -4,13 +4,23 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import jax.numpy as jnp
+
 from .._types import State
-from ..integrators import AbstractIntegrator, MoreauJean
+from ..integrators import AbstractIntegrator, AtIterate, AtPrediction, MoreauJean, Newton
 from ..model import Model
 from ._bouncing_ball import ball_state, bouncing_ball
+from ._impacting import (
+    ball_on_vibrating_table,
+    column_of_beads,
+    impacting_bar,
+    rocking_block,
+)
 from ._pendulum_wall import pendulum_state, pendulum_wall
+from ._slider_crank import slider_crank, slider_crank_state
 from ._sliding_block import block_state, sliding_block
 from ._tossed_cube import cube_state, tossed_cube
+from ._woodpecker import woodpecker, woodpecker_state
 
 
 @dataclass(frozen=True)
@@ -78,10 +88,88 @@ def _tossed_cube() -> ReadyModel:
     )
 
 
+def _woodpecker() -> ReadyModel:
+    return ReadyModel(
+        "a toy woodpecker that climbs down its pole by knocking and jamming",
+        woodpecker(),
+        woodpecker_state(),
+        MoreauJean(),
+        0.5,
+        1e-4,
+        ("height [m/s]", "sleeve [rad/s]", "bird [rad/s]"),
+    )
+
+
+def _slider_crank() -> ReadyModel:
+    return ReadyModel(
+        "a slider-crank whose slider has a clearance of 1 mm in its guide",
+        slider_crank(),
+        slider_crank_state(),
+        MoreauJean(contacts_at=AtIterate(), newton=Newton(20)),
+        0.1,
+        1e-5,
+        ("crank [rad/s]", "rod [rad/s]", "slider [rad/s]"),
+    )
+
+
+def _rocking_block() -> ReadyModel:
+    return ReadyModel(
+        "a block released on one corner that rocks until it rests",
+        rocking_block(),
+        State(jnp.array([0.0, 1.15, 0.2]), jnp.zeros(3)),
+        MoreauJean(contacts_at=AtPrediction()),
+        3.0,
+        1e-3,
+        ("x [m/s]", "y [m/s]", "angle [rad/s]"),
+    )
+
+
+def _column_of_beads() -> ReadyModel:
+    return ReadyModel(
+        "five beads that fall on each other and on the ground",
+        column_of_beads(5),
+        State(0.5 + 0.25 * jnp.arange(5.0), jnp.zeros(5)),
+        MoreauJean(),
+        2.0,
+        1e-3,
+        tuple(f"bead {i} [m/s]" for i in range(5)),
+    )
+
+
+def _impacting_bar() -> ReadyModel:
+    return ReadyModel(
+        "a steel bar that strikes a wall and rebounds by its own waves",
+        impacting_bar(20),
+        State(jnp.full(21, 5e-5), jnp.full(21, -0.1)),
+        MoreauJean(gamma=0.0),
+        2e-3,
+        2e-6,
+        tuple(f"node {i} [m/s]" for i in range(21)),
+    )
+
+
+def _vibrating_table() -> ReadyModel:
+    return ReadyModel(
+        "a ball on a table that shakes it",
+        ball_on_vibrating_table(),
+        State(jnp.array([0.4]), jnp.zeros(1)),
+        MoreauJean(),
+        5.0,
+        1e-3,
+        ("height [m/s]",),
+    )
+
+
 READY: dict[str, Callable[[], ReadyModel]] = {
     "bouncing_ball": _bouncing_ball,
     "sliding_block": _sliding_block,
     "pendulum_wall": _pendulum_wall,
     "tossed_cube": _tossed_cube,
+    "woodpecker": _woodpecker,
+    "slider_crank": _slider_crank,
+    "rocking_block": _rocking_block,
+    "column_of_beads": _column_of_beads,
+    "impacting_bar": _impacting_bar,
+    "ball_on_vibrating_table": _vibrating_table,
 }
 """What `diffnsd simulate NAME` runs. A call makes the arrays, in the precision set by then."""

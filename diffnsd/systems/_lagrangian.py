@@ -5,6 +5,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._numerics import as_float, matvec
@@ -111,8 +112,10 @@ class LagrangianSystem(AbstractSystem):
         """A linear time-invariant system `M v' + C v + K q = F_ext`.
 
         **Arguments:** `mass`, `damping`, `stiffness`: `M`, `C`, `K`, shape `(n, n)`, or `(n,)` for
-        diagonal matrices: modal coordinates. `C` and `K` may be `None`. `f_ext` and `others` as in
-        `LagrangianSystem`.
+        diagonal matrices: modal coordinates. `C` and `K` may be `None`; `K` is symmetric, and
+        `q · K q/2` the potential energy. `f_ext` and `others` as in `LagrangianSystem`.
+
+        **Raises:** `ValueError` on shapes that do not fit and a `K` that is not symmetric.
         """
         mass = eagerly(lambda m: _matrix(as_float(m)), mass)
         given = [None if x is None else as_float(x, mass.dtype) for x in (damping, stiffness)]
@@ -121,7 +124,16 @@ class LagrangianSystem(AbstractSystem):
                 raise ValueError(
                     f"{name} must have shape {mass.shape} or {mass.shape[:1]}, got {matrix.shape}."
                 )
-        return LagrangianSystem(mass, _LinearForce(*given), f_ext, **others)
+        c, k = given
+        known = revealed(k)
+        if k is not None and not is_hidden(known) and not np.allclose(known, np.transpose(known)):
+            raise ValueError(
+                "stiffness is not symmetric, so there is no potential energy; give the circulatory "
+                "force as f_int of a LagrangianSystem."
+            )
+        damper = None if c is None else _LinearForce(c)
+        energy = None if k is None else _QuadraticForm(k)
+        return LagrangianSystem(mass, damper, f_ext, potential=energy, **others)
 
     @property
     def group(self) -> AbstractGroup:
@@ -200,18 +212,26 @@ class LagrangianSystem(AbstractSystem):
 
 
 class _LinearForce(eqx.Module):
-    """The internal force `C v + K q`; one-dimensional arrays are diagonal matrices."""
+    """The force `C v`; a one-dimensional array is a diagonal matrix."""
 
-    damping: Array | None
-    stiffness: Array | None
+    damping: Array
 
     def __call__(self, t: Scalar, q: Config, v: Vector) -> Vector:
-        del t
-        total = jnp.zeros_like(v)
-        for matrix, x in ((self.damping, v), (self.stiffness, q)):
-            if matrix is not None:
-                total = total + (matrix * x if matrix.ndim == 1 else matvec(matrix, x))
-        return total
+        del t, q
+        return _times(self.damping, v)
+
+
+class _QuadraticForm(eqx.Module):
+    """The energy `q · K q/2`, likewise."""
+
+    stiffness: Array
+
+    def __call__(self, q: Config) -> Scalar:
+        return jnp.sum(q * _times(self.stiffness, q)) / 2
+
+
+def _times(matrix: Array, x: Array) -> Array:
+    return matrix * x if matrix.ndim == 1 else matvec(matrix, x)
 
 
 def _matrix(x: Array) -> Array:

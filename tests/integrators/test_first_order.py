@@ -20,6 +20,7 @@ from diffnsd import (
     ZeroOrderHold,
     simulate,
 )
+from diffnsd.diagnostics import first_order_residuals
 from diffnsd.integrators import ButcherTableau
 from diffnsd.laws import Complementarity, Equality, Mixed, Relay
 from diffnsd.relations import (
@@ -145,6 +146,12 @@ def test_the_equations_of_a_nonlinear_step(law):
         np.testing.assert_allclose(y[k + 1], h(t1, x[k + 1], lam[k + 1]), atol=1e-15)
         projected = law.set().project(lam[k + 1] - y[k + 1])
         np.testing.assert_allclose(projected, lam[k + 1], atol=1e-12)
+    dynamics, (distance,) = first_order_residuals(model, method, out)
+    np.testing.assert_allclose(dynamics, 0, atol=1e-14)
+    np.testing.assert_allclose(distance, 0, atol=1e-12)
+    spoilt = eqx.tree_at(lambda s: s.states.v, out, out.states.v.at[5, 1].add(1e-3))
+    dynamics, _ = first_order_residuals(model, method, spoilt)
+    assert np.argmax(np.max(np.abs(dynamics), axis=1)) in (3, 4) and np.max(np.abs(dynamics)) > 5e-4
     charge = dt * (gamma * lam[2:] + (1 - gamma) * lam[1:-1])
     np.testing.assert_allclose(out.impulses[0][2:, :, 0], charge, atol=1e-16)
 

@@ -1,0 +1,113 @@
+"""Blocks, beads, a bar and a ball on a table: systems that live from unilateral contact."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..laws import NewtonImpact
+from ..model import Interaction, Model
+from ..relations import GapRelation
+from ..systems import LagrangianSystem
+
+
+class _Corners(eqx.Module):
+    half_width: Float[Array, ""]
+    half_height: Float[Array, ""]
+
+    def __call__(self, t, q):
+        del t
+        across, up = self.half_width * jnp.sin(q[2]), self.half_height * jnp.cos(q[2])
+        return jnp.stack([q[1] - across - up, q[1] + across - up])
+
+
+def rocking_block(e=0.5, width=1.0, height=2.0, mass=1.0, g=9.81) -> Model:
+    """A block on smooth ground that rocks on its two corners: `q (3,)` = (x, y, angle) of its centre.
+
+    **Arguments:** `e`: restitution; `width`, `height` [m]; `mass` [kg]; `g` [m/s²].
+
+    Reference: F. Pfeiffer, C. Glocker, Multibody Dynamics with Unilateral Contacts (1996),
+    doi:10.1002/9783527618385.
+    """
+    width, height, mass, g = (jnp.asarray(x, dtype=float) for x in (width, height, mass, g))
+    inertia = mass * (width**2 + height**2) / 12
+    zero = jnp.zeros_like(mass)
+    system = LagrangianSystem(
+        jnp.diag(jnp.stack([mass, mass, inertia])), f_ext=jnp.stack([zero, -mass * g, zero])
+    )
+    return Model(system, Interaction(GapRelation(_Corners(width / 2, height / 2)), NewtonImpact(e)))
+
+
+class _Stack(eqx.Module):
+    radius: Float[Array, ""]
+
+    def __call__(self, t, q):
+        del t
+        return jnp.concatenate([q[:1] - self.radius, q[1:] - q[:-1] - 2 * self.radius])
+
+
+def column_of_beads(n: int = 10, e=0.9, radius=0.1, mass=1.0, g=9.81) -> Model:
+    """Beads over each other on a vertical line above ground: `q (n,)` their heights [m].
+
+    **Arguments:** `n`; `e`: restitution of all contacts, `()` or `(n,)`; `radius` [m]; `mass` [kg];
+    `g` [m/s²].
+    """
+    radius, mass, g = (jnp.asarray(x, dtype=float) for x in (radius, mass, g))
+    system = LagrangianSystem.linear(jnp.broadcast_to(mass, (n,)), f_ext=jnp.full(n, -mass * g))
+    return Model(system, Interaction(GapRelation(_Stack(radius)), NewtonImpact(e)))
+
+
+class _StrainEnergy(eqx.Module):
+    """Of linear elements; its force is exactly zero where the elongations are."""
+
+    stiffness: Float[Array, ""]
+
+    def __call__(self, q):
+        elongation = q[1:] - q[:-1]
+        return self.stiffness * jnp.sum(elongation * elongation) / 2
+
+
+def _first(t, q):
+    del t
+    return q[:1]
+
+
+def impacting_bar(
+    elements: int = 99, e=0.0, length=1.0, young=210e9, section=3.14e-4, density=7800.0
+) -> Model:
+    """An elastic bar of linear finite elements that strikes a wall: `q` nodal displacements [m].
+
+    The wall touches the first node at `q[0] = 0`.
+
+    **Arguments:** `elements`: their number; `e`: restitution of the node, which the bar as a whole
+    does not have: it rebounds by its waves; `length` [m]; `young` [Pa]; `section` [m²]; `density`
+    [kg/m³].
+    """
+    length, young, section, density = (
+        jnp.asarray(x, dtype=float) for x in (length, young, section, density)
+    )
+    n, each = elements + 1, length / elements
+    ends = np.eye(n)
+    ends[1:-1, 1:-1] *= 2
+    beside = np.eye(n, k=1) + np.eye(n, k=-1)
+    mass = density * section * each * jnp.asarray(ends / 3 + beside / 6)
+    system = LagrangianSystem(mass, potential=_StrainEnergy(young * section / each))
+    return Model(system, Interaction(GapRelation(_first), NewtonImpact(e)))
+
+
+class _AboveTable(eqx.Module):
+    amplitude: Float[Array, ""]
+    omega: Float[Array, ""]
+
+    def __call__(self, t, q):
+        return q - self.amplitude * jnp.sin(self.omega * t)
+
+
+def ball_on_vibrating_table(e=0.7, amplitude=0.05, omega=20.0, mass=1.0, g=9.81) -> Model:
+    """A ball on a table that moves like `amplitude · sin(omega t)`: `q (1,)` its height [m].
+
+    **Arguments:** `e`: restitution; `amplitude` [m]; `omega` [rad/s]; `mass` [kg]; `g` [m/s²].
+    """
+    amplitude, omega, mass, g = (jnp.asarray(x, dtype=float) for x in (amplitude, omega, mass, g))
+    system = LagrangianSystem(mass[None, None], f_ext=-(mass * g)[None])
+    return Model(system, Interaction(GapRelation(_AboveTable(amplitude, omega)), NewtonImpact(e)))
