@@ -6,11 +6,11 @@ new.
 
 | there | here |
 |---|---|
-| `LagrangianDS` from `(q0, v0)`, with a matrix `M`, with `M(q)` | `LagrangianSystem(eye(n))`, `(M)`, `(mass, n=n)` |
-| `LagrangianLinearTIDS`, `LagrangianLinearDiagonalDS` | `LagrangianSystem.linear(M, C, K)`, rows for diagonals |
+| `LagrangianDS` without mass, with `M`, with `M(q)` | `LagrangianSystem(eye(n))`, `(M)`, `(mass, n=n)` |
+| `LagrangianLinearTIDS`, `LagrangianLinearDiagonalDS` | `LagrangianSystem.linear(M, C, K)` |
 | `fInt`, `fExt`, `fGyr` and their `compute...` | arguments `f_int(t, q, v)`, `f_ext(t)`, `f_gyr(q, v)` |
-| `forces`, `computeForces`, `init_forces` | `force(t, state, args)`: `F_ext − F_int − F_gyr`, `forcing`, `−dV/dq` |
-| plugins with `z`, `updatePlugins`, `_zeroPlugin` | functions, or Modules whose leaves are `z`; inputs in `args` |
+| `forces`, `computeForces`, `init_forces` | `force(t, state, args)`, with the same signs |
+| plugins with `z`, `updatePlugins`, `_zeroPlugin` | functions; Modules, whose leaves are `z`; `args` |
 | `jacobianqForces`, `jacobianvForces`, of every part | derived; `jax.custom_jvp` on a function overrides |
 | operators at a given `(q, v)` | every function takes the state |
 | `q`, `velocity`, `acceleration`; `q[0]`, `q[1]`, `q[2]` | `state.q`, `state.v`, `state_rate(...)[n:]` |
