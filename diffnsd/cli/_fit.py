@@ -45,8 +45,8 @@ than a tenth of the standard error of independent residuals."""
 CONVERGED = 0.5
 """Share of its (cluster-robust) standard error that the last round may have moved a parameter."""
 RESOLVED = 0.1
-"""Share of it below which a step that does not lower the loss is roughness of the loss, not distance
-from the optimum: tosses jump from one resting face to another as the parameters move."""
+"""Share of it below which the last step of a fit, taken or refused, is roughness of the loss and not
+distance from the optimum: tosses jump from one resting face to another as the parameters move."""
 
 
 def weights(
@@ -300,16 +300,17 @@ class _Setting:
         return "not converged"
 
     def resolved(self, fit: identification.FitResult) -> bool:
-        """Whether the fit has found its optimum, or one to a small share of the standard errors."""
+        """Whether the fit has found its optimum, or come to steps that are small beside the errors."""
         if fit.result == identification.FIT_RESULTS.successful:
             return True
-        record, history = self.record, fit.history
-        if not record.standard_errors or history.accepted[-1]:
+        errors, history = self.record.standard_errors, fit.history
+        earlier = np.flatnonzero(history.accepted[:-1])
+        if not errors or not earlier.size:
             return False
-        return all(
-            abs(float(history.values[name][-1]) - record.value(name)) <= RESOLVED * error
-            for name, error in record.standard_errors.items()
-        )
+        ends = {
+            name: (history.values[name][earlier[-1]], history.values[name][-1]) for name in errors
+        }
+        return all(abs(float(b - a)) <= RESOLVED * errors[name] for name, (a, b) in ends.items())
 
 
 def _settled(moved: dict[str, float], params, linearisation) -> bool:
