@@ -31,6 +31,7 @@ class Motion:
     fields: Callable[[nsd.State], Mapping[str, Any]]
     invariants: Callable[[nsd.State], Any]
     base: int  # steps between two times of the file at which a fourth-order method is asymptotic
+    mechanical: "Motion | None" = None  # the same with positions and velocities, if it has any
 
     @property
     def interval(self) -> float:
@@ -69,6 +70,33 @@ def _rigid_body(d):
         return jnp.concatenate([spatial, norm[:, None]], axis=1)
 
     return model, state, fields, invariants, 4
+
+
+def _spinning(potential):
+    """The same body with its attitude as position and its angular velocity, turning in a field."""
+
+    def build(d):
+        inertia = jnp.asarray(d["p_I"])
+        system = systems.LagrangianSystem(
+            jnp.diag(inertia), potential=potential(d), group=groups.SO3()
+        )
+        state = nsd.State(_quaternion(d["R"][0]), jnp.asarray(d["pi"][0]) / inertia)
+
+        def fields(s):
+            return {"pi": s.v * inertia, "R": _matrices(s.q)}
+
+        def invariants(s):
+            spatial = jax.vmap(groups.rotate)(s.q, s.v * inertia)
+            return spatial if potential(d) is None else spatial[:, 2]
+
+        return nsd.Model(system), state, fields, invariants
+
+    return build
+
+
+def _weight(d):
+    lever = jnp.asarray(d["p_mgl_chi"])
+    return lambda q: dot(lever, groups.rotate(groups.SO3().inverse(q), jnp.array([0.0, 0.0, 1.0])))
 
 
 def _heavy_top(d):
@@ -227,6 +255,10 @@ KINDS: dict[str, tuple[set[str], Callable, Callable]] = {
 }
 
 
+# Positions and velocities of the motions that are flows above; the others have them already.
+SPINNING = {"rigid_body": _spinning(lambda d: None), "heavy_top": _spinning(_weight)}
+
+
 def load(path) -> Motion:
     """The motion of a file, recognised by its keys."""
     with np.load(path, allow_pickle=False) as file:
@@ -240,4 +272,10 @@ def load(path) -> Motion:
     if not np.allclose(np.diff(t), t[1] - t[0], rtol=0, atol=1e-12):
         raise ValueError(f"the times of {path} are not equidistant")
     exact = {name: d[name] for name in fields(jax.tree.map(lambda x: x[None], state0))}
-    return Motion(path.stem, kind, model, state0, t, exact, fields, invariants, base)
+    motion = Motion(path.stem, kind, model, state0, t, exact, fields, invariants, base)
+    if kind in SPINNING:
+        names = ("model", "state0", "fields", "invariants")
+        same = dataclasses.replace(motion, **dict(zip(names, SPINNING[kind](d), strict=True)))
+        return dataclasses.replace(motion, mechanical=same)
+    has_velocities = model.system.velocities > 0
+    return dataclasses.replace(motion, mechanical=motion) if has_velocities else motion

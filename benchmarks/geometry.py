@@ -27,6 +27,7 @@ import numpy as np
 import diffnsd as nsd
 from _motions import Motion, load
 from diffnsd import ButcherTableau as Tableau
+from diffnsd.integrators import TripleJump
 
 jax.config.update("jax_enable_x64", True)
 
@@ -42,13 +43,20 @@ class Method:
     """A method: its theoretical order, how it is made, the steps that it takes between checkpoints.
 
     `steps`: multiples of the motion's `base` for the three step sizes; `kinds`: motions that it is for,
-    `None` for all.
+    `None` for all; `variational`: it wants positions and velocities.
     """
 
     order: int
     make: Callable
     steps: tuple[float, float, float] = (2, 4, 8)
     kinds: frozenset[str] | None = None
+    variational: bool = False
+
+    def motion(self, motion: Motion) -> Motion | None:
+        """The motion in the form that the method is for, `None` if there is none."""
+        if self.kinds is not None and motion.kind not in self.kinds:
+            return None
+        return motion.mechanical if self.variational else motion
 
 
 LIE = frozenset({"rigid_body", "heavy_top", "kirchhoff", "spherical_pendulum", "gravity_gradient"})
@@ -62,6 +70,18 @@ METHODS: dict[str, Method] = {
     "RKMK Gauss 3": Method(6, lambda: nsd.RKMK(Tableau.gauss(3)), (0.5, 1, 2), kinds=LIE),
     "commutator-free 4": Method(4, lambda: nsd.CommutatorFree(), kinds=LIE),
     "Crouch-Grossman 3": Method(3, lambda: nsd.CrouchGrossman(), (4, 8, 16), kinds=LIE),
+    "variational Cayley": Method(2, lambda: nsd.LieVariational(), (8, 16, 32), variational=True),
+    "variational exp": Method(
+        2, lambda: nsd.LieVariational(nsd.Exponential()), (8, 16, 32), LIE, variational=True
+    ),
+    "variational quaternion": Method(
+        2, lambda: nsd.LieVariational(nsd.QuaternionVector()), (8, 16, 32), LIE, variational=True
+    ),
+    "triple jump 4": Method(
+        4, lambda: TripleJump(nsd.LieVariational()), (4, 8, 16), variational=True
+    ),
+    "Galerkin 2": Method(4, lambda: nsd.Galerkin(2), (2, 4, 8), variational=True),
+    "Galerkin 4": Method(8, lambda: nsd.Galerkin(4), (0.5, 1, 2), variational=True),
 }
 
 
@@ -230,8 +250,9 @@ def main(arguments: list[str] | None = None) -> None:
         here: list[dict] = []
         for name, method in METHODS.items():
             chosen = not options.methods or name in options.methods
-            if chosen and (method.kinds is None or motion.kind in method.kinds):
-                for row in rows_of(motion, name, method, options.repetitions):
+            suited = method.motion(motion) if chosen else None
+            if suited is not None:
+                for row in rows_of(suited, name, method, options.repetitions):
                     show(row)
                     here.append(row)
         peer = None if options.without_diffrax else verdict(motion, here, options.repetitions)
