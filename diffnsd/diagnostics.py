@@ -11,8 +11,9 @@ from jaxtyping import Array, Float
 
 from ._types import Args, Scalar, State, Vector
 from .groups import AbstractGroup
-from .integrators import AbstractIntegrator
+from .integrators import AbstractIntegrator, step_residuals
 from .model import Model
+from .simulation import Solution
 
 
 def defect(model: Model, state: State) -> Scalar:
@@ -49,6 +50,34 @@ def drift(values: Float[Array, "t *k"]) -> Scalar:
     """Largest change of an invariant along a solution, relative to `max(1, |first value|)`."""
     scale = jnp.maximum(1.0, jnp.max(jnp.abs(values[0])))
     return jnp.max(jnp.abs(values - values[:1])) / scale
+
+
+def first_order_residuals(
+    model: Model, integrator: AbstractIntegrator, solution: Solution, args: Args = None
+) -> tuple[Float[Array, "t n"], tuple[Float[Array, "t c k"], ...]]:
+    """How well a simulated first-order system satisfies the equations of its steps.
+
+    The residual of the dynamics `R = d(x1) − G (gamma r1 + (1 − gamma) r0)`, where `d` is the left
+    side of the scheme (`E (x1 − x0) − h theta f1 − h (1 − theta) f0` for the theta schemes) and `G`
+    its factor of inputs, `h`; and the distance `lam − P_K(lam − y)` from the law. Outputs and inputs
+    are recomputed from the states and multipliers, nothing is taken from the solver.
+
+    **Arguments:** `model`, `integrator`, `args`: as given to `simulate`; `solution`: with every step
+    and `t0` saved.
+
+    **Returns:** `R (t − 2, n)` and per interaction `(t − 2, c, k)`, of all steps but the first,
+    whose earlier multipliers are not recorded.
+    """
+    ts, x, lam = solution.ts, solution.states.v, solution.details.multipliers
+
+    def one(t0, t1, x0, x1, lam0, lam1):
+        # By a clock that starts with the step, as in the simulation.
+        later = model.after(t0)
+        pairs = (x0, x1), (lam0, lam1)
+        return step_residuals(integrator, later, jnp.zeros_like(t0), t1 - t0, *pairs, args)
+
+    before, after = (jax.tree.map(lambda a, s=s: a[s], lam) for s in (slice(1, -1), slice(2, None)))
+    return jax.vmap(one)(ts[1:-1], ts[2:], x[1:-1], x[2:], before, after)
 
 
 def step_map(

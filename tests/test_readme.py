@@ -17,6 +17,7 @@ assert abs(value - 0.6796) < 1e-4, value
 assert abs(first[0] + 2.2647) < 1e-4 and abs(first[1] - 0.6795) < 1e-4, first
 assert distances.shape == slopes.shape == (16,)
 assert abs(fit.values()["mu"] - 0.3) < 1e-3, fit.values()
+assert diode_currents.min() >= 0 and 8e-3 < diode_currents.max() < 1e-2, diode_currents
 assert run.result == nsd.RESULTS.successful
 assert run.gaps[0].min() > -0.01
 """
@@ -25,7 +26,7 @@ assert run.gaps[0].min() > -0.01
 @pytest.mark.slow
 def test_python_blocks():
     blocks = re.findall(r"^```python\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     program = blocks[0] + "\nfirst = slopes\n" + "\n".join(blocks[1:]) + CLAIMS
     settings = ("JAX_ENABLE_X64", "JAX_NUMPY_RANK_PROMOTION", "JAX_NUMPY_DTYPE_PROMOTION")
     environment = {key: value for key, value in os.environ.items() if key not in settings}

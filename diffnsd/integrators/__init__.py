@@ -10,6 +10,10 @@ from ._first_order import (
     ThetaGamma as ThetaGamma,
     ZeroOrderHold as ZeroOrderHold,
 )
+from ._first_order_step import (
+    FirstOrderDetails as FirstOrderDetails,
+    step_residuals as step_residuals,
+)
 from ._galerkin import Galerkin as Galerkin
 from ._lie_variational import LieVariational as LieVariational
 from ._located import Located as Located

@@ -30,6 +30,13 @@ class EulerMoreau(AbstractIntegrator):
     of the multipliers that hold just after `t0`. First order where multipliers act, unless
     `theta = gamma = 1/2`.
 
+    Derivatives converge to those of the motion where multipliers act on their own outputs at once,
+    by `D` or `C B` (relative degree 0 or 1): diodes, dry friction, sliding modes. A relay of higher
+    degree, or one whose output others drive across its threshold, switches at the end of a step, and
+    the derivative of that time is lost, as that of an impact time is by `MoreauJean`.
+
+    `Solution.details` holds `FirstOrderDetails`: multipliers and outputs.
+
     **Arguments:**
 
     - `theta`: implicitness of `f`, in [0, 1]. `gamma`: that of the input `r`, in [0, 1].
@@ -104,7 +111,8 @@ class ThetaGamma(AbstractIntegrator):
         y = h(t_g, x_g, lam),     K* ∋ y ⟂ lam ∈ K,     x_g = (1 − gamma) x0 + gamma x1
 
     The multipliers belong to the time `t_g = t0 + gamma h`, and none is remembered. With
-    `theta = gamma = 1/2` the energy balance of a passive linear circuit is exact.
+    `theta = gamma = 1/2` the energy balance of a passive linear circuit is exact. Derivatives and
+    `Solution.details` as for `EulerMoreau`; multipliers and outputs are those at `t_g`.
 
     **Arguments:** `theta`; `gamma`: in [0, 1]; the others, and what is raised, as `EulerMoreau`.
 

@@ -191,6 +191,27 @@ def _context(y0: Array, h: Scalar, point: float) -> Context:
     return Context(y0, -jnp.inf * ones, h * ones, point * ones)
 
 
+def step_residuals(scheme, model: Model, t0, t1, states: tuple[Vector, Vector], multipliers, args):
+    """How well two states and the multipliers between them satisfy the equations of a step.
+
+    **Arguments:** `states`: `x0`, `x1`; `multipliers`: of the step before and of this one, each per
+    interaction `(c, k)`.
+
+    **Returns:** `R = d(x1) − G (w r + (1 − w) r0)`, `(n,)`, and per interaction the distance
+    `lam − P_K(lam − y)` from the law, `(c, k)`.
+    """
+    (x0, x1), (lam0, lam) = states, multipliers
+    z0, z = (tuple(part.T for part in parts) for parts in (lam0, lam))
+    time = t0 + scheme.point * (t1 - t0)
+    told = _told(scheme, model, time, x0, x1, z)
+    smooth = scheme.smooth(model.system, t0, t1, State(None, x0), args)
+    r = scheme.weight * _Relations(model, time).input(_placed(scheme, x0, x1), z)
+    r = r + (1 - scheme.weight) * _Relations(model, t0).input(x0, z0)
+    onto = _on_their_sets(model, told)
+    law = tuple(a - b for a, b in zip(lam, onto, strict=True))
+    return smooth.defect(x1) - smooth.gain(r), law
+
+
 def unreached(scheme, model: Model, t0, dt, state: State, args: Args) -> str | None:
     """Why a step cannot hold some law: its output is not reached by any multiplier, or `None`.
 
@@ -227,9 +248,10 @@ def _one_step_matrix(scheme, model, t, h, state, lam, args):
     """The one-step matrix of all outputs by all multipliers, and the sizes of what it sums."""
     problem = _first_problem(scheme, model, t, h, state, lam, args)
     size = problem.rhs.shape[0]
-    flat = [(b.output, b.input) for b in problem.blocks]
-    outputs = np.concatenate([np.moveaxis(c, 1, 2).reshape(-1, size) for c, _ in flat])
-    inputs = np.concatenate([np.moveaxis(b, 1, 2).reshape(-1, size) for _, b in flat])
+    outputs, inputs = (
+        np.concatenate([np.asarray(x).swapaxes(1, 2).reshape(-1, size) for x in parts])
+        for parts in ([b.output for b in problem.blocks], [b.input for b in problem.blocks])
+    )
     mobility = np.linalg.pinv(np.asarray(problem.matrix))
     matrix = outputs @ mobility @ inputs.T
     return matrix, np.abs(outputs) @ np.abs(mobility) @ np.abs(inputs.T)

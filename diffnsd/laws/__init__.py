@@ -11,5 +11,6 @@ from ._gap_stabilized import GapStabilized as GapStabilized
 from ._gated import Gated as Gated
 from ._mixed import Mixed as Mixed
 from ._newton_impact import NewtonImpact as NewtonImpact
+from ._normal_cone import NormalCone as NormalCone
 from ._relay import Relay as Relay
 from ._rolling_friction import RollingFriction as RollingFriction

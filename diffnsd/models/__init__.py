@@ -5,6 +5,12 @@ from ._bouncing_ball import (
     ball_state as ball_state,
     bouncing_ball as bouncing_ball,
 )
+from ._circuits import (
+    buck_converter as buck_converter,
+    diode_bridge as diode_bridge,
+    diode_bridge_state as diode_bridge_state,
+    rlc_diode as rlc_diode,
+)
 from ._gravity_gradient import gravity_gradient as gravity_gradient
 from ._impacting import (
     ball_on_vibrating_table as ball_on_vibrating_table,
@@ -34,6 +40,7 @@ from ._pendulums import (
     spherical_pendulum as spherical_pendulum,
 )
 from ._ready import READY as READY, ReadyModel as ReadyModel
+from ._relays import gene_network as gene_network, relay_oscillator as relay_oscillator
 from ._slider_crank import (
     slider_crank as slider_crank,
     slider_crank_state as slider_crank_state,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._numerics import as_float, matvec
@@ -178,15 +179,21 @@ class FirstOrderLinear(AbstractRelation):
     rows_per_contact: int = eqx.field(static=True)
 
     def __init__(self, C, B, D=None, e=None, *, rows_per_contact: int = 1):
-        operators = [x if x is None or callable(x) else eagerly(as_float, x) for x in (C, B, D, e)]
-        self.c_matrix, self.b_matrix, self.d_matrix, self.e_vector = operators
-        shapes = [None if x is None else _shape_of(x) for x in operators]
-        m, n = shapes[0] if len(shapes[0]) == 2 else (-1, -1)
-        expected = ((m, n), (n, m), (m, m), (m,))
-        for name, shape, right in zip("CBDe", shapes, expected, strict=True):
-            if shape is not None and (m < 1 or shape != right):
-                wanted = right if m > 0 else "(m, n)"
-                raise ValueError(f"{name} must have shape {wanted}, got {shape}.")
+        self.c_matrix, self.b_matrix = _operator_of(C), _operator_of(B)
+        self.d_matrix = None if D is None else _operator_of(D)
+        self.e_vector = None if e is None else _operator_of(e)
+        shape = _shape_of(self.c_matrix)
+        m, n = shape if len(shape) == 2 else (0, 0)
+        if m < 1:
+            raise ValueError(f"C must have shape (m, n), got {shape}.")
+        rest = (
+            ("B", self.b_matrix, (n, m)),
+            ("D", self.d_matrix, (m, m)),
+            ("e", self.e_vector, (m,)),
+        )
+        for name, operator, expected in rest:
+            if operator is not None and _shape_of(operator) != expected:
+                raise ValueError(f"{name} must have shape {expected}, got {_shape_of(operator)}.")
         if m % rows_per_contact:
             raise ValueError(f"{m} outputs are no whole number of contacts of {rows_per_contact}.")
         self.m = m
@@ -236,8 +243,12 @@ class FirstOrderLinear(AbstractRelation):
         return matvec(b, lam.reshape(m))
 
 
+def _operator_of(value) -> Array | Callable:
+    return value if callable(value) else eagerly(as_float, value)
+
+
 def _shape_of(operator) -> tuple[int, ...]:
-    return jax.eval_shape(operator, 0.0).shape if callable(operator) else operator.shape
+    return jnp.shape(operator) if not callable(operator) else jax.eval_shape(operator, 0.0).shape
 
 
 def _shown(lam: Local) -> Array:

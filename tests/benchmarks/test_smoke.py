@@ -114,3 +114,16 @@ def test_exact_motions(data_dir, tmp_path):
     # Measured 4.33: the steps that fit into a smoke test are long for an eccentric orbit.
     assert abs(ours[-1]["observed_order"] - 4) < 0.5
     assert "best RKMK RK4" in printed
+
+
+def test_conformance_of_two_cases(data_dir, tmp_path):
+    """One motion and one suite, compared and timed."""
+    file = tmp_path / "rows.json"
+    names = "circuit_rlcd", "onestep_relay_suite"
+    run("conformance.py", "--data", str(data_dir), "--json", str(file), "--cases", *names)
+    rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
+    assert [row["case"] for row in rows] == list(names)
+    for row in rows:
+        assert row["passed"] and row["max_difference"] <= row["tolerance"]
+        assert row["us_per_step"] > 0 and row["us_per_step_batched"] > 0
+        assert "reference_us_per_step" in row

@@ -1,0 +1,58 @@
+"""Multipliers in a polytope."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool
+
+from .._types import is_hidden
+from ..sets import AbstractSet, Polytope
+from ._base import AbstractLaw, Context, parameter
+
+
+class NormalCone(AbstractLaw):
+    """`−y ∈ N_P(lam)` with a polytope `P = {lam : H lam >= b}`: relays with coupled bounds.
+
+    The multiplier lies in `P`; where it is inside, `y = 0`, and elsewhere `−y` points out of the
+    faces on which it lies. `Relay` is the box. It acts on all `k` rows of a contact: the relation
+    needs `rows_per_contact=k`.
+
+    **Arguments:** `H`: `(p, k)`, one row per face; `b`: `(p,)`. `P` must not be empty.
+
+    **Raises:** `ValueError` on shapes that do not fit.
+
+    Reference: V. Acary, B. Brogliato, Numerical methods for nonsmooth dynamical systems (2008),
+    doi:10.1007/978-3-540-75392-6.
+    """
+
+    normals: tuple[tuple[Array, ...], ...]
+    offsets: tuple[Array, ...]
+    k: int = eqx.field(static=True)
+
+    def __init__(self, H, b):
+        H, b = parameter(H), parameter(b)
+        if H.ndim != 2 or b.shape != H.shape[:1] or 0 in H.shape:
+            raise ValueError(f"H must have shape (p, k) and b (p,), got {H.shape} and {b.shape}.")
+        # Number by number: every parameter of a law may have its own value for every contact.
+        self.normals = tuple(tuple(parameter(x) for x in row) for row in H)
+        self.offsets = tuple(parameter(x) for x in b)
+        self.k = H.shape[1]
+
+    @property
+    def rows(self) -> int | None:
+        return self.k
+
+    def set(self) -> AbstractSet:
+        return Polytope(self.normals, self.offsets)
+
+    def active(self, context: Context) -> Bool[Array, "..."]:
+        return jnp.ones_like(context.gap, dtype=bool)
+
+    def check(self) -> str | None:
+        rows = self.normals
+        if any(is_hidden(x) for row in rows for x in row):
+            return None
+        sizes = [float(np.max([np.max(np.abs(x)) for x in row])) for row in rows]
+        if all(0 < size < np.inf for size in sizes):
+            return None
+        return f"row {int(np.argmin(sizes))} of H is no normal of a face: it is zero or not finite"

@@ -1,0 +1,157 @@
+"""Polytopes: multipliers between any number of faces."""
+
+from itertools import combinations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._numerics import dot, inverse, lu_solve
+from ._base import AbstractSet, Blocks, Rows
+
+
+class Polytope(AbstractSet):
+    """`{z : H z >= b}`, with one row of `H` for each of `p` faces; it must not be empty.
+
+    The projection lies on a face, an edge or a corner, or is the point itself; all of them are
+    tried, elementwise. Made for a few faces in a few dimensions. Where several fit, the derivative is
+    that of the one with the fewest faces.
+
+    **Arguments:** `normals`: `H`, `p` tuples of `k` arrays; `offsets`: `b`, `p` arrays; each array
+    broadcasts against one row, shape `()` or `(c,)`.
+
+    Reference: N. Parikh, S. Boyd, Proximal algorithms (2014), doi:10.1561/2400000003.
+    """
+
+    normals: tuple[tuple[Array, ...], ...]
+    offsets: tuple[Array, ...]
+
+    def _faces(self, z: Rows) -> tuple[Array, Array]:
+        """`H (p, k, ...)` and `b (p, ...)` in the lanes of `z`."""
+
+        def full(x):
+            return jnp.broadcast_to(jnp.asarray(x, z.dtype), z[0].shape)
+
+        h = jnp.stack([jnp.stack([full(x) for x in row]) for row in self.normals])
+        return h, jnp.stack([full(x) for x in self.offsets])
+
+    def _nearest(self, z: Rows) -> tuple[Rows, Array, Array]:
+        """The projection, its derivative `(k, k, ...)`, and the distance to the next mode."""
+        h, b = self._faces(z)
+        k = z.shape[0]
+        gap = jnp.stack([b[i] - dot(h[i], z) for i in range(len(h))])
+        unit = np.eye(k, dtype=z.dtype).reshape(k, k, *(1,) * (z.ndim - 1))
+        free = jnp.broadcast_to(unit, (k, *z.shape))
+        points, slopes, signs = [z], [free], [jnp.full_like(z[0], jnp.inf)]
+        for faces in _subsets(len(h), k):
+            n, out = h[np.array(faces)], gap[np.array(faces)]
+            gram = [[dot(x, y) for y in n] for x in n]
+            back, regular = _guarded(gram)
+            mu = [dot(jnp.stack(row), out) for row in back]
+            points.append(sum((m[None] * x for m, x in zip(mu, n, strict=True)), z))
+            onto = [dot(jnp.stack(row)[:, None], n) for row in back]
+            normal = [x[:, None] * y[None] for x, y in zip(n, onto, strict=True)]
+            slopes.append(free - jnp.sum(jnp.stack(normal), axis=0))
+            least = jnp.min(jnp.stack(mu), axis=0)
+            signs.append(jnp.where(regular, least, -jnp.inf))
+        points, signs = jnp.stack(points), jnp.stack(signs)
+        inside = jnp.stack([_inside(h, b, x) for x in points])
+        # Zero for the projection, but for rounding; the first of those that are alike.
+        wrong = jnp.maximum(jnp.maximum(-jnp.min(inside, axis=1), -signs), 0)
+        small = 64 * jnp.finfo(z.dtype).eps * (1 + jnp.max(jnp.abs(gap), axis=0))
+        best = jnp.argmin(jnp.where(wrong <= small[None], 0, wrong), axis=0)
+        chosen = best[None] == np.arange(len(points)).reshape(-1, *(1,) * (z.ndim - 1))
+
+        def pick(x):
+            mask = chosen.reshape(
+                chosen.shape[:1] + (1,) * (x.ndim - chosen.ndim) + chosen.shape[1:]
+            )
+            return jnp.sum(jnp.where(mask, x, 0), axis=0)
+
+        here, on = pick(inside), pick(jnp.where(jnp.isfinite(signs), signs, 0)[:, None])[0]
+        others = jnp.min(jnp.where(here > small[None], here, jnp.inf), axis=0)
+        margin = jnp.minimum(others, jnp.where(best > 0, on, jnp.inf))
+        return pick(points), pick(jnp.stack(slopes)), margin
+
+    def project(self, z: Rows) -> Rows:
+        return self._nearest(z)[0]
+
+    def jacobian(self, z: Rows) -> Blocks:
+        slope = self._nearest(z)[1]
+        return [list(row) for row in slope]
+
+    def margin(self, z: Rows) -> Array:
+        return self._nearest(z)[2]
+
+    def prox(self, z: Rows, kappa: Array) -> Rows:
+        """Root of `p − z = kappa H^T (1/s)`, `s = H p − b`, by an interior point method.
+
+        Started outside if need be: `s` and the forces `kappa/s` are unknowns that stay positive. Two
+        more steps with derivatives give the root those of the implicit function.
+        """
+        h, b = self._faces(z)
+        kappa = jnp.broadcast_to(jnp.asarray(kappa, z.dtype), z[0].shape)
+        p, s, mu = _central(*jax.lax.stop_gradient((h, b, z, kappa)))
+        for _ in range(2):
+            dp, ds, dmu = _interior_step(h, b, z, kappa, p, s, mu)
+            p, s, mu = p + dp, s + ds, mu + dmu
+        return p
+
+
+def _subsets(faces: int, rows: int) -> list[tuple[int, ...]]:
+    """Sets of faces whose common part a point may be projected on, the smallest first."""
+    sizes = range(1, min(faces, rows) + 1)
+    return [subset for size in sizes for subset in combinations(range(faces), size)]
+
+
+def _inside(h: Array, b: Array, x: Rows) -> Array:
+    """`H x − b`, `(p, ...)`."""
+    return jnp.stack([dot(row, x) for row in h]) - b
+
+
+def _guarded(gram: list[list[Array]]) -> tuple[list[list[Array]], Array]:
+    """The inverse of a Gram matrix where it is regular, else of the unit matrix, and where it is."""
+    pivots = [gram[i][i] for i in range(len(gram))]
+    rows = [list(row) for row in gram]
+    for i in range(len(rows)):
+        for j in range(i + 1, len(rows)):
+            rest = rows[j][i] / jnp.where(rows[i][i] > 0, rows[i][i], 1)
+            rows[j] = [a - rest * c for a, c in zip(rows[j], rows[i], strict=True)]
+    floor = 1e4 * jnp.finfo(pivots[0].dtype).eps
+    kept = [rows[i][i] > floor * pivots[i] for i in range(len(rows))]
+    regular = jnp.all(jnp.stack(kept), axis=0)
+    guarded = [
+        [jnp.where(regular, x, float(i == j)) for j, x in enumerate(row)]
+        for i, row in enumerate(gram)
+    ]
+    return inverse(guarded), regular
+
+
+def _interior_step(h, b, z, kappa, p, s, mu):
+    """Newton's step for `p − z = H^T mu`, `H p − b = s`, `mu s = kappa`."""
+    k = z.shape[0]
+    unit = jnp.eye(k, dtype=z.dtype).reshape(k, k, *(1,) * (z.ndim - 1))
+    slack = _inside(h, b, p) - s
+    weight, target = mu / s, kappa[None] / s - mu
+    matrix = unit + sum(
+        w[None, None] * (x[:, None] * x[None]) for w, x in zip(weight, h, strict=True)
+    )
+    # dmu = target − weight ds, ds = H dp + slack
+    force = mu + target - weight * slack
+    right = z - p + sum(f[None] * x for f, x in zip(force, h, strict=True))
+    dp = lu_solve(matrix, right)
+    ds = jnp.stack([dot(x, dp) for x in h]) + slack
+    return dp, ds, target - weight * ds
+
+
+def _central(h, b, z, kappa):
+    def body(_, carry):
+        p, s, mu = carry
+        dp, ds, dmu = _interior_step(h, b, z, kappa, p, s, mu)
+        fall = jnp.maximum(jnp.max(-ds / s, axis=0), jnp.max(-dmu / mu, axis=0))
+        length = (1 / jnp.maximum(1.0, fall / 0.95))[None]
+        return p + length * dp, s + length * ds, mu + length * dmu
+
+    s = jnp.maximum(_inside(h, b, z), jnp.sqrt(kappa)[None])
+    return jax.lax.fori_loop(0, 60, body, (z, s, kappa[None] / s))
