@@ -190,7 +190,7 @@ def double_pendulum_walls():
     walls = nsd.Interaction(GapRelation(_walls), NewtonImpact(jnp.array([1.0, 0.0])))
     method = nsd.MoreauJean(
         theta=0.500001,
-        newton=nsd.Newton(max_iterations=20, tolerance=1e-12),
+        newton=nsd.Newton(max_iterations=20, tolerance=1e-6),
         contacts_at=AtIterate(),
         mass_at=AtIterate(),
         solver=EXACT,
@@ -350,7 +350,7 @@ def spherical_joint_pendulum():
     model = nsd.Model(NewtonEulerSystem(1.0, inertia), joint)
     method = nsd.MoreauJean(
         theta=1.0,
-        newton=nsd.Newton(max_iterations=30, tolerance=1e-11),
+        newton=nsd.Newton(max_iterations=30, tolerance=1e-6),
         contacts_at=AtIterate(),
         solver=EXACT,
     )
