@@ -104,9 +104,7 @@ class MoreauJean(AbstractIntegrator):
     adjoint: AbstractAdjoint = ImplicitAdjoint()
 
     def __check_init__(self):
-        for name, value in (("theta", self.theta), ("gamma", self.gamma)):
-            if not 0 <= value <= 1:
-                raise ValueError(f"{name} must lie in [0, 1], got {value}.")
+        _check_fractions(theta=self.theta, gamma=self.gamma)
 
     @property
     def order(self) -> int:
@@ -158,6 +156,9 @@ class BackwardEuler(AbstractIntegrator):
     solver: Auto = Auto()
     adjoint: AbstractAdjoint = ImplicitAdjoint()
 
+    def __check_init__(self):
+        _check_fractions(gamma=self.gamma)
+
     @property
     def theta(self) -> float:
         """Implicitness: 1."""
@@ -182,6 +183,12 @@ class BackwardEuler(AbstractIntegrator):
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
         return theta_step(self, model, t0, t1, state, carry, args)
+
+
+def _check_fractions(**values: float) -> None:
+    for name, value in values.items():
+        if not 0 <= value <= 1:
+            raise ValueError(f"{name} must lie in [0, 1], got {value}.")
 
 
 def zero_impulses(model: Model, t0: Scalar, state: State) -> Carry:

@@ -1,0 +1,47 @@
+"""A mechanical system as a first-order system, for analysis and control."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._numerics import lu_solve
+from .._types import Args, Scalar, State, Vector
+from ._base import AbstractSystem
+
+
+def state_rate(
+    system: AbstractSystem, t: Scalar, state: State, args: Args = None, p: Vector | None = None
+) -> Float[Array, " 2n"]:
+    """`(v, M^-1 (F + p))`: the rates of configuration (as a tangent of the group) and velocity.
+
+    **Arguments:** `t` [s]; `state`; `args`: as given to `simulate`; `p`: a further generalised
+    force `(n,)`, for example that of contacts.
+
+    **Returns:** shape `(2 n,)`.
+    """
+    force = system.force(t, state, args)
+    force = force if p is None else force + p
+    return jnp.concatenate([state.v, lu_solve(system.mass(t, state.q), force)])
+
+
+def state_rate_jacobian(
+    system: AbstractSystem, t: Scalar, state: State, args: Args = None, p: Vector | None = None
+) -> Float[Array, "2n 2n"]:
+    """The derivative of `state_rate` by the state, `[[0, 1], [∂(M^-1 (F + p))/∂q, ∂(..)/∂v]]`.
+
+    Exact: the derivative of `M^-1` is part of it. Derivatives by `q` are along `q exp(eta)`.
+
+    **Arguments:** as in `state_rate`. **Returns:** shape `(2 n, 2 n)`.
+    """
+    group, n = system.group, state.v.shape[0]
+
+    def rate(x):
+        moved = State(group.compose(state.q, group.exp(x[:n])), state.v + x[n:])
+        return state_rate(system, t, moved, args, p)
+
+    return jax.jacfwd(rate)(jnp.zeros(2 * n, state.v.dtype))
+
+
+def velocity_after(system: AbstractSystem, t: Scalar, state: State, p: Vector) -> Vector:
+    """`v⁺ = v + M^-1 p`: the velocity after a generalised impulse `p (n,)` [N s]."""
+    return state.v + lu_solve(system.mass(t, state.q), p)
