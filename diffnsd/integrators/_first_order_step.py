@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._types import Args, Scalar, State, Vector
+from .._types import Args, Scalar, State, Vector, is_hidden
 from ..complementarity import Auto, Block, MixedProblem
 from ..complementarity._problem import broadcast_law, gather
 from ..laws import Context
@@ -218,19 +218,20 @@ def unreached(scheme, model: Model, t0, dt, state: State, args: Args) -> str | N
     The one-step matrix `D + p w C W^-1 G B` is taken at the initial state, for multipliers 0 and 1:
     an entry that is zero for both is taken to be zero. What is zero but for rounding counts as zero.
     """
-    if not model.interactions or state.v.size == 0:
+    hidden = any(map(is_hidden, jax.tree.leaves((model, dt, state, args))))
+    if hidden or not model.interactions or state.v.size == 0:
         return None
-    np.asarray(state.v)  # raises here, before anything is done, where values are hidden
-    h, t = jnp.asarray(dt, state.v.dtype), jnp.asarray(t0, state.v.dtype)
     sizes, scales = [], []
-    for value in (0.0, 1.0):
-        lam = tuple(
-            jnp.full((i.rows, c), value, state.v.dtype)
-            for c, i in zip(model.contacts(t, state.q), model.interactions, strict=True)
-        )
-        matrix, scale = _one_step_matrix(scheme, model, t, h, state, lam, args)
-        sizes.append(np.abs(matrix))
-        scales.append(scale)
+    with jax.ensure_compile_time_eval():
+        h, t = jnp.asarray(dt, state.v.dtype), jnp.asarray(t0, state.v.dtype)
+        for value in (0.0, 1.0):
+            lam = tuple(
+                jnp.full((i.rows, c), value, state.v.dtype)
+                for c, i in zip(model.contacts(t, state.q), model.interactions, strict=True)
+            )
+            matrix, scale = _one_step_matrix(scheme, model, t, h, state, lam, args)
+            sizes.append(np.abs(matrix))
+            scales.append(scale)
     size, scale = np.maximum(*sizes), np.maximum(*scales)
     reached = size > 64 * float(jnp.finfo(state.v.dtype).eps) * scale
     dead = ~reached.any(axis=0) & ~reached.any(axis=1)

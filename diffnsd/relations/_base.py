@@ -1,7 +1,8 @@
 """The interface of a relation.
 
 A relation gives the local velocity `u = H(t, q) v + drift(t, q)` of `c` contacts with `k` rows each
-(normal first) and, by virtual power, the generalised force `H^T p` of their multipliers.
+(normal first) and, by virtual power, the generalised force `H^T p` of their multipliers. Relations of
+first-order systems state both directions themselves: an output of state and multipliers, an input.
 """
 
 from abc import abstractmethod

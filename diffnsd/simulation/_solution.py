@@ -42,7 +42,7 @@ class Solution(eqx.Module):
     - `ts`: saved times [s], `(t,)`; without a time axis for `SaveAt.end()`, likewise below.
     - `states`: `State` with a leading time axis.
     - `impulses`: per interaction, the impulse [N s] since the saved time before, `(t, c, k)`; zero
-      at `t0`.
+      at `t0`. Of a first-order system `∫ lam dt`; its multipliers `lam` are in `details`.
     - `gaps`: per interaction `(t, c)` [m], or `None`.
     - `energy`: kinetic and potential [J], `(t,)` each; `None` where it is not known.
     - `stats`: `StepStatistics`. `result`: how it ended. `message` says it in words.

@@ -179,6 +179,23 @@ def test_relations_of_all_types_agree():
         np.testing.assert_allclose(ends, np.broadcast_to(ends[0], (len(ends), 2)), atol=1e-13)
 
 
+def test_several_interactions_are_one_with_all_outputs():
+    """One with feedthrough and one without, beside both in one relation."""
+    a = np.array([[-1.0, 0.5, 0.2], [0.0, -2.0, 1.0], [0.3, 0.0, -1.5]])
+    c, b = (
+        np.array([[1.0, 0.2, 0.0], [0.0, -0.4, 1.0]]),
+        np.array([[1.0, 0.0], [0.5, 0.1], [0.0, 2]]),
+    )
+    system = FirstOrderSystem.linear(a)
+    joint = Interaction(FirstOrderLinear(c, b, np.diag([0.0, 0.5])), Relay())
+    apart = [
+        Interaction(FirstOrderLinear(c[:1], b[:, :1]), Relay()),
+        Interaction(FirstOrderLinear(c[1:], b[:, 1:], [[0.5]]), Relay()),
+    ]
+    ends = [last(Model(system, i), EulerMoreau(), 30, [1.0, 2.0, -1.0]) for i in (joint, apart)]
+    np.testing.assert_allclose(*ends, atol=1e-13)  # measured 4e-15
+
+
 def test_a_mixed_law_is_equalities_beside_complementarity():
     """`x1' = −lam2`, with `y1 = x2 − x1 + lam1 = 0` as an algebraic equation, in one contact."""
     a = np.zeros((2, 2))

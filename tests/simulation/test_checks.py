@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from quick import quick_jit
 
-from diffnsd import Interaction, Model, MoreauJean, Pose, SaveAt, State, simulate
-from diffnsd.laws import Complementarity, CoulombFriction, NewtonImpact
+from diffnsd import EulerMoreau, Interaction, Model, MoreauJean, Pose, SaveAt, State, simulate
+from diffnsd.laws import Complementarity, CoulombFriction, NewtonImpact, Relay
 from diffnsd.models import block_state, bouncing_ball, sliding_block
-from diffnsd.relations import BodyPointsPlane, ContactFrame, GapRelation
+from diffnsd.relations import BodyPointsPlane, ContactFrame, FirstOrderLinear, GapRelation
 from diffnsd.simulation import _simulate
-from diffnsd.systems import LagrangianSystem, NewtonEulerSystem
+from diffnsd.systems import FirstOrderSystem, LagrangianSystem, NewtonEulerSystem
 
 BALL = State(jnp.array([0.5]), jnp.array([0.2]))
 BODY = NewtonEulerSystem(1.0, 1.0)
@@ -249,5 +249,24 @@ def test_checks_leave_nothing_in_a_program():
     """They look at what is known, and add no operation to what is compiled."""
     start, model = block_state(0.0), sliding_block()
     assert model.check(start) is None
-    jaxpr = jax.make_jaxpr(lambda s: _simulate._checked(model, MoreauJean(), s).v)(start)
+    setting = 0.0, 0.1
+    jaxpr = jax.make_jaxpr(lambda s: _simulate._checked(model, MoreauJean(), *setting, s, None).v)(
+        start
+    )
     assert all(str(e.primitive) in ("stop_gradient", "copy") for e in jaxpr.eqns)
+
+
+def test_checks_of_a_first_order_system_leave_nothing_in_a_program():
+    """Its one-step matrix is computed at once, where everything is known, and not at all elsewhere."""
+    unreached = FirstOrderLinear([[1.0, 0.0]], [[0.0], [1.0]])
+    system = FirstOrderSystem.linear(np.eye(2))
+    model = Model(system, Interaction(unreached, Relay()))
+    known = system.state([1.0, 0.0])
+
+    def hidden(s):
+        return _simulate._checked(model, EulerMoreau(), 0.0, 0.1, s, None).v
+
+    jaxpr = jax.make_jaxpr(hidden)(known)
+    assert all(str(e.primitive) in ("stop_gradient", "copy") for e in jaxpr.eqns)
+    with pytest.raises(ValueError, match="reached by no multiplier"):
+        jax.make_jaxpr(lambda x: x + hidden(known)[0])(jnp.zeros(()))
