@@ -1,0 +1,6 @@
+"""Solvers of complementarity problems behind one interface."""
+
+from ._base import AbstractSolver as AbstractSolver, Best as Best
+from ._semismooth import SemismoothNewton as SemismoothNewton
+from ._splitting import Splitting as Splitting
+from ._combined import combined as combined
