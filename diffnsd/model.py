@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._types import PerContact, Scalar, State, Vector, is_hidden, revealed
-from .laws import AbstractLaw
-from .relations import AbstractRelation
+from .laws import AbstractLaw, Equality
+from .relations import AbstractRelation, PrescribedVelocity
 from .systems import AbstractSystem
 
 
@@ -61,16 +61,21 @@ class Energy(eqx.Module):
 class Model(eqx.Module):
     """A system with its interactions: everything that a simulation needs but the state.
 
-    **Arguments:** `system`; `interactions`: a sequence of `Interaction`s (one is taken as such).
+    **Arguments:** `system`; `interactions`: a sequence of `Interaction`s (one is taken as such);
+    `prescribed`: a `PrescribedVelocity` or a sequence of them. These are equality constraints like
+    any other: they come last among the interactions, and their impulses are the reactions.
     """
 
     system: AbstractSystem
     interactions: tuple[Interaction, ...]
 
-    def __init__(self, system: AbstractSystem, interactions=()):
+    def __init__(self, system: AbstractSystem, interactions=(), prescribed=()):
         self.system = system
         single = isinstance(interactions, Interaction)
-        self.interactions = (interactions,) if single else tuple(interactions)
+        given = (interactions,) if single else tuple(interactions)
+        single = isinstance(prescribed, PrescribedVelocity)
+        held = (prescribed,) if single else tuple(prescribed)
+        self.interactions = (*given, *(Interaction(p, Equality()) for p in held))
 
     def gaps(self, t: Scalar, q) -> tuple[PerContact | None, ...]:
         """Gaps [m] of every interaction, each of shape `(c,)`."""

@@ -1,6 +1,7 @@
 """The interface of an integrator."""
 
 from abc import abstractmethod
+from typing import Any
 
 import equinox as eqx
 from jaxtyping import Array, Float, Int
@@ -9,20 +10,23 @@ from .._result import RESULTS
 from .._types import Args, Local, Scalar, State
 from ..model import Model
 
-Carry = tuple[Float[Array, "c k"], ...]
+Carry = Any
+"""What a method hands from step to step beside the state: warm starts, states before the last."""
 
 
 class StepInfo(eqx.Module):
     """What a step reports.
 
     **Arguments:** `impulses`: per interaction `(c, k)` [N s]; `residual`: relative natural-map
-    residual; `iterations`; `margin`: relative distance to the nearest change of mode.
+    residual; `iterations`; `margin`: relative distance to the nearest change of mode; `details`:
+    what only this method has to report, arrays in any pytree, `None` for most.
     """
 
     impulses: tuple[Local, ...]
     residual: Float[Array, ""]
     iterations: Int[Array, ""]
     margin: Float[Array, ""]
+    details: Any = None
 
 
 class AbstractIntegrator(eqx.Module):
@@ -44,7 +48,7 @@ class AbstractIntegrator(eqx.Module):
 
     @abstractmethod
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
-        """What is carried from step to step beside the state: here the warm start."""
+        """What is carried from step to step beside the state: most often the warm start."""
 
     @abstractmethod
     def step(

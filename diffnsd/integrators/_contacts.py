@@ -113,7 +113,7 @@ def build_block(
     around = context(interaction, model, t, state, h, gamma, before)
     law = broadcast_law(interaction.law, jacobian.shape[2], state.v.dtype)
     active = jax.lax.stop_gradient(law.active(around))
-    return Block(jacobian, None, drift + law.shift(around), law, active)
+    return Block(jacobian, None, drift + law.shift(around), law.in_step(around), active)
 
 
 def left_out(

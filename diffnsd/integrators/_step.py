@@ -1,8 +1,10 @@
 """The one function that solves the equations of a step together with the laws.
 
-An integrator writes `residual(v) = generalised impulse of the contacts` and the blocks of its
-contacts. The equations are linearised, `A (v − v*) + r(v*) = B z`, and the mixed complementarity
-problem is solved for `(v, z)`; this is Newton's method on the smooth part with the laws kept exact.
+An integrator writes its smooth equations, linearised at any point `(v, z)`, as a mixed complementarity
+problem; solving that for the next `(v, z)` is Newton's method on the smooth part with the laws kept
+exact. Where the multipliers enter as a generalised impulse, `residual(v) = B z`, `linear_problem`
+writes the problem; where they enter in any other way, `nonlinear_problem` does. Equations whose
+slopes do not depend on the point are affine, and one pass solves them.
 
 Derivative. The iterations are not differentiated. Where `v*` solves the equations, a differentiated
 Newton pass from it has the value `v*` and, because the residual vanishes there, the derivative of
@@ -21,6 +23,7 @@ import jax.numpy as jnp
 from .._numerics import matvec, max_abs
 from .._types import Vector
 from ..complementarity import ImplicitAdjoint, MixedProblem, solve_mixed
+from ..complementarity._problem import gather
 
 
 class Newton(eqx.Module):
@@ -38,10 +41,39 @@ class Newton(eqx.Module):
             raise ValueError(f"max_iterations must be at least 1, got {self.max_iterations}.")
 
 
-def linear_problem(residual: Callable, v: Vector, blocks: Callable) -> MixedProblem:
-    """The step problem linearised at `v`: `A w = A v − r(v) + B z`."""
-    matrix = jax.jacfwd(residual)(v)
-    return MixedProblem(matrix, matvec(matrix, v) - residual(v), blocks(v))
+def linear_problem(residual: Callable, blocks: Callable) -> Callable:
+    """`linearise(v, z)` of equations `residual(v) = B z`: `A w = A v − r(v) + B z`.
+
+    **Arguments:** `residual(v)`: generalised impulse, `(n,)`; `blocks(v)`: the contacts at `v`.
+    """
+
+    def linearise(v, z):
+        del z
+        matrix = jax.jacfwd(residual)(v)
+        return MixedProblem(matrix, matvec(matrix, v) - residual(v), blocks(v))
+
+    return linearise
+
+
+def nonlinear_problem(residual: Callable, blocks: Callable) -> Callable:
+    """`linearise(v, z)` of equations `residual(v, z) = 0` that are nonlinear in the multipliers.
+
+    `A w = A v − r(v, z) − B z + B z'` with `A = ∂r/∂v` and `B = −∂r/∂z`, all at `(v, z)`.
+
+    **Arguments:** `residual(v, z)`: shape `(n,)`, `z` a tuple with `(k, c)` per block;
+    `blocks(v, inputs)`: the contacts at `v`, with their inputs `B (k, n, c)`.
+    """
+
+    def linearise(v, z):
+        matrix = jax.jacfwd(residual)(v, z)
+        slopes = jax.jacfwd(residual, argnums=1)(v, z)
+        inputs = tuple(-jnp.moveaxis(slope, 0, 1) for slope in slopes)
+        rhs = matvec(matrix, v) - residual(v, z)
+        for b, part in zip(inputs, z, strict=True):
+            rhs = rhs - gather(b, part)
+        return MixedProblem(matrix, rhs, blocks(v, inputs))
+
+    return linearise
 
 
 def solve_step(
@@ -49,46 +81,82 @@ def solve_step(
 ):
     """Solves the equations of one step.
 
-    **Arguments:** `equations(parameters) -> (residual, blocks)`, a pure function, where
-    `residual(v)` is the generalised impulse and `blocks(v)` the contacts linearised at `v`;
-    `parameters`: everything it depends on; `v_guess`: first linearisation point, shape `(n,)`;
-    `z0`: warm start per block; `solver`; `newton`; `adjoint`: how the laws are
-    differentiated, default `ImplicitAdjoint()`.
+    **Arguments:** `equations(parameters) -> linearise`, a pure function, where `linearise(v, z)` is
+    the `MixedProblem` of the equations linearised at `v` and at the multipliers `z` per block,
+    `(k, c)`; `parameters`: everything it depends on; `v_guess`: first linearisation point, shape
+    `(n,)`; `z0`: that of the multipliers, and their warm start; `solver`; `newton`; `adjoint`: how
+    the laws are differentiated, default `ImplicitAdjoint()`.
 
     **Returns:** `v`, `z`, `Statistics`, and whether Newton's iteration converged.
     """
     adjoint = ImplicitAdjoint() if adjoint is None else adjoint
     converged = jnp.array(True)
-    if newton.max_iterations > 1:
+    iterates = newton.max_iterations > 1 and _is_curved(equations(parameters), v_guess, z0)
+    if iterates:
         tolerance = max(newton.tolerance, 64 * float(jnp.finfo(v_guess.dtype).eps))
         frozen, v_start, z_start = without_derivative((parameters, v_guess, z0))
-        residual, blocks = equations(frozen)
+        start = equations(frozen)
 
         def body(carry):
             v, z, _, count = carry
-            new, z, _ = solve_mixed(linear_problem(residual, v, blocks), z, solver)
-            change = max_abs(new - v) / jnp.maximum(1.0, max_abs(new))
-            return new, z, change, count + 1
+            v1, z1, _ = solve_mixed(start(v, z), z, solver)
+            return v1, z1, _change((v1, *z1), (v, *z)), count + 1
 
         def proceed(carry):
             _, _, change, count = carry
             return (change > tolerance) & (count < newton.max_iterations)
 
-        start = v_start, z_start, jnp.full_like(v_start[0], jnp.inf), 0
-        v_guess, z0, change, _ = jax.lax.stop_gradient(jax.lax.while_loop(proceed, body, start))
+        first = v_start, z_start, jnp.full_like(v_start[0], jnp.inf), 0
+        v_guess, z0, change, _ = jax.lax.stop_gradient(jax.lax.while_loop(proceed, body, first))
         converged = change <= tolerance
-    residual, blocks = equations(parameters)
+    linearise = equations(parameters)
 
     def differentiated(carry, _):
         v, z = carry
-        v, z, stats = solve_mixed(linear_problem(residual, v, blocks), z, solver, adjoint)
+        v, z, stats = solve_mixed(linearise(v, z), z, solver, adjoint)
         return (v, z), stats
 
-    if newton.max_iterations == 1:
+    if not iterates:
         (v, z), stats = differentiated((v_guess, z0), None)
         return v, z, stats, converged
     (v, z), stats = jax.lax.scan(differentiated, (v_guess, z0), length=2)
     return v, z, jax.tree.map(lambda x: x[-1], stats), converged
+
+
+def _change(new, old):
+    """The largest change of an array, each relative to its size, or to 1 where it is smaller."""
+    sizes = [max_abs(a - b) / jnp.maximum(1.0, max_abs(a)) for a, b in zip(new, old, strict=True)]
+    return jnp.max(jnp.stack(sizes))
+
+
+def _is_curved(linearise: Callable, v, z) -> bool:
+    """Whether the slopes of the equations may depend on where they are linearised."""
+
+    def slopes(v, z):
+        problem = linearise(v, z)
+        return problem.matrix, [(block.output, block.input) for block in problem.blocks]
+
+    return depends(slopes, v, z)
+
+
+def depends(function: Callable, *arguments) -> bool:
+    """Whether the output of a function may depend on its arguments, by the program that it is."""
+    program = jax.make_jaxpr(function)(*arguments).jaxpr
+    return any(_reached(program, [True] * len(program.invars)))
+
+
+def _reached(program, marks) -> list[bool]:
+    """Which outputs of a program depend on the inputs that are marked."""
+    reached = {id(v) for v, marked in zip(program.invars, marks, strict=True) if marked}
+    for equation in program.eqns:
+        marked = [id(v) in reached for v in equation.invars]
+        if not any(marked):
+            continue
+        hit = [True] * len(equation.outvars)
+        if equation.primitive.name in ("jit", "pjit"):
+            hit = _reached(equation.params["jaxpr"].jaxpr, marked)
+        reached.update(id(v) for v, is_hit in zip(equation.outvars, hit, strict=True) if is_hit)
+    return [id(v) in reached for v in program.outvars]
 
 
 def without_derivative(tree) -> Any:

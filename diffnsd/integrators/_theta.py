@@ -11,7 +11,7 @@ from ..complementarity import AbstractAdjoint, Auto, ImplicitAdjoint
 from ..model import Model
 from ._base import AbstractIntegrator, Carry, StepInfo
 from ._contacts import build_block, left_out, select
-from ._step import Newton, solve_step
+from ._step import Newton, linear_problem, solve_step
 
 
 def _equations(theta: float, gamma: float):
@@ -33,7 +33,7 @@ def _equations(theta: float, gamma: float):
             return matvec(mass, v - v0) - h * (theta * after + (1 - theta) * before)
 
         blocks = tuple(build_block(i, model, t0, state, h, gamma) for i in interactions)
-        return residual, lambda v: blocks
+        return linear_problem(residual, lambda v: blocks)
 
     return equations
 

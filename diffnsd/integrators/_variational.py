@@ -40,7 +40,7 @@ from ..model import Interaction, Model
 from ..systems import AbstractSystem
 from ._base import AbstractIntegrator, Carry, StepInfo
 from ._contacts import build_block, left_out, select
-from ._step import Newton, solve_step
+from ._step import Newton, linear_problem, solve_step
 from ._theta import outcome
 
 
@@ -106,16 +106,6 @@ def acceleration(system: AbstractSystem, t: Scalar, state: State, args: Args) ->
     return jax.lax.stop_gradient(found)
 
 
-def depends(function: Callable, x: Array) -> bool:
-    """Whether the output of a function may depend on its input, by the program that it is."""
-    program = jax.make_jaxpr(function)(x).jaxpr
-    reached = {id(v) for v in program.invars}
-    for equation in program.eqns:
-        if any(id(v) in reached for v in equation.invars):
-            reached.update(id(v) for v in equation.outvars)
-    return any(id(v) in reached for v in program.outvars)
-
-
 def displaced(scheme, system, q: Config, x: Vector) -> Config:
     """`q τ(x)`."""
     return system.group.compose(q, scheme.retraction.map(system.group, x))
@@ -143,10 +133,8 @@ def variational_step(scheme, model: Model, t0, t1, state: State, carry: Carry, a
     persistent = tuple(s.pick(x)[:, 0] > 0 for x, (_, s) in zip(held, chosen1, strict=True))
     parameters = (scheme, model, [i for i, _ in chosen1], t0, t1, state, args)
     parameters = (*parameters, (q1, z, arriving, jax.lax.stop_gradient(guess), persistent))
-    linear = not depends(lambda v: d.end(z, State(q1, v)), guess)
-    newton = Newton(max_iterations=1) if linear else scheme.newton
     v1, p1, stats1, solved1 = solve_step(
-        _second_half, parameters, guess, _warm(chosen1, carry), scheme.solver, newton
+        _second_half, parameters, guess, _warm(chosen1, carry), scheme.solver, scheme.newton
     )
     # M v1 is the momentum of the next step: solved anew, without bias, whatever Newton's tolerance.
     leaving = arriving + d.end(z, State(q1, v1)) + _impulse(model, chosen1, t1, q1, p1)
@@ -185,7 +173,7 @@ def _first_half(parameters):
     def blocks(z):
         return tuple(_mean_block(i, scheme, model, t0, t1, state, z) for i in interactions)
 
-    return residual, blocks
+    return linear_problem(residual, blocks)
 
 
 def _second_half(parameters):
@@ -205,7 +193,7 @@ def _second_half(parameters):
             for i, p in zip(interactions, persistent, strict=True)
         )
 
-    return residual, blocks
+    return linear_problem(residual, blocks)
 
 
 def _correction(model, t, q, impulse):

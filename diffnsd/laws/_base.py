@@ -111,6 +111,15 @@ class AbstractLaw(eqx.Module):
         """Which contacts take part in the step: the closed ones unless a law says otherwise."""
         return context.closed
 
+    def in_step(self, context: Context) -> "AbstractLaw":
+        """The law with what its set owes to the step: limits of impulses from limits of forces.
+
+        Itself unless a law says otherwise. `shift` and `active` are asked of the law as it was
+        stated; `set` and `lift` of this one.
+        """
+        del context
+        return self
+
     def check(self) -> str | None:
         """What is wrong with the parameters whose values are known, in the user's terms."""
         return None

@@ -76,5 +76,8 @@ class GapStabilized(AbstractLaw):
         # The shift g/h decides: a contact out of reach gets no impulse from the law itself.
         return jnp.ones_like(context.gap, dtype=bool)
 
+    def in_step(self, context: Context) -> "GapStabilized":
+        return eqx.tree_at(lambda s: s.law, self, self.law.in_step(context))
+
     def check(self) -> str | None:
         return self.law.check() or check_range("the rest_speed", self.rest_speed, 0, float("inf"))

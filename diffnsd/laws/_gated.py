@@ -56,5 +56,8 @@ class Gated(AbstractLaw):
     def active(self, context: Context) -> Bool[Array, "..."]:
         return (self.on > 0.5) & ((self.touching > 0.5) | self.law.active(self._seen(context)))
 
+    def in_step(self, context: Context) -> "Gated":
+        return eqx.tree_at(lambda g: g.law, self, self.law.in_step(self._seen(context)))
+
     def check(self) -> str | None:
         return self.law.check()

@@ -24,9 +24,11 @@ class ContactFrame(AbstractRelation):
 
     - `function`: `(t, pose) -> (p1, p2, n)`, world frame, each of shape `(c, 3)`.
     - `body1`: index of body 1. `body2`: index of body 2, `None` for the world.
+    - `rolling`: add two rolling rows, `ω_R = (t1, t2) · (ω1 − ω2)` [rad/s], whose multipliers are
+      couples.
 
     Gaps [m] have shape `(c,)`; local velocities [m/s] have shape `(c, 3)`, rows (normal, tangent 1,
-    tangent 2).
+    tangent 2), or `(c, 5)`.
 
     **Raises:** `ValueError` in a simulation, before it is compiled, if there is no such body or the
     function returns other shapes.
@@ -35,10 +37,11 @@ class ContactFrame(AbstractRelation):
     function: Callable
     body1: int = eqx.field(default=0, static=True)
     body2: int | None = eqx.field(default=None, static=True)
+    rolling: bool = eqx.field(default=False, static=True)
 
     @property
     def rows(self) -> int:
-        return 3
+        return 5 if self.rolling else 3
 
     def _points(self, t: Scalar, q: Config) -> tuple[Array, Array, Array]:
         points = tuple(map(jnp.asarray, self.function(t, q)))
@@ -60,7 +63,12 @@ class ContactFrame(AbstractRelation):
         if self.body2 is not None:
             u = u - _point_velocity(state, self.body2, p2)
         frame = (n, *tangents(n))
-        return jnp.stack([jnp.sum(e * u, axis=0) for e in frame], axis=-1)
+        local = [jnp.sum(e * u, axis=0) for e in frame]
+        if self.rolling:
+            turn = _spin(state, self.body1)
+            turn = turn if self.body2 is None else turn - _spin(state, self.body2)
+            local += [jnp.sum(e * turn[:, None], axis=0) for e in frame[1:]]
+        return jnp.stack(local, axis=-1)
 
     def check(self, group: AbstractGroup) -> str | None:
         problem = check_body("ContactFrame.body1", self.body1, group)
@@ -71,7 +79,11 @@ class ContactFrame(AbstractRelation):
 
 def _point_velocity(state: State, body: int, points):
     """Velocity of the material points of a body at world points `(3, c)`."""
-    twist = state.v.reshape(-1, 6)[body]
-    spin = rotate(state.q.orientation[body], twist[3:])
     arms = points - state.q.position[body][:, None]
-    return twist[:3, None] + cross(jnp.broadcast_to(spin[:, None], arms.shape), arms)
+    spin = jnp.broadcast_to(_spin(state, body)[:, None], arms.shape)
+    return state.v.reshape(-1, 6)[body, :3, None] + cross(spin, arms)
+
+
+def _spin(state: State, body: int) -> Array:
+    """Angular velocity of a body in the world frame, `(3,)`."""
+    return rotate(state.q.orientation[body], state.v.reshape(-1, 6)[body, 3:])

@@ -4,4 +4,5 @@ from ._base import AbstractSet as AbstractSet
 from ._box import Box as Box
 from ._free import Free as Free
 from ._half_line import HalfLine as HalfLine
+from ._rolling_cone import RollingCone as RollingCone
 from ._second_order_cone import SecondOrderCone as SecondOrderCone

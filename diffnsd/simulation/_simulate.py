@@ -206,6 +206,8 @@ def _summary(infos: StepInfo) -> StepInfo:
         jnp.max(infos.residual, initial=0),
         jnp.max(infos.iterations, initial=0),
         jnp.min(infos.margin, initial=jnp.inf),
+        # Of the last step.
+        jax.tree.map(lambda x: x[-1] if x.shape[0] else jnp.zeros_like(x, shape=x.shape[1:]), infos.details),
     )
 
 
@@ -216,7 +218,8 @@ def _joined(first, second):
 def _snapshot(model, grid, loop, i, info):
     """What is saved after `i` passes of the loop: first what the initial state has too."""
     t, state = grid.time(loop.reached(i)), loop.state
-    here = t, state, info.impulses, model.gaps(t, state.q), model.energy(t, state)
+    told = info.impulses, info.details
+    here = t, state, told, model.gaps(t, state.q), model.energy(t, state)
     return here, (info.residual, info.iterations, info.margin)
 
 
@@ -224,7 +227,8 @@ def _assemble(model, grid, saveat, start, loop, saved) -> Solution:
     here, quality = saved
     if saveat.t0:
         t, state = grid.t0, start.state
-        first = t, state, start.warm, model.gaps(t, state.q), model.energy(t, state)
+        told = jax.tree.map(lambda x: jnp.zeros_like(x, shape=x.shape[1:]), here[2])
+        first = t, state, told, model.gaps(t, state.q), model.energy(t, state)
         here = _joined(jax.tree.map(lambda x: x[None], first), here)
     if not saveat.has_axis:
         here, quality = jax.tree.map(lambda x: x[-1], (here, quality))
@@ -245,8 +249,8 @@ def _assemble(model, grid, saveat, start, loop, saved) -> Solution:
         event_step,
         grid.time(loop.reached(jnp.asarray(grid.steps))),
     )
-    ts, states, impulses, gaps, energy = here
-    return Solution(ts, states, impulses, gaps, energy, stats, result)
+    ts, states, (impulses, details), gaps, energy = here
+    return Solution(ts, states, impulses, gaps, energy, stats, result, details)
 
 
 def _count(t0, t1, dt) -> int:

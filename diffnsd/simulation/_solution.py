@@ -1,5 +1,7 @@
 """The result of a simulation."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import numpy as np
@@ -44,6 +46,8 @@ class Solution(eqx.Module):
     - `gaps`: per interaction `(t, c)` [m], or `None`.
     - `energy`: kinetic and potential [J], `(t,)` each.
     - `stats`: `StepStatistics`. `result`: how it ended. `message` says it in words.
+    - `details`: what only the integrator has to report, of the last step before each saved time
+      (its docstring says what); `None` for most.
 
     All times saved after an event repeat it: its time and state, no impulses.
     """
@@ -55,6 +59,7 @@ class Solution(eqx.Module):
     energy: Energy
     stats: StepStatistics
     result: RESULTS
+    details: Any = None
 
     @property
     def message(self) -> str:

@@ -1,0 +1,182 @@
+"""Position corrections against the drift of velocity-level schemes."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from .._result import RESULTS, first_error
+from .._types import Args, PerContact, Scalar, State
+from ..complementarity import Auto, Block, MixedProblem, solve_mixed
+from ..laws import AbstractLaw, Complementarity, Equality
+from ..model import Model
+from ._base import AbstractIntegrator, Carry, StepInfo
+from ._contacts import context
+from ._impact import gate
+
+Corrections = tuple[PerContact, ...]
+
+
+class Projected(AbstractIntegrator):
+    """A step of `inner`, then a projection of the positions on the constraints.
+
+        q1 ← q1 exp(M^-1 G^T Λ),      0 <= g(q1) + G M^-1 G^T Λ ⟂ Λ >= 0
+
+    for the contacts that were active in the step, if one of them has penetrated by more than
+    `tolerance`; for equalities `g = 0` and any sign of Λ. Velocities are not changed. The
+    correction is the smallest in the metric of the mass matrix. `Solution.details` holds Λ
+    [kg m], per interaction `(c,)`.
+
+    **Arguments:**
+
+    - `inner`: a velocity-level scheme with a predictor `gamma`: `MoreauJean`, `BackwardEuler`.
+    - `tolerance`: largest violation that is left [m].
+    - `passes`: linearisations of the gaps; a gap that is linear in `q` needs one.
+    - `solver`: of the projections.
+
+    Reference: V. Acary, Projected event-capturing time-stepping schemes for nonsmooth mechanical
+    systems (2013), doi:10.1016/j.cma.2012.12.012.
+    """
+
+    inner: AbstractIntegrator
+    tolerance: float = 1e-8
+    passes: int = eqx.field(default=2, static=True)
+    solver: Auto = Auto()
+
+    @property
+    def order(self) -> int:
+        return self.inner.order
+
+    @property
+    def is_symplectic(self) -> bool:
+        return False
+
+    def supports(self, model: Model) -> str | None:
+        return _supports(self, model)
+
+    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
+        return self.inner.init(model, t0, state, args)
+
+    def step(
+        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+    ) -> tuple[State, StepInfo, Carry, RESULTS]:
+        active = _active(self.inner, model, t0, t1, state)
+        laws = [Equality() if i.law.holds_gap else Complementarity() for i in model.interactions]
+        done = self.inner.step(model, t0, t1, state, carry, args)
+        return _corrected(self, model, t1, done, active, laws)
+
+
+class CombinedProjection(AbstractIntegrator):
+    """A step of `inner` whose active contacts end at `g = 0` and whose others are open.
+
+    A contact that was not active and has penetrated by more than `tolerance` is activated, and the
+    step repeated with its law, at most `rounds` times. Then all active contacts are projected as
+    equalities, up or down; see `Projected`.
+
+    **Arguments:** as in `Projected`, and `rounds`.
+
+    Reference: V. Acary, Projected event-capturing time-stepping schemes for nonsmooth mechanical
+    systems (2013), doi:10.1016/j.cma.2012.12.012.
+    """
+
+    inner: AbstractIntegrator
+    tolerance: float = 1e-10
+    passes: int = eqx.field(default=2, static=True)
+    rounds: int = eqx.field(default=2, static=True)
+    solver: Auto = Auto()
+
+    @property
+    def order(self) -> int:
+        return self.inner.order
+
+    @property
+    def is_symplectic(self) -> bool:
+        return False
+
+    def supports(self, model: Model) -> str | None:
+        return _supports(self, model)
+
+    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
+        return self.inner.init(model, t0, state, args)
+
+    def step(
+        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+    ) -> tuple[State, StepInfo, Carry, RESULTS]:
+        active = _active(self.inner, model, t0, t1, state)
+
+        def step(active):
+            touching = jnp.concatenate(active)
+            held = gate(model, t0, state, jnp.ones_like(touching), touching)
+            return self.inner.step(held, t0, t1, state, carry, args)
+
+        def violated(active, q):
+            gaps = jax.lax.stop_gradient(model.gaps(t1, q))
+            return tuple(
+                a if g is None else ~a & (g < -self.tolerance)
+                for a, g in zip(active, gaps, strict=True)
+            )
+
+        done = step(active)
+        for _ in range(self.rounds):
+            more = violated(active, done[0].q)
+            any_more = jnp.any(jnp.concatenate([jnp.array([False]), *more]))
+            active = tuple(a | b for a, b in zip(active, more, strict=True))
+            done = jax.lax.cond(any_more, lambda a, _: step(a), lambda _, d: d, active, done)
+        return _corrected(self, model, t1, done, active, [Equality() for _ in active])
+
+
+def _supports(scheme, model: Model) -> str | None:
+    if not hasattr(scheme.inner, "gamma"):
+        return (
+            f"{type(scheme).__name__} needs an inner scheme that predicts closing from velocities; "
+            "use MoreauJean() or BackwardEuler()"
+        )
+    return scheme.inner.supports(model)
+
+
+def _active(inner, model: Model, t0, t1, state: State):
+    """The contacts that take part in the step of `inner`, per interaction."""
+    return tuple(
+        jax.lax.stop_gradient(
+            i.law.active(context(i, model, t0, state, t1 - t0, inner.gamma))
+            | jnp.array(i.law.holds_gap)
+        )
+        for i in model.interactions
+    )
+
+
+def _corrected(scheme, model: Model, t1, done, active, laws: list[AbstractLaw]):
+    """The outcome of a step with its positions corrected."""
+    state, info, carry, result = done
+    group, q = model.system.group, state.q
+    total = tuple(jnp.zeros(a.shape, state.v.dtype) for a in active)
+    for _ in range(scheme.passes):
+        q, lam, ok = _project(scheme, model, group, t1, q, active, laws)
+        total = tuple(a + b for a, b in zip(total, lam, strict=True))
+        failed = RESULTS.where(ok, RESULTS.successful, RESULTS.not_converged)
+        result = first_error(result, failed)
+    info = eqx.tree_at(lambda i: i.details, info, total, is_leaf=lambda x: x is None)
+    return State(q, state.v), info, carry, result
+
+
+def _project(scheme, model: Model, group, t1, q, active, laws):
+    """One linearisation of the gaps: the moved configuration, Λ per interaction, convergence."""
+    blocks, places = [], []
+    for i, mask, law in zip(model.interactions, active, laws, strict=True):
+        gap = i.relation.gap(t1, q)
+        if gap is None:
+            continue
+        size = jnp.abs(gap) if law.holds_gap else -gap
+        violated = jnp.any(jax.lax.stop_gradient(mask & (size > scheme.tolerance)))
+        jacobian = i.relation.linearised(group, t1, q)[0][:1]
+        blocks.append(Block(jacobian, None, gap[None], law, mask & violated))
+        places.append(gap.shape)
+    mass = model.system.mass(t1, q)
+    problem = MixedProblem(mass, jnp.zeros_like(mass[0]), tuple(blocks))
+    start = tuple(jnp.zeros_like(b.offset) for b in blocks)
+    delta, z, stats = solve_mixed(problem, start, scheme.solver)
+    z = iter(z)
+    lam = tuple(
+        jnp.zeros(a.shape, delta.dtype) if i.relation.gap(t1, q) is None else next(z)[0]
+        for i, a in zip(model.interactions, active, strict=True)
+    )
+    return group.compose(q, group.exp(delta)), lam, stats.converged

@@ -1,0 +1,163 @@
+"""Joints between rigid bodies: functions of the configuration that vanish.
+
+A joint connects a frame fixed to body 1 with one fixed to body 2 or to the world. With the origins
+`p1`, `p2` and axes `F1`, `F2` (columns, world frame) of the two, its rows are some of
+
+    d = F2^T (p1 − p2)                       translations along the axes of frame 2
+    (−C_23, C_13, (C_21 − C_12)/2)           rotations about them,  C = F2^T F1
+
+The first two rotations say that the third axes are parallel: with all three the frames are.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._numerics import as_float
+from .._types import Config, Scalar
+from ..groups import Pose, rotation_matrix
+from ._body_points import tangents
+
+
+class Joint(eqx.Module):
+    """The constraints of a joint, `joint(t, q) -> (c,)` [m, rad], zero where it holds.
+
+    Made by `ball_joint`, `hinge`, `prismatic`, `cylindrical` and `fixed_joint`. It is used as
+
+        Interaction(GapRelation(joint), Equality())
+        Interaction(GapRelation(joint.limits(joint.angle, -0.5, 1.0)), NewtonImpact(0.2))
+        Interaction(RateRelation(joint.angle), DryFriction(0.3))
+
+    The impulses of the first are the reactions, along and about the axes of frame 2.
+
+    **Arguments:** `origin1`, `axes1`: origin [m] and axes (columns) of frame 1 in coordinates of
+    body 1; `origin2`, `axes2`: of frame 2; `translations`, `rotations`: which of the rows above are
+    locked; `body1`, `body2`: indices, `None` for the world.
+    """
+
+    origin1: Float[Array, "3"]
+    axes1: Float[Array, "3 3"]
+    origin2: Float[Array, "3"]
+    axes2: Float[Array, "3 3"]
+    translations: tuple[int, ...] = eqx.field(static=True)
+    rotations: tuple[int, ...] = eqx.field(static=True)
+    body1: int = eqx.field(default=0, static=True)
+    body2: int | None = eqx.field(default=None, static=True)
+
+    def _frames(self, q: Config) -> tuple[Array, Array]:
+        """`d` and `C` of the module's docstring."""
+        p1, f1 = _world(q, self.body1, self.origin1, self.axes1)
+        p2, f2 = _world(q, self.body2, self.origin2, self.axes2)
+        return f2.T @ (p1 - p2), f2.T @ f1
+
+    def __call__(self, t: Scalar, q: Config) -> Float[Array, " c"]:
+        del t
+        d, c = self._frames(q)
+        turns = (-c[1, 2], c[0, 2], (c[1, 0] - c[0, 1]) / 2)
+        return jnp.stack([*(d[i] for i in self.translations), *(turns[i] for i in self.rotations)])
+
+    def angle(self, t: Scalar, q: Config) -> Scalar:
+        """Angle [rad] of body 1 about the axis, in (−π, π], 0 at the pose the joint was made at."""
+        del t
+        _, c = self._frames(q)
+        return jnp.arctan2(c[1, 0], c[0, 0])
+
+    def displacement(self, t: Scalar, q: Config) -> Scalar:
+        """Displacement [m] of body 1 along the axis, 0 at the pose the joint was made at."""
+        del t
+        return self._frames(q)[0][2]
+
+    def limits(self, coordinate: Callable, lower, upper) -> "JointLimits":
+        """Gap functions that keep `joint.angle` or `joint.displacement` in `[lower, upper]`."""
+        return JointLimits(coordinate, as_float(lower), as_float(upper))
+
+
+class JointLimits(eqx.Module):
+    """Two gaps, `(x − lower, upper − x)`, of a coordinate `x = coordinate(t, q)` of a joint."""
+
+    coordinate: Callable
+    lower: Float[Array, ""]
+    upper: Float[Array, ""]
+
+    def __call__(self, t: Scalar, q: Config) -> Float[Array, "2"]:
+        x = self.coordinate(t, q)
+        return jnp.stack([x - self.lower, self.upper - x])
+
+
+def _world(q: Config, body: int | None, origin: Array, axes: Array) -> tuple[Array, Array]:
+    """Origin and axes of a frame fixed to a body, world frame."""
+    if body is None:
+        return origin, axes
+    rotation = rotation_matrix(q.orientation[body])
+    return q.position[body] + rotation @ origin, rotation @ axes
+
+
+def _joint(q: Pose, point, axis, body1, body2, translations, rotations) -> Joint:
+    bodies = q.position.shape[0]
+    for body in (body1, body2):
+        if body is not None and not 0 <= body < bodies:
+            raise ValueError(f"there is no body {body}: q has the bodies 0 to {bodies - 1}.")
+    dtype = q.position.dtype
+    point, axis = as_float(point, dtype), as_float(axis, dtype)
+    if point.shape != (3,) or axis.shape != (3,):
+        raise ValueError(f"point and axis must have shape (3,), got {point.shape}, {axis.shape}.")
+    axis = axis / jnp.sqrt(jnp.sum(axis * axis))
+    axes = jnp.stack([*tangents(axis), axis], axis=1)
+
+    def local(body):
+        if body is None:
+            return point, axes
+        rotation = rotation_matrix(q.orientation[body])
+        return rotation.T @ (point - q.position[body]), rotation.T @ axes
+
+    return Joint(*local(body1), *local(body2), translations, rotations, body1, body2)
+
+
+def ball_joint(q: Pose, point, body1: int = 0, body2: int | None = None) -> Joint:
+    """A ball joint, 3 rows, along the axes of the world frame if body 2 is the world.
+
+    **Arguments:** `q`: a configuration in which the joint holds; `point`: its centre [m], world
+    frame, shape `(3,)`; `body1`, `body2`: the two bodies, `None` for the world.
+
+    **Raises:** `ValueError` on shapes that do not fit and bodies that are not there, as the other
+    joints do.
+    """
+    made = _joint(q, point, np.array([0.0, 0.0, 1.0]), body1, body2, (0, 1, 2), ())
+    return made
+
+
+def hinge(q: Pose, point, axis, body1: int = 0, body2: int | None = None) -> Joint:
+    """A hinge (revolute joint, pivot), 5 rows: `angle` about the axis is free.
+
+    **Arguments:** `q`, `point`, `body1`, `body2`: as in `ball_joint`; `axis`: world frame, shape
+    `(3,)`, of any length.
+    """
+    return _joint(q, point, axis, body1, body2, (0, 1, 2), (0, 1))
+
+
+def prismatic(q: Pose, axis, body1: int = 0, body2: int | None = None) -> Joint:
+    """A prismatic joint (slider), 5 rows: `displacement` along the axis is free.
+
+    **Arguments:** as in `hinge`.
+    """
+    return _joint(q, q.position[body1], axis, body1, body2, (0, 1), (0, 1, 2))
+
+
+def cylindrical(q: Pose, point, axis, body1: int = 0, body2: int | None = None) -> Joint:
+    """A cylindrical joint, 4 rows: `angle` and `displacement` are free.
+
+    **Arguments:** as in `hinge`.
+    """
+    return _joint(q, point, axis, body1, body2, (0, 1), (0, 1))
+
+
+def fixed_joint(q: Pose, body1: int = 0, body2: int | None = None) -> Joint:
+    """A weld, 6 rows: nothing is free.
+
+    **Arguments:** as in `ball_joint`.
+    """
+    axis = np.array([0.0, 0.0, 1.0])
+    return _joint(q, q.position[body1], axis, body1, body2, (0, 1, 2), (0, 1, 2))

@@ -1,0 +1,101 @@
+"""Local velocities without a gap: rates of a function, and entries of the velocity itself."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._numerics import as_float
+from .._types import Config, Local, PerContact, Scalar, State
+from ..groups import AbstractGroup
+from ._base import AbstractRelation
+
+
+class RateRelation(AbstractRelation):
+    """`u = d f(t, q)/dt` along the motion, without a gap: always in contact.
+
+    For laws that know no gap: dry friction in a joint, a drive.
+
+    **Arguments:** `function`: `f(t, q)` with shape `(c,)`, or `()` for one row; it may be an
+    `equinox.Module`: its leaves are parameters.
+    """
+
+    function: Callable
+
+    @property
+    def rows(self) -> int:
+        return 1
+
+    def gap(self, t: Scalar, q: Config) -> PerContact | None:
+        del t, q
+
+    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
+        del lam
+        t = jnp.asarray(t, state.v.dtype)
+
+        def along(s):
+            q = group.compose(state.q, group.exp(s * state.v))
+            return jnp.atleast_1d(jnp.asarray(self.function(t + s, q)))
+
+        zero = jnp.zeros((), state.v.dtype)
+        return jax.jvp(along, (zero,), (jnp.ones_like(zero),))[1][:, None]
+
+
+class PrescribedVelocity(AbstractRelation):
+    """`u = v[index] − rate(t)`: with `Equality`, entries of the velocity that are given.
+
+    In a `Model` it is stated as `prescribed=PrescribedVelocity(...)`; the impulses of its rows are
+    the reactions [N s].
+
+    **Arguments:** `index`: which entries of `v`, an integer or a sequence; `rate`: `rate(t)` with
+    shape `()` or `(len(index),)`, for example `Harmonic(...)`; or a number or an array, default 0:
+    held fixed.
+
+    **Raises:** `ValueError` in a simulation, before it is compiled, if there is no such entry.
+    """
+
+    index: tuple[int, ...] = eqx.field(static=True)
+    rate: Callable | Array
+
+    def __init__(self, index, rate=0.0):
+        self.index = (index,) if isinstance(index, int) else tuple(map(int, index))
+        self.rate = rate if callable(rate) else as_float(rate)
+
+    @property
+    def rows(self) -> int:
+        return 1
+
+    def gap(self, t: Scalar, q: Config) -> PerContact | None:
+        del t, q
+
+    def _rates(self, t: Scalar, dtype) -> Float[Array, " c"]:
+        rate = self.rate(t) if callable(self.rate) else self.rate
+        return jnp.broadcast_to(as_float(rate, dtype), (len(self.index),))
+
+    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
+        del group, lam
+        v = jnp.stack([state.v[i] for i in self.index])
+        return (v - self._rates(t, state.v.dtype))[:, None]
+
+    def check(self, group: AbstractGroup) -> str | None:
+        wrong = [i for i in self.index if not 0 <= i < group.dim]
+        if not wrong:
+            return None
+        return f"PrescribedVelocity.index has {wrong[0]}, but v has the entries 0 to {group.dim - 1}"
+
+
+class Harmonic(eqx.Module):
+    """`a + b cos(omega t + phi)`, a function of time.
+
+    **Arguments:** `a`, `b`: mean and amplitude, shape `()` or `(c,)`; `omega` [rad/s]; `phi` [rad].
+    """
+
+    a: Array = eqx.field(converter=as_float)
+    b: Array = eqx.field(converter=as_float)
+    omega: Array = eqx.field(converter=as_float)
+    phi: Array = eqx.field(converter=as_float, default=0.0)
+
+    def __call__(self, t: Scalar) -> Array:
+        return self.a + self.b * jnp.cos(self.omega * t + self.phi)

@@ -1,0 +1,81 @@
+"""Forces between rigid bodies, as wrenches for `NewtonEulerSystem`."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._numerics import as_float, cross, safe_norm
+from .._types import Args, Scalar, State
+from ..groups import rotation_matrix
+
+
+class SpringDamper(eqx.Module):
+    """A spring and a damper in parallel between two points, `wrench(t, state, args) -> (b, 6)`.
+
+        f = −(k (l − l0) + c dl/dt) e    on body 1,      l = |p1 − p2|,  e = (p1 − p2)/l
+
+    **Arguments:** `point1`, `point2`: where it is fastened, coordinates of the bodies [m], `(3,)`;
+    `stiffness` k [N/m], `damping` c [N s/m], `length` l0 [m], each `()`; `body1`; `body2`: `None`
+    for the world, whose coordinates `point2` then has. Where `l = 0` there is no force.
+    """
+
+    point1: Float[Array, "3"] = eqx.field(converter=as_float)
+    point2: Float[Array, "3"] = eqx.field(converter=as_float)
+    stiffness: Float[Array, ""] = eqx.field(converter=as_float)
+    damping: Float[Array, ""] = eqx.field(converter=as_float, default=0.0)
+    length: Float[Array, ""] = eqx.field(converter=as_float, default=0.0)
+    body1: int = eqx.field(default=0, static=True)
+    body2: int | None = eqx.field(default=None, static=True)
+
+    def __call__(self, t: Scalar, state: State, args: Args) -> Float[Array, "b 6"]:
+        del t, args
+        p1, v1 = _point(state, self.body1, self.point1)
+        p2, v2 = _point(state, self.body2, self.point2)
+        d = p1 - p2
+        length = safe_norm(d)
+        e = d / jnp.where(length > 0, length, 1)
+        size = self.stiffness * (length - self.length) + self.damping * jnp.sum(e * (v1 - v2))
+        wrench = wrench_at(state, self.body1, p1, -size * e)
+        return wrench if self.body2 is None else wrench + wrench_at(state, self.body2, p2, size * e)
+
+
+class Wrenches(eqx.Module):
+    """The sum of several wrenches.
+
+    **Arguments:** `parts`: functions `(t, state, args) -> (b, 6)`.
+    """
+
+    parts: tuple[Callable, ...]
+
+    def __call__(self, t: Scalar, state: State, args: Args) -> Float[Array, "b 6"]:
+        return sum(part(t, state, args) for part in self.parts)  # pyright: ignore[reportReturnType]
+
+
+def wrench_at(
+    state: State,
+    body: int,
+    point: Float[Array, "3"],
+    force: Float[Array, "3"],
+    couple: Float[Array, "3"] | None = None,
+) -> Float[Array, "b 6"]:
+    """A force at a point and a couple, all in the world frame, as the wrench on one of the bodies.
+
+    **Arguments:** `state`; `body`: index; `point` [m]; `force` [N]; `couple` [N m]. **Returns:**
+    forces in the world frame and torques about the centre of mass in the body frame.
+    """
+    torque = cross(point - state.q.position[body], force)
+    torque = torque if couple is None else torque + couple
+    own = jnp.concatenate([force, rotation_matrix(state.q.orientation[body]).T @ torque])
+    bodies = state.q.position.shape[0]
+    return jnp.stack([own if i == body else jnp.zeros_like(own) for i in range(bodies)])
+
+
+def _point(state: State, body: int | None, point: Array) -> tuple[Array, Array]:
+    """World position and velocity of a point of a body."""
+    if body is None:
+        return point, jnp.zeros_like(point)
+    rotation = rotation_matrix(state.q.orientation[body])
+    arm, v = rotation @ point, state.v.reshape(-1, 6)[body]
+    return state.q.position[body] + arm, v[:3] + cross(rotation @ v[3:], arm)
