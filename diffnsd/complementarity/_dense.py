@@ -82,6 +82,15 @@ class DenseProblem(eqx.Module):
         """`(c, k)` of every law."""
         return tuple(part.shape for part in self.contacts)
 
+    @property
+    def active(self) -> Array:
+        """Which unknowns take part, `(m, l)`."""
+        rows = [
+            jnp.broadcast_to(part.active[None], (part.shape[1], *part.active.shape))
+            for part in self.contacts
+        ]
+        return join(rows)
+
     def split(self, x: Array) -> tuple[Array, ...]:
         """A vector taken apart, `(k, c, l)` for every law."""
         return split(self.shapes, x)
@@ -131,7 +140,7 @@ class DenseProblem(eqx.Module):
             |F_1| / max(|q|, |z|, |w|)     and     |F_s| / (s max(|q|, |w|)),   s = sqrt(m) / |W|
 
         The first depends on units and is small for multipliers that grow without bound; the second
-        is an error of the velocity.
+        is an error of the velocity, to which rounding adds `eps |W| |z|`.
         """
         size_q, size_z, size_w = norm(self.q), norm(z), norm(w)
         plain = norm(self.natural_map(z, w, 1.0))
@@ -139,7 +148,9 @@ class DenseProblem(eqx.Module):
         matrix = jnp.sqrt(jnp.sum(self.W * self.W, axis=(1, 2)))
         s = math.sqrt(self.q.shape[0]) / jnp.where(matrix > 0, matrix, 1)
         scaled = norm(self.natural_map(z, w, s))
-        return relative, ratio(scaled, s * jnp.maximum(size_q, size_w))
+        # Multipliers that cancel each other leave a velocity of rounding errors.
+        noise = jnp.finfo(z.dtype).eps * matrix * size_z
+        return relative, ratio(scaled / s + noise, jnp.maximum(size_q, size_w))
 
     def residual(self, z: Array, w: Array) -> Array:
         """One measure of both, `max(relative, velocity / 100)`; not a number counts as infinite."""

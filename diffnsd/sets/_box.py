@@ -50,6 +50,9 @@ class Box(AbstractSet):
         lower, upper = self._bounds(z)
         return jnp.min(jnp.minimum(jnp.abs(z - lower), jnp.abs(z - upper)), axis=0)
 
+    def interval(self) -> tuple[Array, Array]:
+        return self.lower, self.upper
+
 
 def _newton_step(p, z, kappa, lower, upper):
     """Newton's step for the barrier's root, and the distances to the two bounds."""
