@@ -12,4 +12,15 @@ from ._public import (
     solve_complementarity as solve_complementarity,
 )
 from ._solve import solve_mixed as solve_mixed
-from ._solver import Auto as Auto, Statistics as Statistics
+from ._dense import Statistics as Statistics
+from ._solver import Auto as Auto
+from .solvers import (
+    AbstractSolver as AbstractSolver,
+    AcceleratedProjectedGradient as AcceleratedProjectedGradient,
+    Enumeration as Enumeration,
+    InteriorPoint as InteriorPoint,
+    Lemke as Lemke,
+    ProjectedGaussSeidel as ProjectedGaussSeidel,
+    SemismoothNewton as SemismoothNewton,
+    Splitting as Splitting,
+)

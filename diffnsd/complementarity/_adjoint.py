@@ -14,10 +14,10 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._numerics import lu_solve
-from ._elimination import back_substitute, eliminate
+from ._dense import Statistics
+from ._elimination import back_substitute, eliminate, linearised
 from ._natural_map import argument, derivative, relative
 from ._problem import Block, MixedProblem
-from ._solver import Statistics, linearised
 
 
 class AbstractAdjoint(eqx.Module):

@@ -119,20 +119,8 @@ class DenseProblem(eqx.Module):
         return z - self.project(z - rho * self.lift(w))
 
     def steps(self) -> Array:
-        """The step `rho` of the natural map, one for each row and equal within a contact, `(m, l)`.
-
-        One over the mean diagonal of the contact's block of W, or, where that vanishes beside the
-        rest of its rows as in circuits, over their norm.
-        """
-        diagonal = jnp.abs(jnp.diagonal(self.W, axis1=1, axis2=2)).T
-        rows = jnp.sqrt(jnp.mean(self.W * self.W, axis=2)).T
-        out = []
-        for a, b, (_, k) in zip(*map(self.split, (diagonal, rows)), self.shapes, strict=True):
-            a, b = jnp.mean(a, axis=0), jnp.mean(b, axis=0)
-            size = jnp.where(a > 1e-3 * b, a, b)
-            step = 1 / jnp.where(size > 0, size, 1)
-            out.append(jnp.broadcast_to(step[None], (k, *step.shape)))
-        return join(out)
+        """The step `rho` of the natural map, one for each row and equal within a contact, `(m, l)`."""
+        return row_steps(self.shapes, jnp.moveaxis(self.W, 0, 2))
 
     def residuals(self, z: Array, w: Array) -> tuple[Array, Array]:
         """The natural map in two measures, each of shape `(l,)`.
@@ -158,6 +146,21 @@ class DenseProblem(eqx.Module):
         both = jnp.maximum(relative, velocity / 100)
         return jnp.where(jnp.isfinite(both), both, jnp.inf)
 
+    def violation(self, z: Array, w: Array) -> Array:
+        """The largest `|z · (w + lift e_N)|` of a contact, relative to `|z| |w|`, shape `(l,)`.
+
+        For half lines and cones; a relay at its bound has `z · w != 0`, and free rows have `w = 0`.
+        """
+        worst = jnp.zeros(z.shape[1:], z.dtype)
+        for contacts, p, u in zip(self.contacts, self.split(z), self.split(self.lift(w)), strict=True):
+            bounds = contacts.law.set().interval()
+            if bounds is not None and not all(isinstance(x, float) for x in bounds):
+                p = p - jnp.where(u > 0, bounds[0], jnp.where(u < 0, bounds[1], p))
+                p = jnp.where(jnp.isfinite(p), p, 0)
+            power = jnp.abs(jnp.sum(p * u, axis=0))
+            worst = jnp.maximum(worst, jnp.max(power, axis=0, initial=0))
+        return ratio(worst, norm(z) * jnp.maximum(norm(w), norm(self.q)))
+
     def linearise(self, z: Array, w: Array, rho: Array):
         """Arguments of the projections and their derivatives `D`, `N` (`_natural_map.derivative`)."""
         x, d, n = [], [], []
@@ -170,26 +173,9 @@ class DenseProblem(eqx.Module):
 
     def newton_matrix(self, d, n, added=0.0) -> Array:
         """`G = 1 − D + N (W + diag(added))`, shape `(l, m, m)`; `added` of shape `(m, l)`."""
-        lanes, m, _ = self.W.shape
         diagonal = jnp.broadcast_to(jnp.asarray(added, self.q.dtype), self.q.shape).T
-        W = self.W + diagonal[:, None, :] * jnp.eye(m, dtype=self.q.dtype)
-        out, at = [], 0
-        for (c, k), di, ni in zip(self.shapes, d, n, strict=True):
-            rows = W[:, at : at + c * k].reshape((lanes, c, k, m))
-            weight = jnp.moveaxis(ni, (0, 1, 2, 3), (2, 3, 1, 0))  # (l, c, k, k)
-            own = jnp.eye(k, dtype=di.dtype) - jnp.moveaxis(di, (0, 1, 2, 3), (2, 3, 1, 0))
-            product = [
-                sum(weight[:, :, i, j, None] * rows[:, :, j] for j in range(k)) for i in range(k)
-            ]
-            here = jnp.stack(product, axis=2)
-            square = own[:, :, :, None, :] * jnp.eye(c, dtype=own.dtype)[:, None, :, None]
-            placed = jnp.pad(
-                square.reshape((lanes, c, k, c * k)),
-                ((0, 0), (0, 0), (0, 0), (at, m - at - c * k)),
-            )
-            out.append((here + placed).reshape((lanes, c * k, m)))
-            at += c * k
-        return jnp.concatenate(out, axis=1)
+        identity = jnp.eye(self.q.shape[0], dtype=self.q.dtype)
+        return newton_matrix(self.W + diagonal[:, None, :] * identity, self.shapes, d, n)
 
     def margin(self, z: Array, w: Array, rho: Array) -> Array:
         """Distance of the projections' arguments to the nearest change of mode, relative, `(l,)`."""
@@ -204,6 +190,41 @@ class DenseProblem(eqx.Module):
         """The problem of some of the lanes."""
         rest = jax.tree.map(lambda x: x[..., index], (self.q, self.contacts))
         return DenseProblem(self.W[index], *rest)
+
+
+def row_steps(shapes, W: Array) -> Array:
+    """The step of the natural map, one for each row and equal within a contact, `(m, ...)`.
+
+    One over the mean diagonal of the contact's block of `W (m, m, ...)`, or, where that vanishes
+    beside the rest of its rows as in circuits, over their size.
+    """
+    out, m = [], W.shape[0]
+    diagonal = jnp.abs(jnp.moveaxis(jnp.diagonal(W), -1, 0))
+    rows = jnp.sqrt(jnp.sum(W * W, axis=1) / max(m, 1))
+    for a, b, (_, k) in zip(split(shapes, diagonal), split(shapes, rows), shapes, strict=True):
+        a, b = jnp.mean(a, axis=0), jnp.mean(b, axis=0)
+        size = jnp.where(a > 1e-3 * b, a, b)
+        step = 1 / jnp.where(size > 0, size, 1)
+        out.append(jnp.broadcast_to(step[None], (k, *step.shape)))
+    return join(out)
+
+
+def newton_matrix(W: Array, shapes, d, n) -> Array:
+    """`G = 1 − D + N W`, shape `(l, m, m)`, from `W (l, m, m)` and `D`, `N (k, k, c, l)` per law."""
+    lanes, m, _ = W.shape
+    out, at = [], 0
+    for (c, k), di, ni in zip(shapes, d, n, strict=True):
+        rows = W[:, at : at + c * k].reshape((lanes, c, k, m))
+        weight, own = (jnp.transpose(x, (3, 2, 0, 1)) for x in (ni, di))  # (l, c, k, k)
+        own = jnp.eye(k, dtype=W.dtype) - own
+        product = [sum(weight[:, :, i, j, None] * rows[:, :, j] for j in range(k)) for i in range(k)]
+        square = own[:, :, :, None, :] * jnp.eye(c, dtype=W.dtype)[:, None, :, None]
+        placed = jnp.pad(
+            square.reshape((lanes, c, k, c * k)), ((0, 0), (0, 0), (0, 0), (at, m - at - c * k))
+        )
+        out.append((jnp.stack(product, axis=2) + placed).reshape((lanes, c * k, m)))
+        at += c * k
+    return jnp.concatenate(out, axis=1)
 
 
 def solve_matrix(matrix: Array, right: Array) -> Array:

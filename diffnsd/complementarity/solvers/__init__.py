@@ -9,3 +9,4 @@ from ._first_order import (
     AcceleratedProjectedGradient as AcceleratedProjectedGradient,
     ProjectedGaussSeidel as ProjectedGaussSeidel,
 )
+from ._interior_point import InteriorPoint as InteriorPoint

@@ -59,11 +59,15 @@ class AbstractSolver(eqx.Module):
         """Solves for all lanes at once, from `z0` of shape `(m, l)`."""
 
     def limit(self, dtype) -> float:
-        """The residual to reach: `tolerance`, or 1e-9 in float64 and 1e-5 in float32."""
+        """The residual to aim at: `tolerance`, or 1e-9 in float64 and 1e-5 in float32."""
         tolerance = getattr(self, "tolerance", None)
         if tolerance is not None:
             return tolerance
         return 1e-9 if jnp.finfo(dtype).bits >= 64 else 1e-5
+
+    def promise(self, dtype) -> float:
+        """The residual that counts as solved; a method may be content with more than it aims at."""
+        return self.limit(dtype)
 
     def refuses(self, problem) -> str | None:
         """Why this method cannot solve a problem of this kind, or `None`."""

@@ -1,46 +1,112 @@
-"""The default method: splitting and Newton in turns, and pivoting where neither converges.
+"""The default method: every method where it is good, one after the other until the residual is small.
 
-Newton's method goes first, for the problems it solves in a few passes; then rounds of splitting,
-which gets near the solution of almost every monotone problem, and of Newton's method from there,
-which gets close. Measured on the test problems, splitting alone and Newton alone fail on a third.
+Newton's method goes first, for the problems that it solves in a few passes. Then, for intervals (LCP,
+MLCP, relays): the central path, and Lemke's pivots. Then, for all sets, rounds of splitting, which
+gets near the solution of almost every monotone problem, and of Newton's method from there, which gets
+close; Gauss-Seidel sweeps go between them in later rounds. What is small is enumerated in the end.
 """
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._dense import DenseProblem
 from ._base import Best, start
+from ._first_order import sweeps
+from ._interior_point import follow
+from ._pivoting import enumerate_modes, free_rows, intervals, modes, pivot
 from ._semismooth import alternate, proximal
-from ._splitting import SplittingState, begin, iterate
+from ._splitting import begin, iterate
 
-FIRST = 10
+FIRST = 12
 """Newton passes before anything else."""
-SPLITTING = 200
-NEWTON = 40
-ROUNDS = 10
+SPLITTING, NEWTON, SWEEPS = 200, 40, 300
+"""Iterations of one round; a later round makes more sweeps."""
+ROUNDS = 8
+PATH = 100
+"""Passes along the central path."""
+PIVOT_LIMIT = 300
+"""Most unknowns for pivoting."""
+MODES_LIMIT = 4096
+"""Most combinations of modes that are tried."""
 
 
-def combined(problem: DenseProblem, z0: Array, tolerance: float) -> Best:
-    """Solves for all lanes; lanes that have converged wait for the rest."""
+def combined(problem: DenseProblem, z0: Array, tolerance: float, promise: float) -> Best:
+    """Solves for all lanes to `tolerance`; hard ones are content with `promise`.
+
+    The lanes that the first Newton passes leave are gathered, an eighth of the batch at a time, so
+    that the batch does not pay for them.
+    """
     best = start(problem, z0)
     best = proximal(problem, best.z, best, FIRST, tolerance, 1e-3)
+    lanes = problem.q.shape[1]
+    if lanes <= 16:
+        open_ = jnp.any(best.residual > tolerance)
+        return jax.lax.cond(open_, lambda b: _hard(problem, b, tolerance, promise), lambda b: b, best)
 
-    def rest(best):
-        state = begin(problem, best.z, 0.3)
+    capacity = max(8, lanes // 8)
+    groups = -(-lanes // capacity)
 
-        def proceed(carry):
-            best, _, count = carry
-            return jnp.any(best.residual > tolerance) & (count < ROUNDS)
+    def proceed(carry):
+        _, waiting, count = carry
+        return jnp.any(waiting) & (count < groups)
 
-        def body(carry):
-            best, state, count = carry
-            best, state = iterate(problem, best, state, SPLITTING, tolerance, 1.6)
-            best = alternate(problem, state.y, best, NEWTON, tolerance, count)
-            return best, state, count + 1
+    def body(carry):
+        best, waiting, count = carry
+        _, index = jax.lax.top_k(waiting.astype(jnp.int32), capacity)
+        some = jax.tree.map(lambda x: x[..., index], best)
+        some = _hard(problem.take(index), some, tolerance, promise)
+        best = jax.tree.map(lambda x, y: x.at[..., index].set(y), best, some)
+        return best, waiting.at[index].set(False), count + 1
 
-        carry = best, state, jnp.zeros((), jnp.int32)
-        return jax.lax.while_loop(proceed, body, carry)[0]
+    carry = best, best.residual > tolerance, jnp.zeros((), jnp.int32)
+    return jax.lax.while_loop(proceed, body, carry)[0]
 
-    return jax.lax.cond(jnp.any(best.residual > tolerance), rest, lambda b: b, best)
+
+def _hard(problem: DenseProblem, best: Best, tolerance: float, promise: float) -> Best:
+    """Everything that there is, in the order of its cost."""
+
+    def where_open(method, best):
+        return jax.lax.cond(
+            jnp.any(best.residual > tolerance), method, lambda best: best, best
+        )
+
+    m = problem.q.shape[0]
+    if intervals(problem) is not None:
+        best = where_open(
+            lambda b: follow(problem, problem.project(0 * b.z), b, PATH, tolerance, 0.2), best
+        )
+        if free_rows(problem) is not None and m <= PIVOT_LIMIT:
+            best = where_open(lambda b: pivot(problem, b, tolerance), best)
+    best = where_open(lambda b: _rounds(problem, b, tolerance, promise), best)
+    count = modes(problem)
+    if count is not None and count <= MODES_LIMIT and m <= PIVOT_LIMIT:
+        best = where_open(lambda b: enumerate_modes(problem, b, tolerance), best)
+    return best
+
+
+def _rounds(problem: DenseProblem, best: Best, tolerance: float, promise: float) -> Best:
+    """Splitting, sweeps and Newton in turns. Later rounds are content with `promise`."""
+    state = begin(problem, best.z, 0.3)
+
+    def proceed(carry):
+        best, _, _, count = carry
+        goal = jnp.where(count < 2, tolerance, promise)
+        return jnp.any(best.residual > goal) & (count < ROUNDS)
+
+    def body(carry):
+        best, state, swept, count = carry
+        best, state = iterate(problem, best, state, SPLITTING, tolerance, 1.6)
+        best = alternate(problem, state.y, best, NEWTON, tolerance, count)
+
+        def more(best):
+            start = jnp.where(count == 2, state.y, swept)
+            best, z = sweeps(problem, start, best, SWEEPS * count, tolerance, 8)
+            return proximal(problem, z, best, NEWTON, tolerance, 1e-3), z
+
+        late = (count >= 2) & jnp.any(best.residual > promise)
+        best, swept = jax.lax.cond(late, more, lambda best: (best, swept), best)
+        return best, state, swept, count + 1
+
+    carry = best, state, best.z, jnp.zeros((), jnp.int32)
+    return jax.lax.while_loop(proceed, body, carry)[0]
