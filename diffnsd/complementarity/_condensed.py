@@ -102,7 +102,7 @@ def _solve(solver: AbstractSolver, problem: Condensed, z0: Array):
     w = dense.velocity(best.z)
     margin = dense.margin(best.z, w, dense.steps())
     converged = best.residual <= solver.promise(best.z.dtype)
-    proof = jnp.where(converged, 0, certificate(dense, best))
+    proof = jnp.where(converged[None], 0, certificate(dense, best))
     values = best.residual, best.passes, margin, converged
     statistics = Statistics(*(x.reshape(lanes) for x in values))
     shape = problem.q.shape
@@ -252,7 +252,7 @@ def least_norm(matrix: Array, right: Array, transpose: bool) -> Array:
     double = jnp.finfo(matrix.dtype).bits >= 64
     square = jnp.einsum("lik,ljk->lij", matrix, matrix)
     level = (1e-12 if double else 1e-5) * jnp.einsum("lii->l", square) / m
-    regular = square + level[:, None, None] * jnp.eye(m, dtype=matrix.dtype)
+    regular = square + level[:, None, None] * jnp.eye(m, dtype=matrix.dtype)[None]
     factor = jnp.linalg.cholesky(regular)
 
     def inverse(b):

@@ -135,7 +135,7 @@ class DenseProblem(eqx.Module):
         relative = ratio(plain, jnp.maximum(jnp.maximum(size_q, size_z), size_w))
         matrix = jnp.sqrt(jnp.sum(self.W * self.W, axis=(1, 2)))
         s = math.sqrt(self.q.shape[0]) / jnp.where(matrix > 0, matrix, 1)
-        scaled = norm(self.natural_map(z, w, s))
+        scaled = norm(self.natural_map(z, w, s[None]))
         # Multipliers that cancel each other leave a velocity of rounding errors.
         noise = jnp.finfo(z.dtype).eps * matrix * size_z
         return relative, ratio(scaled / s + noise, jnp.maximum(size_q, size_w))
@@ -155,7 +155,7 @@ class DenseProblem(eqx.Module):
         for contacts, p, u in zip(self.contacts, self.split(z), self.split(self.lift(w)), strict=True):
             bounds = contacts.law.set().interval()
             if bounds is not None and not all(isinstance(x, float) for x in bounds):
-                p = p - jnp.where(u > 0, bounds[0], jnp.where(u < 0, bounds[1], p))
+                p = p - jnp.where(u > 0, bounds[0][None], jnp.where(u < 0, bounds[1][None], p))
                 p = jnp.where(jnp.isfinite(p), p, 0)
             power = jnp.abs(jnp.sum(p * u, axis=0))
             worst = jnp.maximum(worst, jnp.max(power, axis=0, initial=0))
@@ -175,7 +175,7 @@ class DenseProblem(eqx.Module):
         """`G = 1 − D + N (W + diag(added))`, shape `(l, m, m)`; `added` of shape `(m, l)`."""
         diagonal = jnp.broadcast_to(jnp.asarray(added, self.q.dtype), self.q.shape).T
         identity = jnp.eye(self.q.shape[0], dtype=self.q.dtype)
-        return newton_matrix(self.W + diagonal[:, None, :] * identity, self.shapes, d, n)
+        return newton_matrix(self.W + diagonal[:, None, :] * identity[None], self.shapes, d, n)
 
     def margin(self, z: Array, w: Array, rho: Array) -> Array:
         """Distance of the projections' arguments to the nearest change of mode, relative, `(l,)`."""
@@ -216,9 +216,9 @@ def newton_matrix(W: Array, shapes, d, n) -> Array:
     for (c, k), di, ni in zip(shapes, d, n, strict=True):
         rows = W[:, at : at + c * k].reshape((lanes, c, k, m))
         weight, own = (jnp.transpose(x, (3, 2, 0, 1)) for x in (ni, di))  # (l, c, k, k)
-        own = jnp.eye(k, dtype=W.dtype) - own
+        own = jnp.eye(k, dtype=W.dtype)[None, None] - own
         product = [sum(weight[:, :, i, j, None] * rows[:, :, j] for j in range(k)) for i in range(k)]
-        square = own[:, :, :, None, :] * jnp.eye(c, dtype=W.dtype)[:, None, :, None]
+        square = own[:, :, :, None, :] * jnp.eye(c, dtype=W.dtype)[None, :, None, :, None]
         placed = jnp.pad(
             square.reshape((lanes, c, k, c * k)), ((0, 0), (0, 0), (0, 0), (at, m - at - c * k))
         )
@@ -230,7 +230,7 @@ def newton_matrix(W: Array, shapes, d, n) -> Array:
 def solve_matrix(matrix: Array, right: Array) -> Array:
     """`matrix^-1 right` for every lane, `(l, m, m)` and `(m, l)`; zero where that is not finite."""
     x = jnp.linalg.solve(matrix, right.T[..., None])[..., 0].T
-    return jnp.where(jnp.all(jnp.isfinite(x), axis=0), x, 0)
+    return jnp.where(jnp.all(jnp.isfinite(x), axis=0)[None], x, 0)
 
 
 def solve_damped(matrix: Array, right: Array, damping: Array) -> Array:
@@ -238,11 +238,11 @@ def solve_damped(matrix: Array, right: Array, damping: Array) -> Array:
     m = matrix.shape[-1]
     square = jnp.einsum("lki,lkj->lij", matrix, matrix)
     trace = jnp.einsum("lii->l", square) / m
-    square = square + (damping * trace)[:, None, None] * jnp.eye(m, dtype=matrix.dtype)
+    square = square + (damping * trace)[:, None, None] * jnp.eye(m, dtype=matrix.dtype)[None]
     factor = jnp.linalg.cholesky(square)
     target = jnp.einsum("lki,kl->li", matrix, right)[..., None]
     x = jax.lax.linalg.triangular_solve(factor, target, left_side=True, lower=True)
     x = jax.lax.linalg.triangular_solve(
         factor, x, left_side=True, lower=True, transpose_a=True
     )[..., 0].T
-    return jnp.where(jnp.all(jnp.isfinite(x), axis=0), x, 0)
+    return jnp.where(jnp.all(jnp.isfinite(x), axis=0)[None], x, 0)

@@ -29,18 +29,18 @@ class Best(eqx.Module):
         return eqx.tree_at(
             lambda b: (b.z, b.residual),
             self,
-            (jnp.where(take, z, self.z), jnp.where(take, residual, self.residual)),
+            (jnp.where(take[None], z, self.z), jnp.where(take, residual, self.residual)),
         )
 
-    def count(self, tolerance) -> "Best":
-        """One more pass for the lanes that have not converged."""
-        passes = self.passes + (self.residual > tolerance)
+    def count(self, tolerance, more=1) -> "Best":
+        """So many more passes for the lanes that have not converged."""
+        passes = self.passes + jnp.where(self.residual > tolerance, more, 0)
         return eqx.tree_at(lambda b: b.passes, self, passes)
 
     def moved(self, step: Array) -> "Best":
         """Notes the direction of a move, normalised."""
         size = norm(step)
-        ray = jnp.where(size > 0, step / jnp.where(size > 0, size, 1), 0)
+        ray = jnp.where(size[None] > 0, step / jnp.where(size > 0, size, 1)[None], 0)
         return eqx.tree_at(lambda b: b.ray, self, ray)
 
 

@@ -25,7 +25,7 @@ def certificate(problem: DenseProblem, best: Best) -> Array:
     for ray in (best.z, best.ray):
         y = _admissible(problem, ray)
         proof = _proves(problem, y) & (jnp.max(jnp.abs(out), axis=0) == 0)
-        out = jnp.where(proof, y, out)
+        out = jnp.where(proof[None], y, out)
     return out
 
 
@@ -39,13 +39,18 @@ def _admissible(problem: DenseProblem, ray: Array) -> Array:
             y = normal
         else:
             # A row with two bounds may move either way; one with none not at all.
-            lower, upper = (jnp.isfinite(jnp.asarray(b)) for b in bounds)
+            lower, upper = (jnp.isfinite(_rows(b, x)) for b in bounds)
             y = jnp.where(lower & upper, 0, jnp.where(lower, jnp.maximum(x, 0), x))
             y = jnp.where(upper & ~lower, jnp.minimum(x, 0), y)
         parts.append(jnp.where(contacts.active[None], y, 0))
     y = join(parts)
     size = norm(y)
-    return jnp.where(size > 0, y / jnp.where(size > 0, size, 1), 0)
+    return jnp.where(size[None] > 0, y / jnp.where(size > 0, size, 1)[None], 0)
+
+
+def _rows(bound, x: Array) -> Array:
+    """A bound for every row of `x (k, c, l)`."""
+    return jnp.broadcast_to(jnp.broadcast_to(jnp.asarray(bound, x.dtype), x.shape[1:])[None], x.shape)
 
 
 def _proves(problem: DenseProblem, y: Array) -> Array:
@@ -58,7 +63,7 @@ def _proves(problem: DenseProblem, y: Array) -> Array:
         if bounds is None:
             gone = contacts.law.set().project(x)
         else:
-            lower, upper = (jnp.broadcast_to(jnp.asarray(b, x.dtype), x.shape) for b in bounds)
+            lower, upper = (_rows(b, x) for b in bounds)
             end = jnp.where(x > 0, upper, lower)
             finite = jnp.isfinite(end)
             best = jnp.where(finite, x * jnp.where(finite, end, 0), 0)

@@ -55,9 +55,8 @@ def sweeps(
         best, z, count = carry
         new = jax.lax.fori_loop(0, BLOCK, lambda _, z: sweep(z), z)
         best = best.offer(new, problem.residual(new, problem.velocity(new)), tolerance)
-        best = best.moved(new - z)
-        passes = best.passes + jnp.where(best.residual > tolerance, BLOCK, 0)
-        return eqx.tree_at(lambda b: b.passes, best, passes), new, count + BLOCK
+        best = best.moved(new - z).count(tolerance, BLOCK)
+        return best, new, count + BLOCK
 
     best, z, _ = jax.lax.while_loop(proceed, body, (best, z, jnp.zeros((), jnp.int32)))
     return best, z
@@ -134,7 +133,7 @@ def largest_gain(problem: DenseProblem, passes: int = 30) -> Array:
 
     def once(_, pair):
         x, _ = pair
-        x = problem.apply(x / jnp.where(norm(x) > 0, norm(x), 1))
+        x = problem.apply(x / jnp.where(norm(x) > 0, norm(x), 1)[None])
         return x, norm(x)
 
     _, size = jax.lax.fori_loop(0, passes, once, (x, norm(x)))
@@ -147,11 +146,11 @@ def gradient(problem: DenseProblem, best: Best, steps: int, tolerance) -> Best:
 
     def once(_, carry):
         z, y, theta = carry
-        new = problem.project(y - step * problem.lift(problem.velocity(y)))
+        new = problem.project(y - step[None] * problem.lift(problem.velocity(y)))
         after = (1 + jnp.sqrt(1 + 4 * theta * theta)) / 2
         back = jnp.sum((y - new) * (new - z), axis=0) > 0
         beta = jnp.where(back, 0, (theta - 1) / after)
-        return new, new + beta * (new - z), jnp.where(back, 1, after)
+        return new, new + beta[None] * (new - z), jnp.where(back, 1, after)
 
     def proceed(carry):
         best, _, count = carry
@@ -162,9 +161,8 @@ def gradient(problem: DenseProblem, best: Best, steps: int, tolerance) -> Best:
         new = jax.lax.fori_loop(0, BLOCK, once, state)
         z = new[0]
         best = best.offer(z, problem.residual(z, problem.velocity(z)), tolerance)
-        best = best.moved(z - state[0])
-        passes = best.passes + jnp.where(best.residual > tolerance, BLOCK, 0)
-        return eqx.tree_at(lambda b: b.passes, best, passes), new, count + BLOCK
+        best = best.moved(z - state[0]).count(tolerance, BLOCK)
+        return best, new, count + BLOCK
 
     state = best.z, best.z, jnp.ones(best.z.shape[1:], best.z.dtype)
     return jax.lax.while_loop(proceed, body, (best, state, jnp.zeros((), jnp.int32)))[0]

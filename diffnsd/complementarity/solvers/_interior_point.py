@@ -92,7 +92,7 @@ def follow(problem: DenseProblem, z, best: Best, steps: int, tolerance, shrink: 
         matrix = relaxed_matrix(problem, z, w, rho, kappa)
         dz = solve_matrix(matrix, -f)
         singular = norm(dz) == 0
-        dz = jnp.where(singular, solve_damped(matrix, -f, jnp.full_like(kappa, 1e-10)), dz)
+        dz = jnp.where(singular[None], solve_damped(matrix, -f, jnp.full_like(kappa, 1e-10)), dz)
 
         def size(z, w):
             return norm(relaxed(problem, z, w, rho, kappa))
@@ -100,7 +100,7 @@ def follow(problem: DenseProblem, z, best: Best, steps: int, tolerance, shrink: 
         least, t = along(size, z, w, dz, problem.apply(dz))
         here = norm(f)
         moved = least < here
-        z = jnp.where(moved, z + t * dz, z)
+        z = jnp.where(moved[None], z + t[None] * dz, z)
         near = problem.project(z)
         best = best.offer(near, problem.residual(near, problem.velocity(near)), tolerance)
         enough = jnp.maximum(0.3 * jnp.sqrt(kappa * jnp.mean(rho, axis=0)), 1e-13 * norm(z))
@@ -132,7 +132,7 @@ def on_path(problem: DenseProblem, z: Array, kappa: Array, steps: int = 60) -> A
         dz = solve_matrix(relaxed_matrix(problem, z, w, rho, kappa), -f)
         least, t = along(size, z, w, dz, problem.apply(dz))
         moved = going & (least < norm(f))
-        z = jnp.where(moved, z + t * dz, z)
+        z = jnp.where(moved[None], z + t[None] * dz, z)
         return z, moved & (least > tolerance * norm(z)), count + 1
 
     # The prox of the natural map's argument is inside, and near.

@@ -76,8 +76,7 @@ def pivot(problem: DenseProblem, best: Best, tolerance, pivots: int | None = Non
     limit = 10 * problem.q.shape[0] + 50 if pivots is None else pivots
     z, ray, count = jax.vmap(lambda W, q: _lemke(W, q, free, limit))(problem.W, problem.q.T)
     z = jnp.where(problem.active, z.T, 0)
-    passes = best.passes + jnp.where(best.residual > tolerance, count, 0)
-    best = eqx.tree_at(lambda b: b.passes, best.moved(ray.T), passes)
+    best = best.moved(ray.T).count(tolerance, count)
     return levenberg_marquardt(problem, z, best, POLISH, tolerance)
 
 
@@ -94,7 +93,7 @@ def _lemke(W: Array, q: Array, free: np.ndarray, limit: int):
         M, b = M - W[np.ix_(s, f)] @ gain, b - W[np.ix_(s, f)] @ held
     rows = _scale(jnp.max(jnp.abs(M), axis=1, initial=0))
     columns = _scale(jnp.max(jnp.abs(M * rows[:, None]), axis=0, initial=0))
-    y, ray, count = _pivots(rows[:, None] * M * columns, rows * b, limit)
+    y, ray, count = _pivots(rows[:, None] * M * columns[None], rows * b, limit)
 
     def back(y, held):
         part = columns * y
@@ -115,7 +114,7 @@ def _pivots(M: Array, b: Array, limit: int):
     eps = 64 * float(jnp.finfo(dtype).eps)
     identity = jnp.eye(n, dtype=dtype)
     tableau = jnp.concatenate([identity, -M, -jnp.ones((n, 1), dtype), b[:, None]], axis=1)
-    basis, artificial = jnp.arange(n), 2 * n
+    basis, artificial = jnp.arange(n, dtype=jnp.int32), 2 * n
     size = jnp.maximum(jnp.max(jnp.abs(b), initial=0), 1e-300)
 
     def leave(tableau, basis, column):
@@ -243,8 +242,11 @@ def enumerate_modes(problem: DenseProblem, best: Best, tolerance) -> Best:
         ends.append([jnp.broadcast_to(jnp.asarray(x, problem.q.dtype), shape) for x in (lower, upper)])
     lower, upper = (join([pair[i] for pair in ends]) for i in range(2))
 
+    def small(x):
+        return jnp.asarray(x, jnp.int32)
+
     def solve(index):
-        digit = (index // strides) % bases
+        digit = (index // small(strides)) % small(bases)
         # Mode 0 is inside; then the bounds that there are, the lower one first.
         at_lower = (digit == 1)[:, None] & jnp.isfinite(lower)
         at_upper = ((digit == 2)[:, None] | ((digit == 1)[:, None] & ~jnp.isfinite(lower))) & (
@@ -254,7 +256,7 @@ def enumerate_modes(problem: DenseProblem, best: Best, tolerance) -> Best:
         bound = jnp.where(at_lower, lower, jnp.where(at_upper, upper, 0))
         bound = jnp.where(problem.active, bound, 0)
         mask = held.T[:, :, None]
-        matrix = jnp.where(mask, jnp.eye(m, dtype=lower.dtype), problem.W)
+        matrix = jnp.where(mask, jnp.eye(m, dtype=lower.dtype)[None], problem.W)
         z = solve_matrix(matrix, jnp.where(held, bound, -problem.q))
         return z, problem.residual(z, problem.velocity(z))
 
@@ -264,7 +266,7 @@ def enumerate_modes(problem: DenseProblem, best: Best, tolerance) -> Best:
 
     def body(carry):
         best, at = carry
-        z, residual = jax.vmap(solve)(jnp.minimum(at + jnp.arange(min(CHUNK, total)), total - 1))
+        z, residual = jax.vmap(solve)(jnp.minimum(at + small(np.arange(min(CHUNK, total))), total - 1))
         index = jnp.argmin(residual, axis=0)
         z = jnp.take_along_axis(z, index[None, None], axis=0)[0]
         best = best.offer(z, jnp.min(residual, axis=0), tolerance).count(tolerance)

@@ -84,7 +84,7 @@ def levenberg_marquardt(problem: DenseProblem, z, best: Best, steps: int, tolera
         dz = solve_damped(problem.newton_matrix(d, n), -f, damping)
         least, t = along(problem.residual, z, w, dz, problem.apply(dz))
         going = going & (least < residual)
-        z = jnp.where(going, z + t * dz, z)
+        z = jnp.where(going[None], z + t[None] * dz, z)
         residual = jnp.where(going, least, residual)
         return z, residual, going, best.offer(z, residual, tolerance).count(tolerance), count + 1
 
@@ -127,7 +127,7 @@ def proximal(
     def body(carry):
         best, state, count = carry
         z, centre, alpha = state.z, state.centre, state.alpha
-        weight = alpha / rho
+        weight = alpha[None] / rho
         w = problem.velocity(z) + weight * (z - centre)
 
         def norms(z, w):
@@ -139,15 +139,15 @@ def proximal(
         least, t = along(norms, z, w, dz, problem.apply(dz) + weight * dz)
         here = norm(f)
         moved = least < here
-        z = jnp.where(moved, z + t * dz, z)
+        z = jnp.where(moved[None], z + t[None] * dz, z)
         here = jnp.where(moved, least, here)
         best = best.offer(z, problem.residual(z, problem.velocity(z)), tolerance)
         solved = here <= jnp.maximum(0.1 * alpha * norm(z - centre), noise * norm(z))
         failed = ~solved & (~moved | (state.inner >= INNER))
         alpha = jnp.where(solved, 0.3 * alpha, jnp.where(failed, 10 * alpha, alpha))
         state = _Proximal(
-            jnp.where(failed, centre, z),
-            jnp.where(solved, z, centre),
+            jnp.where(failed[None], centre, z),
+            jnp.where(solved[None], z, centre),
             jnp.clip(alpha, lowest, 10.0),
             jnp.where(solved | failed, 0, state.inner + 1),
         )

@@ -66,14 +66,14 @@ def begin(problem: DenseProblem, y: Array, penalty: float) -> SplittingState:
     """The state at a point: the dual variable is that of its velocity."""
     rho = problem.steps()
     level = jnp.full(y.shape[1:], penalty, y.dtype)
-    dual = -problem.lift(problem.velocity(y)) * rho / level
+    dual = -problem.lift(problem.velocity(y)) * rho / level[None]
     return SplittingState(y, dual, level, inverse(problem, rho, level))
 
 
 def inverse(problem: DenseProblem, rho: Array, penalty: Array) -> Array:
     """`(W + penalty / rho)^-1`."""
     m = problem.q.shape[0]
-    added = (penalty / rho).T[:, None, :] * jnp.eye(m, dtype=rho.dtype)
+    added = (penalty[None] / rho).T[:, None, :] * jnp.eye(m, dtype=rho.dtype)[None]
     out = jnp.linalg.inv(problem.W + added)
     return jnp.where(jnp.all(jnp.isfinite(out), axis=(1, 2), keepdims=True), out, 0)
 
@@ -94,7 +94,7 @@ def iterate(
 
     def block(carry):
         best, state, count = carry
-        sigma = state.penalty / rho
+        sigma = state.penalty[None] / rho
 
         def body(_, inner):
             y, dual, w, _, _ = inner
@@ -112,15 +112,14 @@ def iterate(
         factor = jnp.clip(jnp.sqrt(ratio(primal, jnp.maximum(slack, 1e-30))), 0.2, 5.0)
         change_penalty = ((factor > 2) | (factor < 0.5)) & (best.residual > tolerance)
         penalty = jnp.clip(jnp.where(change_penalty, factor, 1) * state.penalty, 1e-6, 1e6)
-        dual = dual * (state.penalty / penalty)
+        dual = dual * (state.penalty / penalty)[None]
         matrix = jax.lax.cond(
             jnp.any(change_penalty),
             lambda p: inverse(problem, rho, p),
             lambda _: state.inverse,
             penalty,
         )
-        passes = best.passes + jnp.where(best.residual > tolerance, BLOCK, 0)
-        best = eqx.tree_at(lambda b: b.passes, best, passes)
+        best = best.count(tolerance, BLOCK)
         return best, SplittingState(y, dual, penalty, matrix), count + BLOCK
 
     def proceed(carry):
