@@ -223,13 +223,16 @@ def _tangent(static, floats, others, tangent, z: Array) -> Array:
 
 
 PASSES = 3
+SPECTRAL_LIMIT = 64
+"""Largest order at which eigenvalues are affordable: they keep the transpose to the last digit."""
 
 
 class LeastNorm(AbstractKernel):
     """The solution of least norm of `G x = r`, or of `G^T x = r`.
 
-    `x = G^T f(G G^T) r`, where `f` is the inverse by Cholesky's factors with `eps` on the diagonal,
-    repeated on the residual: what the regularisation takes from small singular values comes back.
+    `x = G^T f(G G^T) r`, where `f` inverts away from the null space: by eigenvalues, or, for large
+    matrices, by Cholesky's factors with a small diagonal added. Repeated on the residual, what the
+    regularisation takes from small singular values comes back.
     """
 
     layout: tuple
@@ -248,11 +251,43 @@ class LeastNorm(AbstractKernel):
 
 def least_norm(matrix: Array, right: Array, transpose: bool) -> Array:
     """See `LeastNorm`: `matrix (l, m, m)`, `right (m, l)`."""
-    m = matrix.shape[-1]
-    double = jnp.finfo(matrix.dtype).bits >= 64
     square = jnp.einsum("lik,ljk->lij", matrix, matrix)
+    spectral = matrix.shape[-1] <= SPECTRAL_LIMIT
+    first, clean = (_by_eigenvalues if spectral else _by_factors)(square)
+
+    def f(b):
+        def once(_, y):
+            return y + first(b - jnp.einsum("lij,lj->li", square, y))
+
+        b = clean(b)
+        return jax.lax.fori_loop(0, PASSES, once, jnp.zeros_like(b))
+
+    if transpose:
+        return f(jnp.einsum("lij,jl->li", matrix, right)).T
+    return jnp.einsum("lji,lj->il", matrix, f(right.T))
+
+
+# The inverse of `G G^T` away from its null space, and the projection that removes the null space: what
+# is there no x can produce, and the inverse of a rounding error would show in x.
+
+
+def _by_eigenvalues(square: Array):
+    values, vectors = jnp.linalg.eigh(square)
+    cut = 1e-13 if jnp.finfo(square.dtype).bits >= 64 else 1e-6
+    keep = values > cut * values[:, -1:]
+    scale = jnp.where(keep, 1 / jnp.where(keep, values, 1), 0)
+
+    def spectral(weight, b):
+        return jnp.einsum("lij,lj->li", vectors, weight * jnp.einsum("lji,lj->li", vectors, b))
+
+    return lambda b: spectral(scale, b), lambda b: spectral(keep.astype(b.dtype), b)
+
+
+def _by_factors(square: Array):
+    m = square.shape[-1]
+    double = jnp.finfo(square.dtype).bits >= 64
     level = (1e-12 if double else 1e-5) * jnp.einsum("lii->l", square) / m
-    regular = square + level[:, None, None] * jnp.eye(m, dtype=matrix.dtype)[None]
+    regular = square + level[:, None, None] * jnp.eye(m, dtype=square.dtype)[None]
     factor = jnp.linalg.cholesky(regular)
 
     def inverse(b):
@@ -262,12 +297,11 @@ def least_norm(matrix: Array, right: Array, transpose: bool) -> Array:
         )
         return x[..., 0]
 
-    def f(b):
-        def once(_, y):
-            return y + inverse(b - jnp.einsum("lij,lj->li", square, y))
+    def clean(b):
+        # level K^-1 is one in the null space and small elsewhere.
+        def once(_, b):
+            return b - level[:, None] * inverse(level[:, None] * inverse(b))
 
-        return jax.lax.fori_loop(0, PASSES, once, jnp.zeros_like(b))
+        return jax.lax.fori_loop(0, PASSES, once, b)
 
-    if transpose:
-        return f(jnp.einsum("lij,jl->li", matrix, right)).T
-    return jnp.einsum("lji,lj->il", matrix, f(right.T))
+    return inverse, clean
