@@ -5,6 +5,11 @@ from ._adjoint import (
     ImplicitAdjoint as ImplicitAdjoint,
     SmoothedAdjoint as SmoothedAdjoint,
 )
+from ._nonlinear import (
+    NonlinearComplementarityProblem as NonlinearComplementarityProblem,
+    solve_nonlinear_complementarity as solve_nonlinear_complementarity,
+)
+from ._operators import Delassus as Delassus
 from ._problem import Block as Block, MixedProblem as MixedProblem
 from ._public import (
     ComplementarityProblem as ComplementarityProblem,

@@ -6,6 +6,7 @@ first axis, `W (l, m, m)`, as LAPACK wants them, vectors on the last, `z (m, l)`
 """
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -70,10 +71,11 @@ def ratio(a: Array, b: Array) -> Array:
 class DenseProblem(eqx.Module):
     """`w = W z + q`, `K* ∋ w + lift(w) e_N ⟂ z ∈ K`, for a set of lanes.
 
-    **Arguments:** `W`: shape `(l, m, m)`; `q`: shape `(m, l)`; `contacts`: one entry for every law.
+    **Arguments:** `W`: shape `(l, m, m)`, or for methods that only multiply a function of `(m, l)`;
+    `q`: shape `(m, l)`; `contacts`: one entry for every law.
     """
 
-    W: Float[Array, "l m m"]
+    W: Any
     q: Float[Array, "m l"]
     contacts: tuple[Contacts, ...]
 
@@ -97,7 +99,13 @@ class DenseProblem(eqx.Module):
 
     def apply(self, z: Array) -> Array:
         """`W z`."""
-        return jnp.einsum("lij,jl->il", self.W, z)
+        return self.W(z) if callable(self.W) else jnp.einsum("lij,jl->il", self.W, z)
+
+    def frobenius(self) -> Array:
+        """`|W|`, shape `(l,)`."""
+        if callable(self.W):
+            return self.W.frobenius()
+        return jnp.sqrt(jnp.sum(self.W * self.W, axis=(1, 2)))
 
     def velocity(self, z: Array) -> Array:
         """`w = W z + q`."""
@@ -133,7 +141,7 @@ class DenseProblem(eqx.Module):
         size_q, size_z, size_w = norm(self.q), norm(z), norm(w)
         plain = norm(self.natural_map(z, w, 1.0))
         relative = ratio(plain, jnp.maximum(jnp.maximum(size_q, size_z), size_w))
-        matrix = jnp.sqrt(jnp.sum(self.W * self.W, axis=(1, 2)))
+        matrix = self.frobenius()
         s = math.sqrt(self.q.shape[0]) / jnp.where(matrix > 0, matrix, 1)
         scaled = norm(self.natural_map(z, w, s[None]))
         # Multipliers that cancel each other leave a velocity of rounding errors.

@@ -14,10 +14,12 @@ from ..laws._base import AbstractLaw
 from ..sets import AbstractSet
 from ._adjoint import AbstractAdjoint, ImplicitAdjoint
 from ._condensed import Condensed, Outcome, solve_condensed
-from ._dense import Contacts
+from ._dense import Contacts, DenseProblem
+from ._operators import DENSE_LIMIT, Products
 from ._problem import broadcast_law
 from ._solver import Auto
 from .solvers._base import AbstractSolver
+from .solvers._first_order import AcceleratedProjectedGradient
 
 
 class Unbiased(AbstractLaw):
@@ -52,7 +54,8 @@ class ComplementarityProblem(eqx.Module):
     **Arguments:**
 
     - `W`: matrix `(m, m)`, not necessarily symmetric; or a `Delassus` operator, a sparse matrix of
-      `jax.experimental.sparse`, or an operator of `lineax`. `q`: shape `(m,)`.
+      `jax.experimental.sparse`, or an operator of `lineax`. Operators of more than 4000 unknowns are
+      only multiplied, by `AcceleratedProjectedGradient`, and not differentiated. `q`: shape `(m,)`.
     - `laws`: pairs `(law, rows)`: consecutive unknowns, `c` contacts of `k` rows each given as
       `(law, (c, k))`; the unknowns are ordered contact by contact, normal first. A law is a set
       and a bias; where there is no bias the set itself will do: `(HalfLine(), (m, 1))` is the LCP,
@@ -146,9 +149,11 @@ def solve_complementarity(
     _check(problem, guess)
     if problem.q.shape[0] == 0:
         return _empty(problem.q)
+    contacts = contacts_of(problem.laws, problem.active, problem.q.dtype)
+    if problem.q.shape[0] > DENSE_LIMIT and not isinstance(problem.W, jax.Array | np.ndarray):
+        return _by_products(problem, contacts, guess, solver, throw)
     solver = Auto() if solver is None else solver
     W = as_array(problem.W)
-    contacts = contacts_of(problem.laws, problem.active, problem.q.dtype)
     refusal = solver.refuses(Condensed(W, problem.q, contacts))
     if refusal is not None:
         raise ValueError(f"cannot solve: {refusal}.")
@@ -189,6 +194,32 @@ def report(problem: Condensed, z: Array, outcome: Outcome, throw: bool):
         iterations=stats.iterations,
         margin=stats.margin,
         certificate=outcome.certificate,
+        result=result,
+    )
+
+
+def _by_products(problem, contacts, guess, solver, throw: bool) -> ComplementaritySolution:
+    """A large operator: only its products, and no derivative."""
+    solver = AcceleratedProjectedGradient() if solver is None else solver
+    lane = jax.tree.map(lambda x: x[..., None], contacts)
+    dense = DenseProblem(Products(problem.W), problem.q[:, None], lane)
+    best = jax.lax.stop_gradient(solver.dense(dense, guess[:, None]))
+    w = dense.velocity(best.z)
+    relative, velocity = dense.residuals(best.z, w)
+    converged = best.residual[0] <= solver.promise(w.dtype)
+    result = RESULTS.where(converged, RESULTS.successful, RESULTS.not_converged)
+    z = best.z[:, 0]
+    if throw:
+        z = result.error_if(z, result != RESULTS.successful)
+    return ComplementaritySolution(
+        z=z,
+        w=w[:, 0],
+        residual=relative[0],
+        velocity_residual=velocity[0],
+        violation=dense.violation(best.z, w)[0],
+        iterations=best.passes[0],
+        margin=jnp.full_like(relative[0], jnp.nan),
+        certificate=jnp.zeros_like(z),
         result=result,
     )
 
