@@ -16,7 +16,6 @@ from diffnsd.complementarity import ComplementarityProblem, NonlinearComplementa
 from diffnsd.laws import CoulombFriction, RollingFriction
 from diffnsd.sets import Box, Free, HalfLine
 
-
 LARGE = 4000
 """Unknowns above which a sparse matrix stays sparse."""
 
@@ -66,7 +65,9 @@ def local(data) -> tuple[np.ndarray, np.ndarray]:
     """`W` and `q` of the contacts."""
     M = matrix(data, "M")
     if not str(data["kind"]).startswith("g") or data["kind"] == "gmp":
-        return (M.toarray() if M.shape[0] <= LARGE and not isinstance(M, np.ndarray) else M), data["q"]
+        return (M.toarray() if M.shape[0] <= LARGE and not isinstance(M, np.ndarray) else M), data[
+            "q"
+        ]
     import scipy.sparse
     import scipy.sparse.linalg
 
@@ -154,7 +155,9 @@ def _relay_step(x, args):
     first, second = 2 * x[0] - 1, 2 * x[2] - 1
     r1 = g * second / (1 - k * first * second)
     r0 = -k * first * second * (x1 + h * r1)
-    return jnp.stack([x0 + h * (x1 + h * r1) + h * r0 + x[1], 1 - x[0], x1 + h * r1 + x[3], 1 - x[2]])
+    return jnp.stack(
+        [x0 + h * (x1 + h * r1) + h * r0 + x[1], 1 - x[0], x1 + h * r1 + x[3], 1 - x[2]]
+    )
 
 
 def _cubic(x, args):

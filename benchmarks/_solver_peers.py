@@ -12,7 +12,14 @@ from diffnsd import Auto, ComplementarityProblem, solve_complementarity
 from diffnsd.laws import CoulombFriction
 from diffnsd.sets import HalfLine
 
-CASES = (("LCP", 10, 1), ("LCP", 10, 256), ("LCP", 50, 1), ("LCP", 50, 256), ("FC3D", 15, 1), ("FC3D", 15, 1024))
+CASES = (
+    ("LCP", 10, 1),
+    ("LCP", 10, 256),
+    ("LCP", 50, 1),
+    ("LCP", 50, 256),
+    ("FC3D", 15, 1),
+    ("FC3D", 15, 1024),
+)
 
 
 def positive(random, batch: int, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -27,7 +34,9 @@ def contacts(random, batch: int, n: int) -> tuple[np.ndarray, np.ndarray]:
     corners = random.uniform(-1, 1, size=(batch, c, 3))
     axes = np.roll(np.eye(3), 1, axis=0)
     arms = np.cross(corners[:, :, None], axes[None, None])
-    H = np.concatenate([np.broadcast_to(axes, (batch, c, 3, 3)), arms], axis=-1).reshape(batch, n, 6)
+    H = np.concatenate([np.broadcast_to(axes, (batch, c, 3, 3)), arms], axis=-1).reshape(
+        batch, n, 6
+    )
     velocity = random.normal(size=(batch, 6)) * [1, 1, 1, 0.3, 0.3, 0.3] - [0, 0, 1, 0, 0, 0]
     weight = np.array([1, 1, 1, 2.5, 2.5, 2.5])
     return np.einsum("bij,j,bkj->bik", H, weight, H), np.einsum("bij,bj->bi", H, velocity)
@@ -110,6 +119,8 @@ def batches() -> list[dict]:
     for share in (0.0, 0.05, 0.25, 1.0):
         hard = np.arange(256) < share * 256
         loads = np.where(hard[:, None], q, np.abs(q))  # a load that opens everything is easy
-        rows.append({"kind": "LCP", "n": 10, "batch": 256, "hard": share, "diffnsd": ours("LCP", W, loads)})
+        rows.append(
+            {"kind": "LCP", "n": 10, "batch": 256, "hard": share, "diffnsd": ours("LCP", W, loads)}
+        )
         print(rows[-1], flush=True)
     return rows

@@ -13,13 +13,13 @@ import json
 import time
 from pathlib import Path
 
-import _problems
-import _solver_peers
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+import _problems
+import _solver_peers
 from diffnsd import RESULTS, solve_complementarity
 from diffnsd.complementarity import (
     AcceleratedProjectedGradient,
@@ -131,7 +131,10 @@ def table(files) -> list[dict]:
         row = {"solver": type(solver).__name__, "tried": tried, "solved": passed}
         row["us"] = float(np.median(spent)) if spent else None
         counts.append(row)
-        print(f"{row['solver']:30} {passed:4} of {tried:4}   median {row['us'] or 0:10.0f} us", flush=True)
+        print(
+            f"{row['solver']:30} {passed:4} of {tried:4}   median {row['us'] or 0:10.0f} us",
+            flush=True,
+        )
     return counts
 
 

@@ -5,6 +5,7 @@ from ._adjoint import (
     ImplicitAdjoint as ImplicitAdjoint,
     SmoothedAdjoint as SmoothedAdjoint,
 )
+from ._dense import Statistics as Statistics
 from ._nonlinear import (
     NonlinearComplementarityProblem as NonlinearComplementarityProblem,
     solve_nonlinear_complementarity as solve_nonlinear_complementarity,
@@ -17,7 +18,6 @@ from ._public import (
     solve_complementarity as solve_complementarity,
 )
 from ._solve import solve_mixed as solve_mixed
-from ._dense import Statistics as Statistics
 from ._solver import Auto as Auto
 from .solvers import (
     AbstractSolver as AbstractSolver,

@@ -292,9 +292,7 @@ def _by_factors(square: Array):
 
     def inverse(b):
         x = jax.lax.linalg.triangular_solve(factor, b[..., None], left_side=True, lower=True)
-        x = jax.lax.linalg.triangular_solve(
-            factor, x, left_side=True, lower=True, transpose_a=True
-        )
+        x = jax.lax.linalg.triangular_solve(factor, x, left_side=True, lower=True, transpose_a=True)
         return x[..., 0]
 
     def clean(b):

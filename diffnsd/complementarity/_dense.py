@@ -160,7 +160,9 @@ class DenseProblem(eqx.Module):
         For half lines and cones; a relay at its bound has `z · w != 0`, and free rows have `w = 0`.
         """
         worst = jnp.zeros(z.shape[1:], z.dtype)
-        for contacts, p, u in zip(self.contacts, self.split(z), self.split(self.lift(w)), strict=True):
+        for contacts, p, u in zip(
+            self.contacts, self.split(z), self.split(self.lift(w)), strict=True
+        ):
             bounds = contacts.law.set().interval()
             if bounds is not None and not all(isinstance(x, float) for x in bounds):
                 p = p - jnp.where(u > 0, bounds[0][None], jnp.where(u < 0, bounds[1][None], p))
@@ -225,7 +227,9 @@ def newton_matrix(W: Array, shapes, d, n) -> Array:
         rows = W[:, at : at + c * k].reshape((lanes, c, k, m))
         weight, own = (jnp.transpose(x, (3, 2, 0, 1)) for x in (ni, di))  # (l, c, k, k)
         own = jnp.eye(k, dtype=W.dtype)[None, None] - own
-        product = [sum(weight[:, :, i, j, None] * rows[:, :, j] for j in range(k)) for i in range(k)]
+        product = [
+            sum(weight[:, :, i, j, None] * rows[:, :, j] for j in range(k)) for i in range(k)
+        ]
         square = own[:, :, :, None, :] * jnp.eye(c, dtype=W.dtype)[None, :, None, :, None]
         placed = jnp.pad(
             square.reshape((lanes, c, k, c * k)), ((0, 0), (0, 0), (0, 0), (at, m - at - c * k))
@@ -250,7 +254,7 @@ def solve_damped(matrix: Array, right: Array, damping: Array) -> Array:
     factor = jnp.linalg.cholesky(square)
     target = jnp.einsum("lki,kl->li", matrix, right)[..., None]
     x = jax.lax.linalg.triangular_solve(factor, target, left_side=True, lower=True)
-    x = jax.lax.linalg.triangular_solve(
-        factor, x, left_side=True, lower=True, transpose_a=True
-    )[..., 0].T
+    x = jax.lax.linalg.triangular_solve(factor, x, left_side=True, lower=True, transpose_a=True)[
+        ..., 0
+    ].T
     return jnp.where(jnp.all(jnp.isfinite(x), axis=0)[None], x, 0)

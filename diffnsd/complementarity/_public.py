@@ -200,7 +200,7 @@ def report(problem: Condensed, z: Array, outcome: Outcome, throw: bool):
 
 def _by_products(problem, contacts, guess, solver, throw: bool) -> ComplementaritySolution:
     """A large operator: only its products, and no derivative."""
-    solver = AcceleratedProjectedGradient() if solver is None else solver
+    solver = AcceleratedProjectedGradient(steps=20_000) if solver is None else solver
     lane = jax.tree.map(lambda x: x[..., None], contacts)
     dense = DenseProblem(Products(problem.W), problem.q[:, None], lane)
     best = jax.lax.stop_gradient(solver.dense(dense, guess[:, None]))

@@ -22,7 +22,7 @@ from ._elimination import back_substitute, congruence, eliminate, inputs, linear
 from ._natural_map import argument, derivative, projected, relative, residual, scale
 from ._problem import MixedProblem, apply, gather
 from .solvers._base import AbstractSolver, Best, check_tolerance
-from .solvers._combined import combined
+from .solvers._combined import Effort, combined
 
 
 class Auto(AbstractSolver):
@@ -71,7 +71,9 @@ class Auto(AbstractSolver):
         return 10 * self.limit(dtype) if self.tolerance is None and double else self.limit(dtype)
 
     def dense(self, problem: DenseProblem, z0: Array) -> Best:
-        return combined(problem, z0, self.limit(z0.dtype), self.promise(z0.dtype))
+        limits = self.limit(z0.dtype), self.promise(z0.dtype)
+        effort = Effort(*limits, self.newton_steps, self.hard_steps, min(self.rounds, 8))
+        return combined(problem, z0, effort)
 
     def __call__(self, problem: MixedProblem, z0: tuple[Array, ...]):
         """Solves for all lanes. **Returns:** `v`, `z`, `Statistics`."""

@@ -67,7 +67,9 @@ class PlanarContact(AbstractRelation):
     def check(self, group: AbstractGroup) -> str | None:
         bodies = group.dim // 3
         if not isinstance(group, Euclidean) or group.dim % 3:
-            return "PlanarContact needs planar bodies, q = (x, y, angle) each, in a LagrangianSystem"
+            return (
+                "PlanarContact needs planar bodies, q = (x, y, angle) each, in a LagrangianSystem"
+            )
         for name, body in (("body1", self.body1), ("body2", self.body2)):
             if body is not None and not 0 <= body < bodies:
                 return f"PlanarContact.{name} is {body}, but the system has {bodies} planar bodies"

@@ -83,7 +83,9 @@ class PrescribedVelocity(AbstractRelation):
         wrong = [i for i in self.index if not 0 <= i < group.dim]
         if not wrong:
             return None
-        return f"PrescribedVelocity.index has {wrong[0]}, but v has the entries 0 to {group.dim - 1}"
+        return (
+            f"PrescribedVelocity.index has {wrong[0]}, but v has the entries 0 to {group.dim - 1}"
+        )
 
 
 class Harmonic(eqx.Module):

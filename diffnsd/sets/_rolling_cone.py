@@ -36,9 +36,7 @@ class RollingCone(AbstractSet):
         both = normal + mu * a + mu_r * b
         height = jnp.maximum(
             jnp.maximum(normal, both / (1 + mu * mu + mu_r * mu_r)),
-            jnp.maximum(
-                (normal + mu * a) / (1 + mu * mu), (normal + mu_r * b) / (1 + mu_r * mu_r)
-            ),
+            jnp.maximum((normal + mu * a) / (1 + mu * mu), (normal + mu_r * b) / (1 + mu_r * mu_r)),
         )
         return height, ((mu, a, z[1 : 1 + half]), (mu_r, b, z[1 + half :]))
 

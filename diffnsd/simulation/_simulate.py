@@ -207,7 +207,9 @@ def _summary(infos: StepInfo) -> StepInfo:
         jnp.max(infos.iterations, initial=0),
         jnp.min(infos.margin, initial=jnp.inf),
         # Of the last step.
-        jax.tree.map(lambda x: x[-1] if x.shape[0] else jnp.zeros_like(x, shape=x.shape[1:]), infos.details),
+        jax.tree.map(
+            lambda x: x[-1] if x.shape[0] else jnp.zeros_like(x, shape=x.shape[1:]), infos.details
+        ),
     )
 
 

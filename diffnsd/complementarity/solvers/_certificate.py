@@ -50,7 +50,9 @@ def _admissible(problem: DenseProblem, ray: Array) -> Array:
 
 def _rows(bound, x: Array) -> Array:
     """A bound for every row of `x (k, c, l)`."""
-    return jnp.broadcast_to(jnp.broadcast_to(jnp.asarray(bound, x.dtype), x.shape[1:])[None], x.shape)
+    return jnp.broadcast_to(
+        jnp.broadcast_to(jnp.asarray(bound, x.dtype), x.shape[1:])[None], x.shape
+    )
 
 
 def _proves(problem: DenseProblem, y: Array) -> Array:

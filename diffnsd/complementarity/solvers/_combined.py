@@ -6,6 +6,8 @@ gets near the solution of almost every monotone problem, and of Newton's method 
 close; Gauss-Seidel sweeps go between them in later rounds. What is small is enumerated in the end.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -18,11 +20,8 @@ from ._pivoting import enumerate_modes, free_rows, intervals, modes, pivot
 from ._semismooth import alternate, proximal
 from ._splitting import begin, iterate
 
-FIRST = 12
-"""Newton passes before anything else."""
 SPLITTING, NEWTON, SWEEPS = 200, 40, 300
 """Iterations of one round; a later round makes more sweeps."""
-ROUNDS = 8
 PATH = 100
 """Passes along the central path."""
 PIVOT_LIMIT = 300
@@ -31,18 +30,36 @@ MODES_LIMIT = 4096
 """Most combinations of modes that are tried."""
 
 
-def combined(problem: DenseProblem, z0: Array, tolerance: float, promise: float) -> Best:
-    """Solves for all lanes to `tolerance`; hard ones are content with `promise`.
+class Effort(NamedTuple):
+    """How much is tried: `tolerance` to aim at, `promise` to be content with on hard problems, Newton
+    passes for all lanes and for the hard ones, and rounds of splitting and Newton.
+    """
+
+    tolerance: float
+    promise: float
+    newton_steps: int
+    hard_steps: int
+    rounds: int
+
+
+def combined(problem: DenseProblem, z0: Array, effort: Effort) -> Best:
+    """Solves for all lanes.
 
     The lanes that the first Newton passes leave are gathered, an eighth of the batch at a time, so
     that the batch does not pay for them.
     """
+    tolerance = effort.tolerance
     best = start(problem, z0)
-    best = proximal(problem, best.z, best, FIRST, tolerance, 1e-3)
+    # Where W is diagonal this is the solution.
+    z = problem.project(-problem.steps() * problem.q)
+    best = best.offer(z, problem.residual(z, problem.velocity(z)), tolerance)
+    best = proximal(problem, best.z, best, effort.newton_steps, tolerance, 1e-3)
+    if effort.rounds == 0:
+        return best
     lanes = problem.q.shape[1]
     if lanes <= 16:
         open_ = jnp.any(best.residual > tolerance)
-        return jax.lax.cond(open_, lambda b: _hard(problem, b, tolerance, promise), lambda b: b, best)
+        return jax.lax.cond(open_, lambda b: _hard(problem, b, effort), lambda b: b, best)
 
     capacity = max(8, lanes // 8)
     groups = -(-lanes // capacity)
@@ -55,7 +72,7 @@ def combined(problem: DenseProblem, z0: Array, tolerance: float, promise: float)
         best, waiting, count = carry
         _, index = jax.lax.top_k(waiting.astype(jnp.int32), capacity)
         some = jax.tree.map(lambda x: x[..., index], best)
-        some = _hard(problem.take(index), some, tolerance, promise)
+        some = _hard(problem.take(index), some, effort)
         best = jax.tree.map(lambda x, y: x.at[..., index].set(y), best, some)
         return best, waiting.at[index].set(False), count + 1
 
@@ -63,13 +80,13 @@ def combined(problem: DenseProblem, z0: Array, tolerance: float, promise: float)
     return jax.lax.while_loop(proceed, body, carry)[0]
 
 
-def _hard(problem: DenseProblem, best: Best, tolerance: float, promise: float) -> Best:
+def _hard(problem: DenseProblem, best: Best, effort: Effort) -> Best:
     """Everything that there is, in the order of its cost."""
+    tolerance = effort.tolerance
+    best = proximal(problem, best.z, best, effort.hard_steps, tolerance)
 
     def where_open(method, best):
-        return jax.lax.cond(
-            jnp.any(best.residual > tolerance), method, lambda best: best, best
-        )
+        return jax.lax.cond(jnp.any(best.residual > tolerance), method, lambda best: best, best)
 
     m = problem.q.shape[0]
     if intervals(problem) is not None:
@@ -78,21 +95,22 @@ def _hard(problem: DenseProblem, best: Best, tolerance: float, promise: float) -
         )
         if free_rows(problem) is not None and m <= PIVOT_LIMIT:
             best = where_open(lambda b: pivot(problem, b, tolerance), best)
-    best = where_open(lambda b: _rounds(problem, b, tolerance, promise), best)
+    best = where_open(lambda b: _rounds(problem, b, effort), best)
     count = modes(problem)
     if count is not None and count <= MODES_LIMIT and m <= PIVOT_LIMIT:
         best = where_open(lambda b: enumerate_modes(problem, b, tolerance), best)
     return best
 
 
-def _rounds(problem: DenseProblem, best: Best, tolerance: float, promise: float) -> Best:
+def _rounds(problem: DenseProblem, best: Best, effort: Effort) -> Best:
     """Splitting, sweeps and Newton in turns. Later rounds are content with `promise`."""
+    tolerance, promise = effort.tolerance, effort.promise
     state = begin(problem, best.z, 0.3)
 
     def proceed(carry):
         best, _, _, count = carry
         goal = jnp.where(count < 2, tolerance, promise)
-        return jnp.any(best.residual > goal) & (count < ROUNDS)
+        return jnp.any(best.residual > goal) & (count < effort.rounds)
 
     def body(carry):
         best, state, swept, count = carry

@@ -91,6 +91,8 @@ def _lemke(W: Array, q: Array, free: np.ndarray, limit: int):
         )
         gain, held = solved[:, :-1], solved[:, -1]
         M, b = M - W[np.ix_(s, f)] @ gain, b - W[np.ix_(s, f)] @ held
+    if not len(s):
+        return -held, jnp.zeros_like(q), jnp.zeros((), jnp.int32)
     rows = _scale(jnp.max(jnp.abs(M), axis=1, initial=0))
     columns = _scale(jnp.max(jnp.abs(M * rows[:, None]), axis=0, initial=0))
     y, ray, count = _pivots(rows[:, None] * M * columns[None], rows * b, limit)
@@ -239,7 +241,9 @@ def enumerate_modes(problem: DenseProblem, best: Best, tolerance) -> Best:
     for part, (lower, upper), (c, k) in zip(problem.contacts, found, problem.shapes, strict=True):
         del part
         shape = (k, c, *problem.q.shape[1:])
-        ends.append([jnp.broadcast_to(jnp.asarray(x, problem.q.dtype), shape) for x in (lower, upper)])
+        ends.append(
+            [jnp.broadcast_to(jnp.asarray(x, problem.q.dtype), shape) for x in (lower, upper)]
+        )
     lower, upper = (join([pair[i] for pair in ends]) for i in range(2))
 
     def small(x):
@@ -266,7 +270,9 @@ def enumerate_modes(problem: DenseProblem, best: Best, tolerance) -> Best:
 
     def body(carry):
         best, at = carry
-        z, residual = jax.vmap(solve)(jnp.minimum(at + small(np.arange(min(CHUNK, total))), total - 1))
+        z, residual = jax.vmap(solve)(
+            jnp.minimum(at + small(np.arange(min(CHUNK, total))), total - 1)
+        )
         index = jnp.argmin(residual, axis=0)
         z = jnp.take_along_axis(z, index[None, None], axis=0)[0]
         best = best.offer(z, jnp.min(residual, axis=0), tolerance).count(tolerance)

@@ -47,9 +47,7 @@ class Splitting(AbstractSolver):
     def dense(self, problem: DenseProblem, z0: Array) -> Best:
         best = start(problem, z0)
         state = begin(problem, best.z, self.penalty)
-        best, _ = iterate(
-            problem, best, state, self.steps, self.limit(z0.dtype), self.relaxation
-        )
+        best, _ = iterate(problem, best, state, self.steps, self.limit(z0.dtype), self.relaxation)
         return best
 
 
