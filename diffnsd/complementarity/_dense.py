@@ -165,7 +165,11 @@ class DenseProblem(eqx.Module):
         ):
             bounds = contacts.law.set().interval()
             if bounds is not None and not all(isinstance(x, float) for x in bounds):
-                p = p - jnp.where(u > 0, bounds[0][None], jnp.where(u < 0, bounds[1][None], p))
+                p = p - jnp.where(
+                    u > 0,
+                    jnp.asarray(bounds[0])[None],
+                    jnp.where(u < 0, jnp.asarray(bounds[1])[None], p),
+                )
                 p = jnp.where(jnp.isfinite(p), p, 0)
             power = jnp.abs(jnp.sum(p * u, axis=0))
             worst = jnp.maximum(worst, jnp.max(power, axis=0, initial=0))
@@ -178,7 +182,9 @@ class DenseProblem(eqx.Module):
             contacts, u, p, r = part
             at = argument(contacts, u, p, r[0])
             pair = derivative(contacts, u, at, r[0])
-            x.append(at), d.append(pair[0]), n.append(pair[1])
+            x.append(at)
+            d.append(pair[0])
+            n.append(pair[1])
         return tuple(x), tuple(d), tuple(n)
 
     def newton_matrix(self, d, n, added=0.0) -> Array:

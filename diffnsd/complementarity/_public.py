@@ -231,7 +231,7 @@ def _empty(q: Array) -> ComplementaritySolution:
     )
 
 
-def _shape(W) -> tuple[int, ...]:
+def _shape(W) -> tuple[Any, ...]:
     """Shape of a matrix or of an operator."""
     sizes = getattr(W, "out_size", None), getattr(W, "in_size", None)
     if callable(sizes[0]) and callable(sizes[1]):

@@ -1,6 +1,7 @@
 """The interface of the solvers, and what they share: the best point so far, and its direction."""
 
 from abc import abstractmethod
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -32,7 +33,7 @@ class Best(eqx.Module):
             (jnp.where(take[None], z, self.z), jnp.where(take, residual, self.residual)),
         )
 
-    def count(self, tolerance, more=1) -> "Best":
+    def count(self, tolerance, more: Any = 1) -> "Best":
         """So many more passes for the lanes that have not converged."""
         passes = self.passes + jnp.where(self.residual > tolerance, more, 0)
         return eqx.tree_at(lambda b: b.passes, self, passes)

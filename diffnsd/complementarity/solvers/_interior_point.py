@@ -65,7 +65,8 @@ def relaxed_matrix(problem: DenseProblem, z: Array, w: Array, rho: Array, kappa:
     for part in zip(problem.contacts, *map(problem.split, (w, z, rho)), strict=True):
         contacts, u, p, r = part
         di, ni = pair(contacts, u, argument(contacts, u, p, r[0]), r[0], kappa)
-        d.append(di), n.append(ni)
+        d.append(di)
+        n.append(ni)
     return problem.newton_matrix(d, n)
 
 

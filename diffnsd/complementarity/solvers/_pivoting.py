@@ -4,6 +4,7 @@ Both need sets that are intervals, row by row (`AbstractSet.interval`).
 """
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -19,7 +20,7 @@ POLISH = 3
 """Newton passes that clean the rounding of many pivots."""
 
 
-def intervals(problem):
+def intervals(problem) -> list[Any] | None:
     """Bounds `(lower, upper)` of every law's rows, or `None` if a set is not made of intervals."""
     found = [part.law.set().interval() for part in problem.contacts]
     return None if any(x is None for x in found) else found
@@ -73,6 +74,8 @@ class Lemke(AbstractSolver):
 def pivot(problem: DenseProblem, best: Best, tolerance, pivots: int | None = None) -> Best:
     """Lemke's method for all lanes, and a polish of what it finds."""
     free = free_rows(problem)
+    if free is None:
+        return best
     limit = 10 * problem.q.shape[0] + 50 if pivots is None else pivots
     z, ray, count = jax.vmap(lambda W, q: _lemke(W, q, free, limit))(problem.W, problem.q.T)
     z = jnp.where(problem.active, z.T, 0)
