@@ -99,7 +99,8 @@ class DenseProblem(eqx.Module):
 
     def apply(self, z: Array) -> Array:
         """`W z`."""
-        return self.W(z) if callable(self.W) else jnp.einsum("lij,jl->il", self.W, z)
+        matrix: Any = self.W
+        return matrix(z) if callable(matrix) else jnp.einsum("lij,jl->il", matrix, z)
 
     def frobenius(self) -> Array:
         """`|W|`, shape `(l,)`."""
