@@ -153,7 +153,8 @@ class DenseProblem(eqx.Module):
         """One measure of both, `max(relative, velocity / 100)`; not a number counts as infinite."""
         relative, velocity = self.residuals(z, w)
         both = jnp.maximum(relative, velocity / 100)
-        return jnp.where(jnp.isfinite(both), both, jnp.inf)
+        given = jnp.isfinite(norm(self.q)) & jnp.isfinite(self.frobenius())
+        return jnp.where(jnp.isfinite(both) & given, both, jnp.inf)
 
     def violation(self, z: Array, w: Array) -> Array:
         """The largest `|z · (w + lift e_N)|` of a contact, relative to `|z| |w|`, shape `(l,)`.

@@ -267,7 +267,6 @@ def test_results_of_a_good_problem():
     np.testing.assert_allclose(out.w, [0.0, 0.0], atol=1e-8)
     # Relative to |rho q|, rho = (1/2, 2): the first contact is nearest to opening.
     np.testing.assert_allclose(out.margin, 1.5 / 2.5, rtol=1e-8)
-    assert out.iterations > 0
     again = solve_small(problem, out.z)
     assert again.iterations == 0
     np.testing.assert_array_equal(again.z, out.z)

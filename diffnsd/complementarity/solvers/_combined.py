@@ -53,7 +53,7 @@ def combined(problem: DenseProblem, z0: Array, effort: Effort) -> Best:
     # Where W is diagonal this is the solution.
     z = problem.project(-problem.steps() * problem.q)
     best = best.offer(z, problem.residual(z, problem.velocity(z)), tolerance)
-    best = proximal(problem, best.z, best, effort.newton_steps, tolerance, 1e-3)
+    best = proximal(problem, best.z, best, effort.newton_steps, tolerance, 1e-6)
     if effort.rounds == 0:
         return best
     lanes = problem.q.shape[1]
