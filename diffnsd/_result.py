@@ -15,6 +15,15 @@ class RESULTS(eqx.Enumeration):
         "the complementarity problem of a step did not reach its tolerance; use a smaller step, "
         "more iterations or another solver, and look at `stats.residual` for the step"
     )
+    infeasible = (
+        "the complementarity problem has no solution: `certificate` is a direction in which every "
+        "admissible velocity must grow and the given one falls, whatever the multipliers; look for "
+        "contacts or constraints that contradict each other"
+    )
+    nonfinite_problem = (
+        "the complementarity problem has entries in W or q that are not finite; check the parameters "
+        "it was made from"
+    )
     nonlinear_not_converged = (
         "Newton's iteration on the smooth equations of a step did not reach its tolerance; use a "
         "smaller step or raise `max_iterations` of the integrator"

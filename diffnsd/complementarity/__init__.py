@@ -5,6 +5,12 @@ from ._adjoint import (
     ImplicitAdjoint as ImplicitAdjoint,
     SmoothedAdjoint as SmoothedAdjoint,
 )
+from ._dense import Statistics as Statistics
+from ._nonlinear import (
+    NonlinearComplementarityProblem as NonlinearComplementarityProblem,
+    solve_nonlinear_complementarity as solve_nonlinear_complementarity,
+)
+from ._operators import Delassus as Delassus
 from ._problem import Block as Block, MixedProblem as MixedProblem
 from ._public import (
     ComplementarityProblem as ComplementarityProblem,
@@ -12,4 +18,14 @@ from ._public import (
     solve_complementarity as solve_complementarity,
 )
 from ._solve import solve_mixed as solve_mixed
-from ._solver import Auto as Auto, Statistics as Statistics
+from ._solver import Auto as Auto
+from .solvers import (
+    AbstractSolver as AbstractSolver,
+    AcceleratedProjectedGradient as AcceleratedProjectedGradient,
+    Enumeration as Enumeration,
+    InteriorPoint as InteriorPoint,
+    Lemke as Lemke,
+    ProjectedGaussSeidel as ProjectedGaussSeidel,
+    SemismoothNewton as SemismoothNewton,
+    Splitting as Splitting,
+)

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._numerics import lu_solve
-from ._elimination import back_substitute, eliminate
-from ._natural_map import argument, derivative, relative
-from ._problem import Block, MixedProblem
-from ._solver import Statistics, linearised
+from ._dense import Statistics
+from ._elimination import back_substitute, eliminate, linearised
+from ._natural_map import UnderLaw, argument, derivative, relative
+from ._problem import MixedProblem
 
 
 class AbstractAdjoint(eqx.Module):
@@ -65,14 +65,14 @@ class SmoothedAdjoint(AbstractAdjoint):
         return self.level
 
 
-def surface(block: Block, x: Array, rho: Array, kappa) -> Array:
+def surface(block: UnderLaw, x: Array, rho: Array, kappa) -> Array:
     """What takes the place of the projection, `P_K` or its proximal map; 0 if not active."""
     law_set = block.law.set()
     value = law_set.project(x) if kappa is None else law_set.prox(x, rho * kappa[None])
     return jnp.where(block.active[None], value, 0)
 
 
-def pair(block: Block, w: Array, x: Array, rho: Array, kappa) -> tuple[Array, Array]:
+def pair(block: UnderLaw, w: Array, x: Array, rho: Array, kappa) -> tuple[Array, Array]:
     """`D` and `N` of `_natural_map.derivative` for that map."""
     if kappa is None:
         return derivative(block, w, x, rho)

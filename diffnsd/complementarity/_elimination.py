@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._numerics import inverse, lu_solve, matvec, short_sum, staged
-from ._problem import apply, gather
+from ._problem import MixedProblem, apply, gather
 
 REFINEMENTS = 3
 
@@ -51,6 +51,17 @@ class Linearised(eqx.Module):
             top = top + gather(h, blockwise(swap(n), part))
             low.append(part - blockwise(swap(d), part) - apply(b, a))
         return top, tuple(low)
+
+
+def inputs(problem: MixedProblem) -> tuple[Array, ...]:
+    """`B` of every block."""
+    return tuple(b.output if b.input is None else b.input for b in problem.blocks)
+
+
+def linearised(problem: MixedProblem, d, n) -> Linearised:
+    """The linearisation with given derivatives `D`, `N` of the natural map."""
+    outputs = tuple(block.output for block in problem.blocks)
+    return Linearised(problem.matrix, outputs, inputs(problem), tuple(d), tuple(n))
 
 
 def swap(blocks: Array) -> Array:

@@ -5,30 +5,43 @@
 A contact that is not active has F = z. Solutions do not depend on `rho`, nor do derivatives.
 """
 
+from typing import Protocol
+
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._numerics import dot, short_sum
-from ._problem import Block, MixedProblem
+from ..laws._base import AbstractLaw
+from ._problem import MixedProblem
 
 
-def argument(block: Block, w: Array, z: Array, rho: Array) -> Array:
+class UnderLaw(Protocol):
+    """Contacts under one law, with or without the matrices of a step."""
+
+    @property
+    def law(self) -> AbstractLaw: ...
+
+    @property
+    def active(self) -> Array: ...
+
+
+def argument(block: UnderLaw, w: Array, z: Array, rho: Array) -> Array:
     """The argument `x` of the projection, shape `(k, c, ...)`."""
     lifted = jnp.concatenate([(w[0] + block.law.lift(w))[None], w[1:]])
     return z - rho[None] * lifted
 
 
-def residual(block: Block, x: Array, z: Array) -> Array:
+def residual(block: UnderLaw, x: Array, z: Array) -> Array:
     """The natural map `F`, shape `(k, c, ...)`."""
     return z - projected(block, x)
 
 
-def projected(block: Block, x: Array) -> Array:
+def projected(block: UnderLaw, x: Array) -> Array:
     """Projection of `x` on the sets; zero where a contact is not active."""
     return jnp.where(block.active[None], block.law.set().project(x), 0)
 
 
-def derivative(block: Block, w: Array, x: Array, rho: Array, rows=None) -> tuple[Array, Array]:
+def derivative(block: UnderLaw, w: Array, x: Array, rho: Array, rows=None) -> tuple[Array, Array]:
     """`D = dP_K/dx` and `N = rho D S`, `S = 1 + e_N grad(lift)^T`, each `(k, k, c, ...)`.
 
     `rows`, `k x k` arrays `(c, ...)`, take the place of `dP_K/dx` where another map is used.

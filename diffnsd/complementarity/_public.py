@@ -1,17 +1,51 @@
 """Complementarity problems on their own: `w = W z + q` with a product of laws."""
 
+from typing import Any
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .._result import RESULTS
-from .._types import revealed
+from .._types import is_hidden, revealed
 from ..laws._base import AbstractLaw
+from ..sets import AbstractSet
 from ._adjoint import AbstractAdjoint, ImplicitAdjoint
-from ._problem import Block, MixedProblem, broadcast_law
-from ._solve import solve_mixed
+from ._condensed import Condensed, Outcome, solve_condensed
+from ._dense import Contacts, DenseProblem
+from ._operators import DENSE_LIMIT, Products
+from ._problem import broadcast_law
 from ._solver import Auto
+from .solvers._base import AbstractSolver
+from .solvers._first_order import AcceleratedProjectedGradient
+
+
+class Unbiased(AbstractLaw):
+    """The law `K* ∋ w ⟂ z ∈ K` of a set alone."""
+
+    admissible: AbstractSet
+
+    @property
+    def rows(self) -> int | None:
+        return None
+
+    def set(self) -> AbstractSet:
+        return self.admissible
+
+    def check(self) -> str | None:
+        return self.admissible.check()
+
+
+Laws = tuple[tuple[AbstractLaw | AbstractSet, tuple[int, int]], ...]
+
+
+def stated(laws: Laws) -> tuple[tuple[AbstractLaw, tuple[int, int]], ...]:
+    """The same with a law in place of every set."""
+    return tuple(
+        (Unbiased(law) if isinstance(law, AbstractSet) else law, shape) for law, shape in laws
+    )
 
 
 class ComplementarityProblem(eqx.Module):
@@ -19,47 +53,79 @@ class ComplementarityProblem(eqx.Module):
 
     **Arguments:**
 
-    - `W`: matrix `(m, m)`, not necessarily symmetric. `q`: shape `(m,)`.
+    - `W`: matrix `(m, m)`, not necessarily symmetric; or a `Delassus` operator, a sparse matrix of
+      `jax.experimental.sparse`, or an operator of `lineax`. Operators of more than 4000 unknowns are
+      only multiplied, by `AcceleratedProjectedGradient`, and not differentiated. `q`: shape `(m,)`.
     - `laws`: pairs `(law, rows)`: consecutive unknowns, `c` contacts of `k` rows each given as
-      `(law, (c, k))`; the unknowns are ordered contact by contact, normal first.
+      `(law, (c, k))`; the unknowns are ordered contact by contact, normal first. A law is a set
+      and a bias; where there is no bias the set itself will do: `(HalfLine(), (m, 1))` is the LCP,
+      `Free()` its equalities, `Box(lower, upper)` a relay, `CoulombFriction(mu)` friction.
+    - `active`: which contacts take part, one boolean per contact of all laws in their order, shape
+      `(sum of c,)`; the others have `z = 0` and no derivative. Default all.
 
-    **Raises:** `ValueError` if the shapes of `W` and `q` and the unknowns of the laws do not fit.
+    **Raises:** `ValueError` if the shapes of `W`, `q` and `active` and the unknowns of the laws do
+    not fit.
     """
 
-    W: Float[Array, "m m"]
+    W: Any
     q: Float[Array, " m"]
-    laws: tuple[tuple[AbstractLaw, tuple[int, int]], ...]
+    laws: Laws
+    active: Bool[Array, " contacts"] | None = None
 
     def __check_init__(self):
         m = np.shape(self.q)[0] if np.ndim(self.q) == 1 else -1
-        if np.shape(self.W) != (m, m):
+        if _shape(self.W) != (m, m):
             raise ValueError(
-                f"W has shape {np.shape(self.W)} and q has shape {np.shape(self.q)}; "
+                f"W has shape {_shape(self.W)} and q has shape {np.shape(self.q)}; "
                 "W must be square and q as long as its side."
             )
-        total = sum(c * k for _, (c, k) in self.laws)
-        if total != m:
-            raise ValueError(f"the laws cover {total} unknowns, but q has {m}.")
+        check_layout(self.laws, m, self.active)
+
+
+def check_layout(laws: Laws, m: int, active) -> None:
+    """Raises if the laws do not cover `m` unknowns, or `active` not their contacts."""
+    total = sum(c * k for _, (c, k) in laws)
+    if total != m:
+        raise ValueError(f"the laws cover {total} unknowns, but q has {m}.")
+    contacts = sum(c for _, (c, _) in laws)
+    if active is not None and np.shape(active) != (contacts,):
+        raise ValueError(
+            f"active has shape {np.shape(active)}, but the laws have {contacts} contacts: "
+            f"expected ({contacts},)."
+        )
 
 
 class ComplementaritySolution(eqx.Module):
     """Solution of a `ComplementarityProblem`.
 
-    **Arguments:** `z`, `w`: shape `(m,)`; `residual`: relative natural-map residual; `iterations`;
-    `margin`: distance to the nearest change of mode; `result`.
+    **Arguments:**
+
+    - `z`, `w`: shape `(m,)`.
+    - `residual`: the natural map at step 1, relative to the largest of `|q|`, `|z|` and `|w|`.
+    - `velocity_residual`: the natural map at step `s = sqrt(m)/|W|`, over `s` and relative to the
+      larger of `|q|` and `|w|`: an error of `w`, whatever the units of z.
+    - `violation`: the largest `|z · (w + lift e_N)|` of a contact, relative to `|z| |w|`.
+    - `iterations`: passes of Newton's method, splitting, sweeps and pivots together.
+    - `margin`: distance to the nearest change of mode, relative to the size of the problem: below
+      about 1e-6 the derivative is that of one side only.
+    - `certificate`: zero, or a direction that proves that there is no solution, shape `(m,)`.
+    - `result`: how the solve ended.
     """
 
     z: Float[Array, " m"]
     w: Float[Array, " m"]
     residual: Array
+    velocity_residual: Array
+    violation: Array
     iterations: Array
     margin: Array
+    certificate: Float[Array, " m"]
     result: RESULTS
 
 
 def solve_complementarity(
     problem: ComplementarityProblem,
-    solver: Auto | None = None,
+    solver: AbstractSolver | None = None,
     *,
     warm_start: Float[Array, " m"] | None = None,
     adjoint: AbstractAdjoint = ImplicitAdjoint(),  # noqa: B008 (an immutable constant)
@@ -67,50 +133,119 @@ def solve_complementarity(
 ) -> ComplementaritySolution:
     """Solves a complementarity problem to a certified residual, differentiably.
 
-    **Arguments:** `problem`; `solver` (default `Auto()`); `warm_start`: a guess of `z`, shape
+    **Arguments:** `problem`; `solver` (default `Auto()`; the others are in
+    `complementarity.solvers`, with a table of when which); `warm_start`: a guess of `z`, shape
     `(m,)`; `adjoint`: how the solution is differentiated; `throw`: raise if the tolerance
     is not reached (otherwise see `result`).
 
     **Returns:** a `ComplementaritySolution`, differentiable in `W`, `q` and the laws' parameters.
 
-    **Raises:** `ValueError` before compiling if a law's parameters are out of range, or a law does
-    not fit its rows, or the warm start has another shape; a runtime error naming the remedy if the
-    residual stays above the tolerance.
+    **Raises:** `ValueError` before compiling if a law's parameters are out of range, a law does not
+    fit its rows, entries are known not to be finite, the solver is not made for the laws, or the warm
+    start has another shape; a runtime error naming the remedy if the residual stays above the
+    tolerance.
     """
-    m = problem.q.shape[0]
     guess = jnp.zeros_like(problem.q) if warm_start is None else warm_start
     _check(problem, guess)
-    if m == 0:
-        zero, count = jnp.zeros((), problem.q.dtype), jnp.zeros((), jnp.int32)
-        empty = problem.q, problem.q, zero, count, zero + jnp.inf
-        return ComplementaritySolution(*empty, RESULTS.successful)
-    identity = jnp.eye(m, dtype=problem.q.dtype)
-    blocks, starts, at = [], [], 0
-    for law, (c, k) in problem.laws:
-        rows = slice(at, at + c * k)
+    if problem.q.shape[0] == 0:
+        return _empty(problem.q)
+    contacts = contacts_of(problem.laws, problem.active, problem.q.dtype)
+    if problem.q.shape[0] > DENSE_LIMIT and not isinstance(problem.W, jax.Array | np.ndarray):
+        return _by_products(problem, contacts, guess, solver, throw)
+    solver = Auto() if solver is None else solver
+    W = as_array(problem.W)
+    refusal = solver.refuses(Condensed(W, problem.q, contacts))
+    if refusal is not None:
+        raise ValueError(f"cannot solve: {refusal}.")
+    condensed = Condensed(W, problem.q, contacts)
+    z, outcome = solve_condensed(condensed, guess, solver, adjoint)
+    return report(condensed, z, outcome, throw)
 
-        def per_contact(x, c=c, k=k):
-            return jnp.moveaxis(x.reshape((c, k, *x.shape[1:])), 0, -1)
 
-        blocks.append(
-            Block(
-                per_contact(identity[rows]),
-                per_contact(problem.W.T[rows]),
-                jnp.zeros((k, c), identity.dtype),
-                broadcast_law(law, c, identity.dtype),
-                jnp.ones(c, bool),
-            )
-        )
-        starts.append(per_contact(guess[rows]))
-        at += c * k
-    mixed = MixedProblem(identity, problem.q, tuple(blocks))
-    w, z, stats = solve_mixed(mixed, tuple(starts), Auto() if solver is None else solver, adjoint)
-    flat = [jnp.moveaxis(part, -1, 0).reshape(-1) for part in z]
-    z = jnp.concatenate(flat) if flat else problem.q
-    result = RESULTS.where(stats.converged, RESULTS.successful, RESULTS.not_converged)
+def contacts_of(laws: Laws, active, dtype) -> tuple[Contacts, ...]:
+    """The laws with one entry of their parameters, and of `active`, for every contact."""
+    out, at = [], 0
+    for law, (c, k) in stated(laws):
+        mask = jnp.ones(c, bool) if active is None else jnp.asarray(active)[at : at + c]
+        out.append(Contacts(broadcast_law(law, c, dtype), mask, (c, k)))
+        at += c
+    return tuple(out)
+
+
+def report(problem: Condensed, z: Array, outcome: Outcome, throw: bool):
+    """The solution with its residuals and its result."""
+    stats = outcome.statistics
+    dense = jax.lax.stop_gradient(problem.dense())
+    fixed = jax.lax.stop_gradient(z)[:, None]
+    relative, velocity = dense.residuals(fixed, dense.velocity(fixed))
+    finite = jnp.all(jnp.isfinite(problem.W)) & jnp.all(jnp.isfinite(problem.q))
+    infeasible = jnp.any(outcome.certificate != 0)
+    result = RESULTS.where(infeasible, RESULTS.infeasible, RESULTS.not_converged)
+    result = RESULTS.where(finite, result, RESULTS.nonfinite_problem)
+    result = RESULTS.where(stats.converged, RESULTS.successful, result)
     if throw:
         z = result.error_if(z, result != RESULTS.successful)
-    return ComplementaritySolution(z, w, stats.residual, stats.iterations, stats.margin, result)
+    return ComplementaritySolution(
+        z=z,
+        w=problem.apply(z) + problem.q,
+        residual=relative[0],
+        velocity_residual=velocity[0],
+        violation=dense.violation(fixed, dense.velocity(fixed))[0],
+        iterations=stats.iterations,
+        margin=stats.margin,
+        certificate=outcome.certificate,
+        result=result,
+    )
+
+
+def _by_products(problem, contacts, guess, solver, throw: bool) -> ComplementaritySolution:
+    """A large operator: only its products, and no derivative."""
+    solver = AcceleratedProjectedGradient(steps=20_000) if solver is None else solver
+    lane = jax.tree.map(lambda x: x[..., None], contacts)
+    dense = DenseProblem(Products(problem.W), problem.q[:, None], lane)
+    best = jax.lax.stop_gradient(solver.dense(dense, guess[:, None]))
+    w = dense.velocity(best.z)
+    relative, velocity = dense.residuals(best.z, w)
+    converged = best.residual[0] <= solver.promise(w.dtype)
+    result = RESULTS.where(converged, RESULTS.successful, RESULTS.not_converged)
+    z = best.z[:, 0]
+    if throw:
+        z = result.error_if(z, result != RESULTS.successful)
+    return ComplementaritySolution(
+        z=z,
+        w=w[:, 0],
+        residual=relative[0],
+        velocity_residual=velocity[0],
+        violation=dense.violation(best.z, w)[0],
+        iterations=best.passes[0],
+        margin=jnp.full_like(relative[0], jnp.nan),
+        certificate=jnp.zeros_like(z),
+        result=result,
+    )
+
+
+def _empty(q: Array) -> ComplementaritySolution:
+    zero, count = jnp.zeros((), q.dtype), jnp.zeros((), jnp.int32)
+    return ComplementaritySolution(
+        q, q, zero, zero, zero, count, zero + jnp.inf, q, RESULTS.successful
+    )
+
+
+def _shape(W) -> tuple[Any, ...]:
+    """Shape of a matrix or of an operator."""
+    sizes = getattr(W, "out_size", None), getattr(W, "in_size", None)
+    if callable(sizes[0]) and callable(sizes[1]):
+        return sizes[0](), sizes[1]()
+    return np.shape(W) if getattr(W, "shape", None) is None else tuple(W.shape)
+
+
+def as_array(W) -> Array:
+    """A matrix as an array, whatever it is given as."""
+    for name in ("as_matrix", "todense"):
+        convert = getattr(W, name, None)
+        if convert is not None:
+            return convert()
+    return jnp.asarray(W)
 
 
 def _check(problem: ComplementarityProblem, guess) -> None:
@@ -119,7 +254,16 @@ def _check(problem: ComplementarityProblem, guess) -> None:
         raise ValueError(
             f"warm_start has shape {np.shape(guess)}, expected that of q, {np.shape(problem.q)}."
         )
-    for law, (_, k) in problem.laws:
+    check_laws(problem.laws)
+    for name, value in (("W", problem.W), ("q", problem.q)):
+        for leaf in jax.tree.leaves(revealed(eqx.filter(value, eqx.is_inexact_array))):
+            if not is_hidden(leaf) and not np.all(np.isfinite(np.asarray(leaf))):
+                raise ValueError(f"cannot solve: {name} has entries that are not finite.")
+
+
+def check_laws(laws: Laws) -> None:
+    """Raises if a law does not fit its rows, or its parameters are known to be out of range."""
+    for law, (_, k) in stated(laws):
         message = law.refuses(k) or revealed(law).check()
         if message is None and law.rows is not None and k != law.rows:
             message = (

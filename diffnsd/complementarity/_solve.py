@@ -21,10 +21,10 @@ from .._kernel import AbstractKernel, call
 from .._loop import SAVED_NAME
 from .._numerics import matvec, newton_solve
 from ._adjoint import AbstractAdjoint, ImplicitAdjoint, central_path, pair, surface
-from ._elimination import Linearised, blockwise, refine
+from ._dense import Statistics
+from ._elimination import Linearised, blockwise, linearised, refine
 from ._natural_map import argument
 from ._problem import MixedProblem
-from ._solver import Statistics, linearised
 
 
 def solve_mixed(

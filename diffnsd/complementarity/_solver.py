@@ -14,29 +14,18 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array
 
 from .._numerics import matrix_inverse, matvec, staged
-from ._elimination import Linearised, back_substitute, congruence, eliminate
+from ._dense import DenseProblem, Statistics
+from ._elimination import back_substitute, congruence, eliminate, inputs, linearised
 from ._natural_map import argument, derivative, projected, relative, residual, scale
 from ._problem import MixedProblem, apply, gather
+from .solvers._base import AbstractSolver, Best, check_tolerance
+from .solvers._combined import Effort, combined
 
 
-class Statistics(eqx.Module):
-    """What a solve reports, each of shape `(...)`.
-
-    **Arguments:** `residual`: relative natural-map residual; `iterations`: passes of Newton and of
-    splitting; `margin`: distance of the projections' arguments to the nearest change of mode,
-    relative to the size of the problem; `converged`.
-    """
-
-    residual: Float[Array, "..."]
-    iterations: Int[Array, "..."]
-    margin: Float[Array, "..."]
-    converged: Bool[Array, "..."]
-
-
-class Auto(eqx.Module):
+class Auto(AbstractSolver):
     """The default solver: Newton for all lanes, then Newton and splitting for the hard ones.
 
     Newton's matrix is regularised by `eps = max(proximal, damping * residual)`: far from the
@@ -67,8 +56,7 @@ class Auto(eqx.Module):
     penalty: float = eqx.field(default=1.0, static=True)
 
     def __check_init__(self):
-        if self.tolerance is not None and not self.tolerance > 0:
-            raise ValueError(f"tolerance must be positive, got {self.tolerance}.")
+        check_tolerance(self.tolerance)
 
     def limits(self, dtype) -> tuple[float, float]:
         """`tolerance` and `proximal` for a dtype."""
@@ -77,6 +65,16 @@ class Auto(eqx.Module):
         tolerance = max(tolerance, 64 * float(jnp.finfo(dtype).eps))
         proximal = self.proximal if self.proximal is not None else (1e-8 if double else 1e-5)
         return tolerance, proximal
+
+    def promise(self, dtype) -> float:
+        """With the default tolerance ten times the residual that is aimed at, 1e-8 in float64."""
+        double = jnp.finfo(dtype).bits >= 64
+        return 10 * self.limit(dtype) if self.tolerance is None and double else self.limit(dtype)
+
+    def dense(self, problem: DenseProblem, z0: Array) -> Best:
+        limits = self.limit(z0.dtype), self.promise(z0.dtype)
+        effort = Effort(*limits, self.newton_steps, self.hard_steps, min(self.rounds, 8))
+        return combined(problem, z0, effort)
 
     def __call__(self, problem: MixedProblem, z0: tuple[Array, ...]):
         """Solves for all lanes. **Returns:** `v`, `z`, `Statistics`."""
@@ -255,16 +253,6 @@ def _start(problem: MixedProblem, z0) -> _Iterate:
     return _Iterate(z, problem.rhs, z, unknown, zero, zero)
 
 
-def _inputs(problem):
-    return tuple(b.output if b.input is None else b.input for b in problem.blocks)
-
-
-def linearised(problem: MixedProblem, d, n) -> Linearised:
-    """The linearisation with given derivatives `D`, `N` of the natural map."""
-    outputs = tuple(block.output for block in problem.blocks)
-    return Linearised(problem.matrix, outputs, _inputs(problem), tuple(d), tuple(n))
-
-
 def _newton_step(task: _Task, point: _Point, eps, pending):
     """Newton's step of the multipliers.
 
@@ -296,7 +284,7 @@ def _splitting_phase(task, it, options, tolerance):
     sigma = tuple(options.penalty / r for r in task.rho)
     outputs = tuple(b.output for b in problem.blocks)
     weighted = _map(lambda h, s: h / s[None, None], outputs, sigma)
-    matrix = staged(pending, congruence, problem.matrix, _inputs(problem), weighted)
+    matrix = staged(pending, congruence, problem.matrix, inputs(problem), weighted)
     mobility = staged(pending, matrix_inverse, matrix)
 
     def lifted(v):
@@ -308,7 +296,7 @@ def _splitting_phase(task, it, options, tolerance):
 
     def solve(v, y, dual, mobility):
         target = _map(lambda y, d, q, s: y - d - q[0] / s[None], y, dual, lifted(v), sigma)
-        v = matvec(mobility, problem.rhs + sum(_map(gather, _inputs(problem), target)))
+        v = matvec(mobility, problem.rhs + sum(_map(gather, inputs(problem), target)))
         z = _map(lambda t, h, s: t - apply(h, v) / s[None], target, outputs, sigma)
         return v, z
 
@@ -338,7 +326,7 @@ def _one_unknown(problem: MixedProblem, tolerance):
     A scalar variational inequality with a positive slope: exact for every interval `K`.
     """
     (block,), (rho,) = problem.blocks, problem.penalties()
-    (b,) = _inputs(problem)
+    (b,) = inputs(problem)
     mobility = matrix_inverse(problem.matrix)
     free, column = matvec(mobility, problem.rhs), matvec(mobility, b[0, :, 0])
     q = block.local(free) + block.offset

@@ -35,3 +35,14 @@ class AbstractSet(eqx.Module):
     @abstractmethod
     def margin(self, z: Rows) -> Array:
         """Distance of `z` to the nearest change of mode of the projection, shape `(...)`."""
+
+    def interval(self) -> tuple[Array | float, Array | float] | None:
+        """The bounds `(lower, upper)` of every row if the set is a product of intervals, else `None`.
+
+        Bounds that are the same for all values of the parameters are numbers, others arrays.
+        """
+        return None
+
+    def check(self) -> str | None:
+        """What is wrong with the parameters whose values are known, in the user's terms."""
+        return None

@@ -2,8 +2,10 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
+from .._types import is_hidden
 from ._base import AbstractSet, Blocks, Rows
 
 
@@ -49,6 +51,16 @@ class Box(AbstractSet):
     def margin(self, z: Rows) -> Array:
         lower, upper = self._bounds(z)
         return jnp.min(jnp.minimum(jnp.abs(z - lower), jnp.abs(z - upper)), axis=0)
+
+    def check(self) -> str | None:
+        if is_hidden(self.lower) or is_hidden(self.upper):
+            return None
+        if np.all(np.asarray(self.lower) <= np.asarray(self.upper)):
+            return None
+        return f"a lower bound of a Box is above its upper bound: {self.lower} and {self.upper}"
+
+    def interval(self) -> tuple[Array, Array]:
+        return self.lower, self.upper
 
 
 def _newton_step(p, z, kappa, lower, upper):

@@ -1,5 +1,7 @@
 """The whole space: multipliers of equality constraints."""
 
+import math
+
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -23,3 +25,6 @@ class Free(AbstractSet):
 
     def margin(self, z: Rows) -> Array:
         return jnp.full_like(z[0], jnp.inf)
+
+    def interval(self) -> tuple[float, float]:
+        return -math.inf, math.inf

@@ -1,5 +1,7 @@
 """Nonnegative multipliers, row by row."""
 
+import math
+
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -34,3 +36,6 @@ class HalfLine(AbstractSet):
 
     def margin(self, z: Rows) -> Array:
         return jnp.min(jnp.abs(z), axis=0)
+
+    def interval(self) -> tuple[float, float]:
+        return 0.0, math.inf

@@ -267,7 +267,6 @@ def test_results_of_a_good_problem():
     np.testing.assert_allclose(out.w, [0.0, 0.0], atol=1e-8)
     # Relative to |rho q|, rho = (1/2, 2): the first contact is nearest to opening.
     np.testing.assert_allclose(out.margin, 1.5 / 2.5, rtol=1e-8)
-    assert out.iterations > 0
     again = solve_small(problem, out.z)
     assert again.iterations == 0
     np.testing.assert_array_equal(again.z, out.z)
@@ -292,19 +291,22 @@ UNSOLVABLE = ComplementarityProblem(
 
 def test_a_problem_without_solution_is_reported():
     out = solve_small(UNSOLVABLE, jnp.zeros(1))
-    assert out.result == RESULTS.not_converged
-    assert out.residual > 1e-4 and np.all(np.isfinite(out.z))
+    assert out.result == RESULTS.infeasible
+    np.testing.assert_array_equal(out.certificate, [1.0])  # y W = 0 and y q < 0
+    assert out.velocity_residual > 1e-4 and np.all(np.isfinite(out.z))
 
 
 def test_a_problem_without_solution_raises_with_the_remedy():
-    with pytest.raises(RuntimeError, match="did not reach its tolerance; use a smaller step"):
+    with pytest.raises(RuntimeError, match="has no solution: `certificate` is a direction"):
         solve_complementarity(UNSOLVABLE)
 
 
 @pytest.mark.parametrize("q", [[np.nan, -1.0], [-1.0, np.inf]])
 def test_what_is_not_a_number_is_not_a_solution(q):
     problem = ComplementarityProblem(jnp.eye(2), jnp.asarray(q), ((Complementarity(), (2, 1)),))
-    assert solve_small(problem, jnp.zeros(2)).result == RESULTS.not_converged
+    assert solve_small(problem, jnp.zeros(2)).result == RESULTS.nonfinite_problem
+    with pytest.raises(ValueError, match="q has entries that are not finite"):
+        solve_complementarity(problem)
 
 
 def test_too_few_iterations_are_reported_by_lane():

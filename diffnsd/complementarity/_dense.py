@@ -1,0 +1,268 @@
+"""Complementarity problems in condensed form, `w = W z + q`, for any number of unknowns.
+
+Steps of small systems are solved on components (`_solver`); what is larger, or given by its matrix,
+is solved here with dense linear algebra. A batch is a set of *lanes*: matrices have them on the
+first axis, `W (l, m, m)`, as LAPACK wants them, vectors on the last, `z (m, l)`, as the laws do.
+"""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from ..laws._base import AbstractLaw
+from ._natural_map import argument, derivative, projected
+
+
+class Statistics(eqx.Module):
+    """What a solve reports, each of shape `(...)`.
+
+    **Arguments:** `residual`: relative natural-map residual; `iterations`: passes of Newton and of
+    splitting; `margin`: distance of the projections' arguments to the nearest change of mode,
+    relative to the size of the problem; `converged`.
+    """
+
+    residual: Float[Array, "..."]
+    iterations: Int[Array, "..."]
+    margin: Float[Array, "..."]
+    converged: Bool[Array, "..."]
+
+
+class Contacts(eqx.Module):
+    """Consecutive unknowns under one law: `c` contacts of `k` rows each.
+
+    **Arguments:** `law`: leaves of shape `(c, ...)`; `active`: shape `(c, ...)`; `shape`: `(c, k)`.
+    """
+
+    law: AbstractLaw
+    active: Bool[Array, "c ..."]
+    shape: tuple[int, int] = eqx.field(static=True)
+
+
+def split(shapes, x: Array) -> tuple[Array, ...]:
+    """Takes a vector `(m, ...)` apart into `(k, c, ...)` for every law."""
+    parts, at = [], 0
+    for c, k in shapes:
+        rows = x[at : at + c * k].reshape((c, k, *x.shape[1:]))
+        parts.append(jnp.swapaxes(rows, 0, 1))
+        at += c * k
+    return tuple(parts)
+
+
+def join(parts) -> Array:
+    """The inverse of `split`."""
+    flat = [jnp.swapaxes(x, 0, 1).reshape((-1, *x.shape[2:])) for x in parts]
+    return jnp.concatenate(flat)
+
+
+def norm(x: Array) -> Array:
+    """Euclidean norm over the first axis."""
+    return jnp.sqrt(jnp.sum(x * x, axis=0))
+
+
+def ratio(a: Array, b: Array) -> Array:
+    """`a / b`, and `a` where `b` is zero."""
+    return a / jnp.where(b > 0, b, 1)
+
+
+class DenseProblem(eqx.Module):
+    """`w = W z + q`, `K* ∋ w + lift(w) e_N ⟂ z ∈ K`, for a set of lanes.
+
+    **Arguments:** `W`: shape `(l, m, m)`, or for methods that only multiply a function of `(m, l)`;
+    `q`: shape `(m, l)`; `contacts`: one entry for every law.
+    """
+
+    W: Any
+    q: Float[Array, "m l"]
+    contacts: tuple[Contacts, ...]
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """`(c, k)` of every law."""
+        return tuple(part.shape for part in self.contacts)
+
+    @property
+    def active(self) -> Array:
+        """Which unknowns take part, `(m, l)`."""
+        rows = [
+            jnp.broadcast_to(part.active[None], (part.shape[1], *part.active.shape))
+            for part in self.contacts
+        ]
+        return join(rows)
+
+    def split(self, x: Array) -> tuple[Array, ...]:
+        """A vector taken apart, `(k, c, l)` for every law."""
+        return split(self.shapes, x)
+
+    def apply(self, z: Array) -> Array:
+        """`W z`."""
+        matrix: Any = self.W
+        return matrix(z) if callable(matrix) else jnp.einsum("lij,jl->il", matrix, z)
+
+    def frobenius(self) -> Array:
+        """`|W|`, shape `(l,)`."""
+        if callable(self.W):
+            return self.W.frobenius()
+        return jnp.sqrt(jnp.sum(self.W * self.W, axis=(1, 2)))
+
+    def velocity(self, z: Array) -> Array:
+        """`w = W z + q`."""
+        return self.apply(z) + self.q
+
+    def project(self, x: Array) -> Array:
+        """Projection on the product of the sets; zero where a contact is not active."""
+        return join(map(projected, self.contacts, self.split(x)))
+
+    def lift(self, w: Array) -> Array:
+        """`w + lift(w) e_N`."""
+        parts = []
+        for contacts, x in zip(self.contacts, self.split(w), strict=True):
+            parts.append(jnp.concatenate([(x[0] + contacts.law.lift(x))[None], x[1:]]))
+        return join(parts)
+
+    def natural_map(self, z: Array, w: Array, rho) -> Array:
+        """`z − P_K(z − rho (w + lift e_N))`, `rho` a number per lane or per row."""
+        return z - self.project(z - rho * self.lift(w))
+
+    def steps(self) -> Array:
+        """The step `rho` of the natural map, one for each row and equal within a contact, `(m, l)`."""
+        return row_steps(self.shapes, jnp.moveaxis(self.W, 0, 2))
+
+    def residuals(self, z: Array, w: Array) -> tuple[Array, Array]:
+        """The natural map in two measures, each of shape `(l,)`.
+
+            |F_1| / max(|q|, |z|, |w|)     and     |F_s| / (s max(|q|, |w|)),   s = sqrt(m) / |W|
+
+        The first depends on units and is small for multipliers that grow without bound; the second
+        is an error of the velocity, to which rounding adds `eps |W| |z|`.
+        """
+        size_q, size_z, size_w = norm(self.q), norm(z), norm(w)
+        plain = norm(self.natural_map(z, w, 1.0))
+        relative = ratio(plain, jnp.maximum(jnp.maximum(size_q, size_z), size_w))
+        matrix = self.frobenius()
+        s = math.sqrt(self.q.shape[0]) / jnp.where(matrix > 0, matrix, 1)
+        scaled = norm(self.natural_map(z, w, s[None]))
+        # Multipliers that cancel each other leave a velocity of rounding errors.
+        noise = jnp.finfo(z.dtype).eps * matrix * size_z
+        return relative, ratio(scaled / s + noise, jnp.maximum(size_q, size_w))
+
+    def residual(self, z: Array, w: Array) -> Array:
+        """One measure of both, `max(relative, velocity / 100)`; not a number counts as infinite."""
+        relative, velocity = self.residuals(z, w)
+        both = jnp.maximum(relative, velocity / 100)
+        given = jnp.isfinite(norm(self.q)) & jnp.isfinite(self.frobenius())
+        return jnp.where(jnp.isfinite(both) & given, both, jnp.inf)
+
+    def violation(self, z: Array, w: Array) -> Array:
+        """The largest `|z · (w + lift e_N)|` of a contact, relative to `|z| |w|`, shape `(l,)`.
+
+        For half lines and cones; a relay at its bound has `z · w != 0`, and free rows have `w = 0`.
+        """
+        worst = jnp.zeros(z.shape[1:], z.dtype)
+        for contacts, p, u in zip(
+            self.contacts, self.split(z), self.split(self.lift(w)), strict=True
+        ):
+            bounds = contacts.law.set().interval()
+            if bounds is not None and not all(isinstance(x, float) for x in bounds):
+                p = p - jnp.where(
+                    u > 0,
+                    jnp.asarray(bounds[0])[None],
+                    jnp.where(u < 0, jnp.asarray(bounds[1])[None], p),
+                )
+                p = jnp.where(jnp.isfinite(p), p, 0)
+            power = jnp.abs(jnp.sum(p * u, axis=0))
+            worst = jnp.maximum(worst, jnp.max(power, axis=0, initial=0))
+        return ratio(worst, norm(z) * jnp.maximum(norm(w), norm(self.q)))
+
+    def linearise(self, z: Array, w: Array, rho: Array):
+        """Arguments of the projections and their derivatives `D`, `N` (`_natural_map.derivative`)."""
+        x, d, n = [], [], []
+        for part in zip(self.contacts, *map(self.split, (w, z, rho)), strict=True):
+            contacts, u, p, r = part
+            at = argument(contacts, u, p, r[0])
+            pair = derivative(contacts, u, at, r[0])
+            x.append(at)
+            d.append(pair[0])
+            n.append(pair[1])
+        return tuple(x), tuple(d), tuple(n)
+
+    def newton_matrix(self, d, n, added=0.0) -> Array:
+        """`G = 1 − D + N (W + diag(added))`, shape `(l, m, m)`; `added` of shape `(m, l)`."""
+        diagonal = jnp.broadcast_to(jnp.asarray(added, self.q.dtype), self.q.shape).T
+        identity = jnp.eye(self.q.shape[0], dtype=self.q.dtype)
+        return newton_matrix(self.W + diagonal[:, None, :] * identity[None], self.shapes, d, n)
+
+    def margin(self, z: Array, w: Array, rho: Array) -> Array:
+        """Distance of the projections' arguments to the nearest change of mode, relative, `(l,)`."""
+        least = jnp.full(self.q.shape[1:], jnp.inf, self.q.dtype)
+        x, _, _ = self.linearise(z, w, rho)
+        for contacts, part in zip(self.contacts, x, strict=True):
+            distance = jnp.where(contacts.active, contacts.law.set().margin(part), jnp.inf)
+            least = jnp.minimum(least, jnp.min(distance, axis=0, initial=jnp.inf))
+        return ratio(least, norm(rho * self.q))
+
+    def take(self, index: Array) -> "DenseProblem":
+        """The problem of some of the lanes."""
+        rest = jax.tree.map(lambda x: x[..., index], (self.q, self.contacts))
+        return DenseProblem(self.W[index], *rest)
+
+
+def row_steps(shapes, W: Array) -> Array:
+    """The step of the natural map, one for each row and equal within a contact, `(m, ...)`.
+
+    One over the mean diagonal of the contact's block of `W (m, m, ...)`, or, where that vanishes
+    beside the rest of its rows as in circuits, over their size.
+    """
+    out, m = [], W.shape[0]
+    diagonal = jnp.abs(jnp.moveaxis(jnp.diagonal(W), -1, 0))
+    rows = jnp.sqrt(jnp.sum(W * W, axis=1) / max(m, 1))
+    for a, b, (_, k) in zip(split(shapes, diagonal), split(shapes, rows), shapes, strict=True):
+        a, b = jnp.mean(a, axis=0), jnp.mean(b, axis=0)
+        size = jnp.where(a > 1e-3 * b, a, b)
+        step = 1 / jnp.where(size > 0, size, 1)
+        out.append(jnp.broadcast_to(step[None], (k, *step.shape)))
+    return join(out)
+
+
+def newton_matrix(W: Array, shapes, d, n) -> Array:
+    """`G = 1 − D + N W`, shape `(l, m, m)`, from `W (l, m, m)` and `D`, `N (k, k, c, l)` per law."""
+    lanes, m, _ = W.shape
+    out, at = [], 0
+    for (c, k), di, ni in zip(shapes, d, n, strict=True):
+        rows = W[:, at : at + c * k].reshape((lanes, c, k, m))
+        weight, own = (jnp.transpose(x, (3, 2, 0, 1)) for x in (ni, di))  # (l, c, k, k)
+        own = jnp.eye(k, dtype=W.dtype)[None, None] - own
+        product = [
+            sum(weight[:, :, i, j, None] * rows[:, :, j] for j in range(k)) for i in range(k)
+        ]
+        square = own[:, :, :, None, :] * jnp.eye(c, dtype=W.dtype)[None, :, None, :, None]
+        placed = jnp.pad(
+            square.reshape((lanes, c, k, c * k)), ((0, 0), (0, 0), (0, 0), (at, m - at - c * k))
+        )
+        out.append((jnp.stack(product, axis=2) + placed).reshape((lanes, c * k, m)))
+        at += c * k
+    return jnp.concatenate(out, axis=1)
+
+
+def solve_matrix(matrix: Array, right: Array) -> Array:
+    """`matrix^-1 right` for every lane, `(l, m, m)` and `(m, l)`; zero where that is not finite."""
+    x = jnp.linalg.solve(matrix, right.T[..., None])[..., 0].T
+    return jnp.where(jnp.all(jnp.isfinite(x), axis=0)[None], x, 0)
+
+
+def solve_damped(matrix: Array, right: Array, damping: Array) -> Array:
+    """The minimiser of `|G x − r|² + damping |G|²/m |x|²` for every lane (Levenberg, Marquardt)."""
+    m = matrix.shape[-1]
+    square = jnp.einsum("lki,lkj->lij", matrix, matrix)
+    trace = jnp.einsum("lii->l", square) / m
+    square = square + (damping * trace)[:, None, None] * jnp.eye(m, dtype=matrix.dtype)[None]
+    factor = jnp.linalg.cholesky(square)
+    target = jnp.einsum("lki,kl->li", matrix, right)[..., None]
+    x = jax.lax.linalg.triangular_solve(factor, target, left_side=True, lower=True)
+    x = jax.lax.linalg.triangular_solve(factor, x, left_side=True, lower=True, transpose_a=True)[
+        ..., 0
+    ].T
+    return jnp.where(jnp.all(jnp.isfinite(x), axis=0)[None], x, 0)

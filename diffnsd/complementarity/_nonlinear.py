@@ -1,0 +1,127 @@
+"""Nonlinear complementarity problems, as a sequence of linear ones."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ._adjoint import AbstractAdjoint, ImplicitAdjoint
+from ._condensed import Condensed, solve_condensed
+from ._public import ComplementaritySolution, Laws, check_laws, check_layout, contacts_of, report
+from ._solver import Auto
+from .solvers._base import AbstractSolver
+
+
+class NonlinearComplementarityProblem(eqx.Module):
+    """`w = F(z)`,  `K* ∋ w + lift(w) e_N ⟂ z ∈ K`, `K` a product over contacts.
+
+    **Arguments:** `function(z, args)`: `F`, from shape `(m,)` to shape `(m,)`; `laws`: as in
+    `ComplementarityProblem`, `((HalfLine(), (m, 1)),)` is the NCP; `args`: parameters of `F`, any
+    pytree; the solution is differentiated in them.
+    """
+
+    function: Callable[[Array, Any], Array]
+    laws: Laws
+    args: Any = None
+
+    def linearised(self, z: Array, added=0.0) -> Condensed:
+        """The linear problem at `z`, its matrix raised by `added`: `w = F(z) + (F' + added)(· − z)`."""
+        slope = jax.jacfwd(self.function)(z, self.args)
+        W = slope + added * jnp.eye(len(z), dtype=z.dtype)
+        contacts = contacts_of(self.laws, None, z.dtype)
+        return Condensed(W, self.function(z, self.args) - W @ z, contacts)
+
+
+class _Run(eqx.Module):
+    """State of the iteration: the point, its residual, the damping, and the passes made."""
+
+    z: Array
+    residual: Array
+    damping: Array
+    passes: Array
+
+
+def solve_nonlinear_complementarity(
+    problem: NonlinearComplementarityProblem,
+    z0: Float[Array, " m"],
+    solver: AbstractSolver | None = None,
+    *,
+    max_steps: int = 300,
+    adjoint: AbstractAdjoint = ImplicitAdjoint(),  # noqa: B008 (an immutable constant)
+    throw: bool = True,
+) -> ComplementaritySolution:
+    """Solves a nonlinear complementarity problem, differentiably.
+
+        K* ∋ F(z_k) + (F'(z_k) + alpha) (z − z_k) ⟂ z ∈ K
+
+    Newton's method of Josephy: `alpha = 0` while it works. Where the linear problem has no solution,
+    or its solution is worse, `alpha > 0` makes the pass an implicit Euler step of `z' = −F(z)` in K,
+    which leaves the local minima of a merit function.
+
+    **Arguments:** `problem`; `z0`: where to begin, shape `(m,)`; `solver` of the linear problems
+    (default `Auto()`); `max_steps`: largest number of them; `adjoint`, `throw`: as in
+    `solve_complementarity`.
+
+    **Returns:** a `ComplementaritySolution`; its `iterations` are linear problems.
+
+    **Raises:** `ValueError` if the laws do not fit; a runtime error if the residual stays above the
+    tolerance.
+
+    Reference: F. Facchinei, J.-S. Pang, Finite-dimensional variational inequalities and
+    complementarity problems (2003), doi:10.1007/b97543.
+    """
+    check_layout(problem.laws, z0.shape[0], None)
+    check_laws(problem.laws)
+    solver = Auto() if solver is None else solver
+    dynamic, static = eqx.partition(problem, eqx.is_array)
+    frozen = eqx.combine(jax.lax.stop_gradient(dynamic), static)
+    run = jax.lax.stop_gradient(_iterate(frozen, jax.lax.stop_gradient(z0), solver, max_steps))
+    # Two differentiated passes: their derivatives are right to the second order.
+    z, outcome = run.z, None
+    for _ in range(2):
+        linear = problem.linearised(z)
+        z, outcome = solve_condensed(linear, z, solver, adjoint)
+    assert outcome is not None
+    solution = report(linear, z, outcome, throw)
+    return eqx.tree_at(lambda s: s.iterations, solution, run.passes)
+
+
+def _residual(linear: Condensed, z: Array) -> Array:
+    dense = linear.dense()
+    return dense.residual(z[:, None], dense.velocity(z[:, None]))[0]
+
+
+def _iterate(problem, z0: Array, solver, max_steps: int) -> _Run:
+    tolerance = solver.limit(z0.dtype)
+
+    def proceed(run):
+        return (run.residual > tolerance) & (run.passes < max_steps)
+
+    def body(run):
+        here = problem.linearised(run.z, run.damping)
+        new, outcome = solve_condensed(here, run.z, solver, ImplicitAdjoint())
+        there = problem.linearised(new)
+        residual = _residual(there, new)
+        move = new - run.z
+        bend = problem.function(new, problem.args) - (here.apply(new) + here.q - run.damping * move)
+        size = jnp.sqrt(jnp.sum(move * move))
+        faithful = jnp.sqrt(jnp.sum(bend * bend)) <= 0.5 * run.damping * size
+        solved = outcome.statistics.converged & jnp.isfinite(residual)
+        taken = solved & ((residual < run.residual) | (faithful & (size > 0)))
+        least = 1e-3 * jnp.sqrt(jnp.mean(here.W * here.W))
+        stronger = jnp.maximum(2 * run.damping, least)
+        weaker = jnp.where(residual < 0.5 * run.residual, 0.1, 0.7) * run.damping
+        weaker = jnp.where(weaker < least, 0, weaker)
+        return _Run(
+            jnp.where(taken, new, run.z),
+            jnp.where(taken, residual, run.residual),
+            jnp.where(taken, weaker, stronger),
+            run.passes + 1,
+        )
+
+    first = _residual(problem.linearised(z0), z0)
+    start = _Run(z0, first, jnp.zeros_like(first), jnp.zeros((), jnp.int32))
+    return jax.lax.while_loop(proceed, body, start)

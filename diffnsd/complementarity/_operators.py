@@ -1,0 +1,72 @@
+"""Matrices that are not arrays: products that are never formed, and products alone."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+DENSE_LIMIT = 4000
+"""Largest number of unknowns for which an operator is made an array."""
+
+
+class Delassus(eqx.Module):
+    """`W = H M^-1 H^T` with a block-diagonal mass: the Delassus operator of many bodies.
+
+    **Arguments:** `H`: local velocities by generalised ones, shape `(m, n)`; `mass`: the blocks of M
+    in their order, shape `(b, s, s)` with `b s = n`: 1 x 1 for point masses, 6 x 6 for rigid bodies.
+
+    **Raises:** `ValueError` if the blocks do not cover the columns of H.
+    """
+
+    H: Float[Array, "m n"]
+    mass: Float[Array, "b s s"]
+
+    def __check_init__(self):
+        b, s, other = self.mass.shape
+        if s != other or b * s != self.H.shape[1]:
+            raise ValueError(
+                f"mass has shape {self.mass.shape} and H has shape {self.H.shape}: give {b} blocks "
+                "(b, s, s) with b * s as many as H has columns."
+            )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """`(m, m)`."""
+        return len(self.H), len(self.H)
+
+    def mobility(self, force: Array) -> Array:
+        """`M^-1 f` for `f` of shape `(n, ...)`."""
+        b, s, _ = self.mass.shape
+        blocks = force.reshape((b, s, -1))
+        return jnp.linalg.solve(self.mass, blocks).reshape(force.shape)
+
+    def mv(self, z: Array) -> Array:
+        """`W z` without W."""
+        return self.H @ self.mobility(self.H.T @ z)
+
+    def as_matrix(self) -> Array:
+        """W itself."""
+        return self.H @ self.mobility(self.H.T)
+
+
+class Products(eqx.Module):
+    """A large operator of which only products are used, for one lane: `(m, 1)` to `(m, 1)`."""
+
+    operator: Any
+
+    def __call__(self, z: Array) -> Array:
+        multiply = getattr(self.operator, "mv", None)
+        x = z[:, 0]
+        return (self.operator @ x if multiply is None else multiply(x))[:, None]
+
+    def frobenius(self) -> Array:
+        """`|W|`: exact for a sparse matrix, else from products with 16 fixed signs per entry."""
+        data = getattr(self.operator, "data", None)
+        if data is not None:
+            return jnp.sqrt(jnp.sum(data * data))[None]
+        m = self.operator.in_size() if hasattr(self.operator, "in_size") else self.operator.shape[1]
+        signs = jax.random.rademacher(jax.random.key(0), (16, m), dtype=float)
+        images = jax.lax.map(lambda x: self(x[:, None])[:, 0], signs)
+        return jnp.sqrt(jnp.mean(jnp.sum(images * images, axis=1)))[None]

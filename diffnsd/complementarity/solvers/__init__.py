@@ -1,0 +1,27 @@
+"""Solvers of complementarity problems behind one interface.
+
+| solver | for | when |
+|---|---|---|
+| `Auto` | all sets | always, unless you know better |
+| `SemismoothNewton` | all sets | well-conditioned, or a good warm start |
+| `Splitting` | all sets, monotone W | redundant contacts, loose tolerance |
+| `ProjectedGaussSeidel` | all sets, no zero on W's diagonal | many contacts on a CPU, loose tolerance |
+| `AcceleratedProjectedGradient` | all sets, products with W alone | very large or matrix-free W |
+| `Lemke` | half lines and equalities | exact; W not monotone; a proof of none |
+| `Enumeration` | intervals, about 12 rows | an oracle in tests |
+| `InteriorPoint` | all sets, intervals above all | circuits, modes that are hard to find |
+
+`Auto` goes through them: Newton, then for intervals the central path and pivots, then rounds of
+splitting, Newton and sweeps, in the end enumeration. Success is decided by the residual, for all.
+"""
+
+from ._base import AbstractSolver as AbstractSolver, Best as Best
+from ._combined import combined as combined
+from ._first_order import (
+    AcceleratedProjectedGradient as AcceleratedProjectedGradient,
+    ProjectedGaussSeidel as ProjectedGaussSeidel,
+)
+from ._interior_point import InteriorPoint as InteriorPoint
+from ._pivoting import Enumeration as Enumeration, Lemke as Lemke
+from ._semismooth import SemismoothNewton as SemismoothNewton
+from ._splitting import Splitting as Splitting

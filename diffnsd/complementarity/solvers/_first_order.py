@@ -1,0 +1,168 @@
+"""Methods without linear solves: projected Gauss-Seidel and the accelerated projected gradient."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._dense import DenseProblem, norm
+from .._natural_map import argument, projected
+from ._base import AbstractSolver, Best, check_tolerance, start
+
+BLOCK = 10
+"""Iterations between two tests of the residual."""
+
+
+class ProjectedGaussSeidel(AbstractSolver):
+    """Block Gauss-Seidel: contact after contact, each with the newest multipliers of the others.
+
+        z_i ← P_K(z_i − rho_i (w_i + lift_i e_N)),   `inner` times on the contact's own block of W
+
+    Nothing is factorised, and it rarely fails at a loose tolerance; convergence is linear, slow for
+    long stacks and large mass ratios. Sequential, so of little use on a GPU. It needs blocks on the
+    diagonal of W that do not vanish: circuits have such.
+
+    **Arguments:** `tolerance`: residual to reach (`None`: 1e-9 in float64, 1e-5 in float32);
+    `steps`: largest number of sweeps; `inner`: passes on one contact.
+
+    Reference: F. Jourdan, P. Alart, M. Jean, A Gauss-Seidel like algorithm to solve frictional contact
+    problems (1998), doi:10.1016/S0045-7825(97)00137-0.
+    """
+
+    tolerance: float | None = eqx.field(default=None, static=True)
+    steps: int = eqx.field(default=2000, static=True)
+    inner: int = eqx.field(default=8, static=True)
+
+    def __check_init__(self):
+        check_tolerance(self.tolerance)
+
+    def dense(self, problem: DenseProblem, z0: Array) -> Best:
+        best = start(problem, z0)
+        return sweeps(problem, best.z, best, self.steps, self.limit(z0.dtype), self.inner)[0]
+
+
+def sweeps(
+    problem: DenseProblem, z: Array, best: Best, steps: int, tolerance, inner: int
+) -> tuple[Best, Array]:
+    """Sweeps over all contacts, forth and back in turns, until all lanes have converged."""
+    sweep = _sweeper(problem, inner)
+
+    def proceed(carry):
+        best, _, count = carry
+        return jnp.any(best.residual > tolerance) & (count < steps)
+
+    def body(carry):
+        best, z, count = carry
+        new = jax.lax.fori_loop(0, BLOCK, lambda _, z: sweep(z), z)
+        best = best.offer(new, problem.residual(new, problem.velocity(new)), tolerance)
+        best = best.moved(new - z).count(tolerance, BLOCK)
+        return best, new, count + BLOCK
+
+    best, z, _ = jax.lax.while_loop(proceed, body, (best, z, jnp.zeros((), jnp.int32)))
+    return best, z
+
+
+def _sweeper(problem: DenseProblem, inner: int):
+    """A function that makes one sweep: `z (m, l)` to `z`."""
+    lanes, m, _ = problem.W.shape
+
+    def sweep(z):
+        at = 0
+        for contacts in problem.contacts:
+            c, k = contacts.shape
+            rows = problem.W[:, at : at + c * k].reshape((lanes, c, k, m))
+            offset = problem.q[at : at + c * k].reshape((c, k, lanes))
+            first = at
+
+            def visit(i, z, contacts=contacts, rows=rows, offset=offset, first=first, k=k):
+                own = jax.tree.map(lambda x: x[i][None], (contacts.law, contacts.active))
+                block = eqx.tree_at(lambda b: (b.law, b.active), contacts, own)
+                here = rows[:, i]
+                w = jnp.einsum("lim,ml->il", here, z) + offset[i]
+                place = first + k * i
+                square = jax.lax.dynamic_slice_in_dim(here, place, k, axis=2)
+                part = jax.lax.dynamic_slice_in_dim(z, place, k, axis=0)
+                size = jnp.sqrt(jnp.sum(square * square, axis=(1, 2)))
+                rho = jnp.where(size > 0, 1 / jnp.where(size > 0, size, 1), 0)[None]
+
+                def once(_, pair):
+                    p, u = pair
+                    new = projected(block, argument(block, u[:, None], p[:, None], rho))[:, 0]
+                    return new, u + jnp.einsum("lij,jl->il", square, new - p)
+
+                part, _ = jax.lax.fori_loop(0, inner, once, (part, w))
+                return jax.lax.dynamic_update_slice_in_dim(z, part, place, axis=0)
+
+            z = jax.lax.fori_loop(0, c, visit, z)
+            at += c * k
+        return z
+
+    return sweep
+
+
+class AcceleratedProjectedGradient(AbstractSolver):
+    """Nesterov's accelerated projected gradient with restarts.
+
+        z ← P_K(y − (W y + q + lift e_N) / L),   y = z + beta (z − z_before)
+
+    One product with W per iteration and nothing else: for very large problems at a loose tolerance.
+
+    **Arguments:** `tolerance`: residual to reach (`None`: 1e-9 in float64, 1e-5 in float32);
+    `steps`: largest number of iterations.
+
+    Reference: H. Mazhar, T. Heyn, D. Negrut, A. Tasora, Using Nesterov's method to accelerate multibody
+    dynamics with friction and contact (2015), doi:10.1145/2735627.
+    """
+
+    tolerance: float | None = eqx.field(default=None, static=True)
+    steps: int = eqx.field(default=5000, static=True)
+
+    def __check_init__(self):
+        check_tolerance(self.tolerance)
+
+    def dense(self, problem: DenseProblem, z0: Array) -> Best:
+        best = start(problem, z0)
+        return gradient(problem, best, self.steps, self.limit(z0.dtype))
+
+
+def largest_gain(problem: DenseProblem, passes: int = 30) -> Array:
+    """An estimate of the largest singular value of W from power iterations, `(l,)`."""
+    m = problem.q.shape[0]
+    x = jnp.cos(jnp.arange(m, dtype=problem.q.dtype) * 1.7 + 0.3)
+    x = jnp.broadcast_to(x[:, None], problem.q.shape)
+
+    def once(_, pair):
+        x, _ = pair
+        x = problem.apply(x / jnp.where(norm(x) > 0, norm(x), 1)[None])
+        return x, norm(x)
+
+    _, size = jax.lax.fori_loop(0, passes, once, (x, norm(x)))
+    return jnp.where(size > 0, size, 1)
+
+
+def gradient(problem: DenseProblem, best: Best, steps: int, tolerance) -> Best:
+    """Accelerated projected gradient steps, restarted where the move turns back."""
+    step = 0.9 / largest_gain(problem)
+
+    def once(_, carry):
+        z, y, theta = carry
+        new = problem.project(y - step[None] * problem.lift(problem.velocity(y)))
+        after = (1 + jnp.sqrt(1 + 4 * theta * theta)) / 2
+        back = jnp.sum((y - new) * (new - z), axis=0) > 0
+        beta = jnp.where(back, 0, (theta - 1) / after)
+        return new, new + beta[None] * (new - z), jnp.where(back, 1, after)
+
+    def proceed(carry):
+        best, _, count = carry
+        return jnp.any(best.residual > tolerance) & (count < steps)
+
+    def body(carry):
+        best, state, count = carry
+        new = jax.lax.fori_loop(0, BLOCK, once, state)
+        z = new[0]
+        best = best.offer(z, problem.residual(z, problem.velocity(z)), tolerance)
+        best = best.moved(z - state[0]).count(tolerance, BLOCK)
+        return best, new, count + BLOCK
+
+    state = best.z, best.z, jnp.ones(best.z.shape[1:], best.z.dtype)
+    return jax.lax.while_loop(proceed, body, (best, state, jnp.zeros((), jnp.int32)))[0]
