@@ -100,7 +100,8 @@ class DenseProblem(eqx.Module):
     def apply(self, z: Array) -> Array:
         """`W z`."""
         matrix: Any = self.W
-        return matrix(z) if callable(matrix) else jnp.einsum("lij,jl->il", matrix, z)
+        product: Any = matrix(z) if callable(matrix) else jnp.einsum("lij,jl->il", matrix, z)
+        return product
 
     def frobenius(self) -> Array:
         """`|W|`, shape `(l,)`."""
