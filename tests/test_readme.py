@@ -21,6 +21,7 @@ assert abs(descent.values()["mu"] - 0.3) < 2e-2, descent.values()
 assert abs(found["mu"][0] - 0.3) < 1e-3 and found["mu"][1] < 1e-2, found["mu"]
 assert abs(swing.states.q[-1, 0] - 1.0) > 0.5 and swing.result == nsd.RESULTS.successful
 assert abs(nsd.solve_complementarity(problem).z - jnp.array([0.5, 0.0])).max() < 1e-8
+assert -0.01 < angles.min() and 0.9 < angles.max() < 1.21 and door.result == nsd.RESULTS.successful
 assert diode_currents.min() >= 0 and 8e-3 < diode_currents.max() < 1e-2, diode_currents
 assert run.result == nsd.RESULTS.successful
 assert run.gaps[0].min() > -0.01
@@ -30,7 +31,7 @@ assert run.gaps[0].min() > -0.01
 @pytest.mark.slow
 def test_python_blocks():
     blocks = re.findall(r"^```python\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 8
+    assert len(blocks) == 9
     program = blocks[0] + "\nfirst = slopes\n" + "\n".join(blocks[1:]) + CLAIMS
     settings = ("JAX_ENABLE_X64", "JAX_NUMPY_RANK_PROMOTION", "JAX_NUMPY_DTYPE_PROMOTION")
     environment = {key: value for key, value in os.environ.items() if key not in settings}
