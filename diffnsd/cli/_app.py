@@ -17,8 +17,8 @@ app = typer.Typer(
 Out = Annotated[Path, typer.Option(help="Folder for what is written; made if it is not there.")]
 
 
-def _nonnegative(value: int) -> int:
-    if value < 0:
+def _nonnegative(value: int | None) -> int | None:
+    if value is not None and value < 0:
         raise typer.BadParameter(f"must be 0 or more, got {value}.")
     return value
 
@@ -66,8 +66,12 @@ def identify(
     out: Out = Path("diffnsd-out"),
     free: Annotated[str, typer.Option(help="Parameters to fit, comma separated.")] = "mu",
     tosses: Annotated[
-        int, typer.Option(callback=_nonnegative, help="Tosses drawn for the fit; 0 is all.")
-    ] = 30,
+        int | None,
+        typer.Option(
+            callback=_nonnegative,
+            help="Tosses drawn for the fit; 0 is all; by default 30, or all if there are fewer.",
+        ),
+    ] = None,
     predict: Annotated[
         Path | None, typer.Option(help="Another file whose tosses are to be predicted.")
     ] = None,

@@ -10,6 +10,8 @@ from ._fit import Identified, check_free, identify
 from ._outputs import Predicted, write_pages, write_result
 
 SUBSTEPS = 4
+DRAWN = 30
+"""Tosses drawn for the fit where no number is given."""
 ROUNDS, STEPS = 6, 7
 
 
@@ -21,6 +23,8 @@ def run_identification(session, tosses: Tosses, folder, names, count, other, see
     In the last two cases `result.json` has been written.
     """
     free = check_free(names)
+    if count is None:
+        count = min(DRAWN, len(tosses))
     if count > len(tosses):
         raise ValueError(f"--tosses is {count}, but the file has {len(tosses)}; 0 takes all.")
     chosen = np.arange(len(tosses))
