@@ -48,3 +48,4 @@ from ._tippe_top import (
     tippe_top_state as tippe_top_state,
 )
 from ._tossed_cube import cube_state as cube_state, tossed_cube as tossed_cube
+from .known import KNOWN_MOTIONS as KNOWN_MOTIONS, KnownMotion as KnownMotion
