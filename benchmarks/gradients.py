@@ -17,8 +17,8 @@ compares with the step length before. Modes:
 - `located`, `corrected`: the impact found inside the step; its derivative attached to the plain step.
 - `smoothed`: the plain scheme, differentiated on the central path (biased by design).
 
-MuJoCo MJX is asked for the ball with one impact, by height, speed and gravity; Brax where installed.
-An error is a result: it is in `note`.
+MuJoCo MJX is asked for the ball with one impact, by height, speed and gravity. An error is a result:
+it is in `note`.
 
     python benchmarks/gradients.py --json gradients.json
     python benchmarks/gradients.py --problems "ball, one impact" --modes plain located
@@ -27,18 +27,17 @@ An error is a result: it is in `note`.
 import argparse
 import dataclasses
 import functools
-import importlib.util
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import _harness
-import _peers
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+import _harness
+import _peers
 from diffnsd import RESULTS, Corrected, EulerMoreau, Located, MoreauJean, SmoothedAdjoint
 from diffnsd.models import KNOWN_MOTIONS, KnownMotion
 from diffnsd.models.known import read, unchanged
@@ -196,23 +195,20 @@ def peers(name: str, motion: KnownMotion, lengths) -> Iterator[Row]:
         x=tuple(motion.x[j] for j in by),
         exact=lambda y: motion.exact(jnp.stack([y[0], y[1], jnp.asarray(motion.x[2]), y[2]])),
     )
-    for engine, module in (("mujoco-mjx", "mujoco.mjx"), ("brax", "brax")):
-        if importlib.util.find_spec(module.split(".")[0]) is None:
-            print(f"  {engine}: not installed")
-            continue
-        runs, notes = {}, {}
-        for h in lengths:
-            try:
-                if engine == "brax":
-                    raise NotImplementedError("no adapter: its contacts are MJX's or penalties")
-                runs[h] = mjx(motion, h), ""
-            except Exception as error:  # an error is a result
-                notes[h] = f"{type(error).__name__}: {str(error).splitlines()[0][:100]}"
-        yield from rows(name, part, engine, "forward", runs)
-        for h, note in notes.items():
-            for label, j in zip(names, by, strict=True):
-                exact = float(known[np.argmax(np.abs(known[:, j])), j])
-                yield Row(name, label, engine, "forward", h, exact, None, None, None, note)
+    if "mujoco-mjx" not in _peers.installed():
+        print("  mujoco-mjx: not installed")
+        return
+    runs, notes = {}, {}
+    for h in lengths:
+        try:
+            runs[h] = mjx(motion, h), ""
+        except Exception as error:  # an error is a result
+            notes[h] = f"{type(error).__name__}: {str(error).splitlines()[0][:100]}"
+    yield from rows(name, part, "mujoco-mjx", "forward", runs)
+    for h, note in notes.items():
+        for label, j in zip(names, by, strict=True):
+            exact = float(known[np.argmax(np.abs(known[:, j])), j])
+            yield Row(name, label, "mujoco-mjx", "forward", h, exact, None, None, None, note)
 
 
 def summary(found: list[Row]) -> None:
