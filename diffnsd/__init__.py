@@ -68,6 +68,7 @@ from .integrators import (
     Corrected as Corrected,
     CrouchGrossman as CrouchGrossman,
     EulerMoreau as EulerMoreau,
+    EventDriven as EventDriven,
     Galerkin as Galerkin,
     LieVariational as LieVariational,
     Located as Located,
