@@ -15,6 +15,7 @@ compares with the step length before. Modes:
 - `differences 1e-6`, `differences 1e-2`: central differences of the values of the plain scheme,
   parameters changed by this part of themselves.
 - `located`, `corrected`: the impact found inside the step; its derivative attached to the plain step.
+- `event-driven`: contacts without friction, in one step: the reference.
 - `smoothed`: the plain scheme, differentiated on the central path (biased by design).
 
 MuJoCo MJX is asked for the ball with one impact, by height, speed and gravity. An error is a result:
@@ -38,7 +39,15 @@ import numpy as np
 
 import _harness
 import _peers
-from diffnsd import RESULTS, Corrected, EulerMoreau, Located, MoreauJean, SmoothedAdjoint
+from diffnsd import (
+    RESULTS,
+    Corrected,
+    EulerMoreau,
+    EventDriven,
+    Located,
+    MoreauJean,
+    SmoothedAdjoint,
+)
 from diffnsd.models import KNOWN_MOTIONS, KnownMotion
 from diffnsd.models.known import read, unchanged
 
@@ -49,6 +58,7 @@ MECHANICAL = {
     "located": Located(MoreauJean()),
     "corrected": Corrected(MoreauJean()),
     "smoothed": MoreauJean(adjoint=SMOOTHED),
+    "event-driven": EventDriven(),
 }
 FIRST_ORDER = {
     "plain": EulerMoreau(theta=1.0),
@@ -116,7 +126,7 @@ def sensitivities(motion: KnownMotion, integrator, h: float, part: float | None 
     if part is None:
         _, slopes, ok = at(x)
     else:
-        widths = part * np.abs(x) * np.eye(x.size)
+        widths = (part * np.abs(x) * np.eye(x.size))[: motion.free]
         ends = [(at(x + w), at(x - w), np.max(w)) for w in widths]
         slopes = np.stack([(a[0] - b[0]) / (2 * w) for a, b, w in ends], axis=1)
         ok = all(a[2] and b[2] for a, b, _ in ends)
@@ -131,7 +141,10 @@ def ours(name: str, motion: KnownMotion, modes: list[str] | None) -> Iterator[Ro
     wanted += [(mode, methods["plain"], part) for mode, part in DIFFERENCES.items()]
     for mode, method, part in wanted:
         if modes is None or mode in modes:
-            runs = {h: sensitivities(motion, method, h, part) for h in LENGTHS}
+            if method.supports(motion.build(jnp.asarray(motion.x), unchanged)[0]) is not None:
+                continue
+            lengths = (motion.end,) if mode == "event-driven" else LENGTHS
+            runs = {h: sensitivities(motion, method, h, part) for h in lengths}
             yield from rows(name, motion, "diffnsd", mode, runs)
 
 

@@ -95,6 +95,10 @@ class Corrected(AbstractIntegrator):
     def is_symplectic(self) -> bool:
         return self.inner.is_symplectic
 
+    @property
+    def keeps_impact_times(self) -> bool:
+        return True
+
     def supports(self, model: Model) -> str | None:
         return self.inner.supports(model)
 

@@ -24,7 +24,7 @@ from ..complementarity import Auto, ComplementarityProblem, solve_complementarit
 from ..laws import AbstractLaw, Complementarity, Context
 from ..model import Interaction, Model
 from ._base import AbstractIntegrator, Carry, StepInfo
-from ._impact import gate, impact, normal_motion
+from ._impact import coupled, gate, impact, normal_motion
 from ._step import without_derivative
 
 
@@ -43,7 +43,7 @@ class EventDriven(AbstractIntegrator):
 
     - An infinite bounce sequence ends after `max_impacts` impacts in a step: the next one is
       inelastic, and the contact is held from then on. The derivative is that of this motion.
-    - Contacts that close at the same instant strike together.
+    - Contacts that close at the same instant and feel each other strike together.
     - Redundant contacts that persist have no unique forces, and their matrix no inverse: remove
       some.
 
@@ -81,6 +81,10 @@ class EventDriven(AbstractIntegrator):
     def is_symplectic(self) -> bool:
         return False
 
+    @property
+    def keeps_impact_times(self) -> bool:
+        return True
+
     def supports(self, model: Model) -> str | None:
         if model.system.stepping_problem is not None:
             return model.system.stepping_problem
@@ -103,7 +107,7 @@ class EventDriven(AbstractIntegrator):
         c, dtype = sum(counts), state.v.dtype
         none, zero = jnp.zeros(c, bool), jnp.zeros((), dtype)
         start = _Run(
-            jnp.asarray(t0, dtype), state, jnp.zeros(c, dtype), none, jnp.array(True),
+            jnp.asarray(t0, dtype), state, jnp.zeros(c, dtype), none, none, jnp.array(True),
             jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32),
             zero, jnp.zeros((), jnp.int32), jnp.full((), jnp.inf, dtype), RESULTS.successful,
         )  # fmt: skip
@@ -122,13 +126,15 @@ class EventDriven(AbstractIntegrator):
         run = self._struck(model, t1, run)
         known, t, state, inputs = without_derivative((model, run.t, run.state, args))
         gap, rate = normal_motion(known, t, state)
-        closed = gap <= _tiny(state)
-        may_hold = closed & (jnp.abs(rate) <= _tiny(state)) & ~run.released
+        tiny = _tiny(state)
+        closed = gap <= tiny
+        due = closed & (rate < -tiny)
+        may_hold = closed & (jnp.abs(rate) <= tiny) & ~run.released
         held = self._held(known, t, state, inputs, may_hold)
 
         start = _Phase(model, run.t, run.state, held, closed & ~held, args)
         length = t1 - run.t
-        part, hit, freed, found = self._next_event(without_derivative(start), length)
+        part, hit, freed, found = self._next_event(without_derivative(start), length, due)
         end, impulses, inside, solved = self._flow(start, length, part)
         s, end, impulses = _at_closing(start, part * length, end, impulses, hit)
         # Without an event the phase ends at t1, whose distance has a derivative of its own.
@@ -142,16 +148,16 @@ class EventDriven(AbstractIntegrator):
         count = run.passes + 1
         exhausted = ~over & (count >= passes)
         return _Run(
-            t, end, run.impulses + impulses, freed, ~over & ~exhausted & (result == ok),
+            t, end, run.impulses + impulses, hit, freed, ~over & ~exhausted & (result == ok),
             run.impacts, jnp.where(exhausted, -1, count),
             run.residual, run.iterations, run.margin, result,
         )  # fmt: skip
 
     def _struck(self, model: Model, t1: Scalar, run: "_Run") -> "_Run":
-        """After the impact of the contacts that are closed and close on."""
+        """After the impact of the contacts that the last phase hit."""
         gap, rate = without_derivative(normal_motion(model, run.t, run.state))
         tiny = _tiny(without_derivative(run.state))
-        due = (gap <= tiny) & (rate < -tiny)
+        due = run.hit
         touching = due | ((gap <= tiny) & (jnp.abs(rate) <= tiny))
         elastic = jnp.where(run.impacts < self.max_impacts, 1.0, 0.0).astype(gap.dtype)
         softened = tuple(
@@ -202,8 +208,12 @@ class EventDriven(AbstractIntegrator):
         found = solve_complementarity(problem, self.laws, throw=False)
         return candidates & (found.z > 0)
 
-    def _next_event(self, phase: "_Phase", length: Scalar):
-        """Where in a phase, as a part of its length, and which contacts close or are released."""
+    def _next_event(self, phase: "_Phase", length: Scalar, due: Array):
+        """Where in a phase, as a part of its length, and which contacts close or are released.
+
+        At once, if contacts are `due`: closed, and closing on. Of those that close together the
+        first one and all that feel its impulse are hit; others have a time of their own.
+        """
         length = jax.lax.stop_gradient(length)
 
         def watch(t, y, args, **rest):
@@ -215,14 +225,20 @@ class EventDriven(AbstractIntegrator):
         part, y = solution.ts[-1], jax.tree.map(lambda x: x[-1], solution.ys)  # pyright: ignore
         happened = solution.result == diffrax.RESULTS.event_occurred
         found = happened | (solution.result == diffrax.RESULTS.successful)
+        now = jnp.any(due)
+        happened, part = happened | now, jnp.where(now, 0, part)
         distances = phase.distances(part, length, y)
-        first = distances <= jnp.min(distances)
-        tiny = _tiny(phase.state)
-        close = first | (~phase.held & (distances <= tiny))
-        first, close = first & happened, close & happened
-        striking = jnp.any(first & ~phase.held)
-        hit = close & ~phase.held & striking
-        return jnp.where(happened, part, 1.0), hit, first & phase.held & ~striking, found
+        released = phase.held & (distances <= jnp.min(distances)) & happened & ~now
+        distances = jnp.where(phase.held, jnp.inf, distances)
+        closes = jnp.where(
+            now, due, distances <= jnp.maximum(jnp.min(distances), _tiny(phase.state))
+        )
+        closes = closes & happened & ~jnp.any(released)
+        first = closes & (jnp.cumsum(closes, dtype=jnp.int32) == 1)
+        t, state = phase.at(part, length, y)
+        state = jax.tree.map(lambda a, b: jnp.where(now, a, b), phase.state, state)
+        hit = first | (closes & coupled(phase.model, t, state, first))
+        return jnp.where(happened, part, 1.0), hit, released, found | now
 
     def _flow(self, phase: "_Phase", length: Scalar, part: Scalar):
         """The state after a part of the length, differentiable; the impulses of held contacts."""
@@ -259,11 +275,16 @@ class EventDriven(AbstractIntegrator):
 
 
 class _Run(eqx.Module):
-    """A step under way; `released`: contacts let go by the last event; `passes`: -1 if too many."""
+    """A step under way.
+
+    `hit`: contacts whose impact is due; `released`: let go by the last event; `passes`: -1 if too
+    many were needed.
+    """
 
     t: Scalar
     state: State
     impulses: Float[Array, " c"]
+    hit: Bool[Array, " c"]
     released: Bool[Array, " c"]
     pending: Bool[Array, ""]
     impacts: Int[Array, ""]

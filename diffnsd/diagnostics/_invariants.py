@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._types import Args, Scalar, State, Vector
-from .groups import AbstractGroup
-from .integrators import AbstractIntegrator
-from .model import Model
+from .._types import Args, Scalar, State, Vector
+from ..groups import AbstractGroup
+from ..integrators import AbstractIntegrator
+from ..model import Model
 
 
 def defect(model: Model, state: State) -> Scalar:
