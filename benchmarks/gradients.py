@@ -42,7 +42,6 @@ import _peers
 from diffnsd import (
     RESULTS,
     Corrected,
-    EulerMoreau,
     EventDriven,
     Located,
     MoreauJean,
@@ -61,8 +60,8 @@ MECHANICAL = {
     "event-driven": EventDriven(),
 }
 FIRST_ORDER = {
-    "plain": EulerMoreau(theta=1.0),
-    "smoothed": EulerMoreau(theta=1.0, adjoint=SMOOTHED),
+    "plain": ThetaGamma(),
+    "smoothed": ThetaGamma(adjoint=SMOOTHED),
 }
 DIFFERENCES = {"differences 1e-6": 1e-6, "differences 1e-2": 1e-2}
 BAR = 1e-3

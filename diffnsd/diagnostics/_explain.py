@@ -195,7 +195,7 @@ def _explain(loss, flat, unravel, build, integrator, t0, h, steps, args):
         def body(run, this):
             state, carry = run
             i, tap = this
-            end, info, new, _ = advance(flat, t0 + i * h, state, carry, everything)
+            end, info, new, _ = advance(flat, t0 + i.astype(h.dtype) * h, state, carry, everything)
             end = jax.tree.map(jnp.add, end, tap)
             return (end, new), (state, carry, end, info.impulses, info.margin)
 
@@ -223,7 +223,7 @@ def _explain(loss, flat, unravel, build, integrator, t0, h, steps, args):
 
         def effect(on, change, direction):
             def end(flat, state, carry):
-                return advance(flat, t0 + i * h, state, carry, on)[0]
+                return advance(flat, t0 + i.astype(h.dtype) * h, state, carry, on)[0]
 
             primals, tangent = (flat, state, carry), (direction, *change)
             out = jax.jvp(end, primals, tangent)[1]
@@ -232,7 +232,7 @@ def _explain(loss, flat, unravel, build, integrator, t0, h, steps, args):
 
         each = jax.vmap(effect, (None, 0, 0))
         effects = jax.vmap(each, (0, None, None))(masks, tangent, directions)
-        here = build(unravel(flat))[0].after(t0 + i * h)
+        here = build(unravel(flat))[0].after(t0 + i.astype(h.dtype) * h)
         striking = approach(here, zero, h, state, args, 4.0)
         hits = striking.strikes & (striking.gap <= 1.5 * h * striking.fastest)
         return effects[:1] - effects[1:], hits
@@ -246,7 +246,15 @@ def _explain(loss, flat, unravel, build, integrator, t0, h, steps, args):
     sizes = jnp.sqrt(sum(squares))
     last = jnp.max(jnp.where(sizes > 0, jnp.arange(steps), 0))
     growth = sizes / jnp.where(sizes[last] > 0, sizes[last], 1)
-    return gradient, t0 + jnp.arange(steps) * h, through, touched, touched & hits, growth, margins
+    return (
+        gradient,
+        t0 + jnp.arange(steps).astype(h.dtype) * h,
+        through,
+        touched,
+        touched & hits,
+        growth,
+        margins,
+    )
 
 
 def _without(model: Model, state: State, off: Array) -> Model:

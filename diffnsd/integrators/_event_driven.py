@@ -17,13 +17,13 @@ import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
 from .._lanes import repeat_where_pending
-from .._numerics import lu_solve, max_abs, short_sum
 from .._result import RESULTS, first_error
-from .._types import Args, Local, Scalar, State, Vector
+from .._types import Args, Local, Scalar, State
 from ..complementarity import Auto, ComplementarityProblem, solve_complementarity
 from ..laws import AbstractLaw, Complementarity, Context
 from ..model import Interaction, Model
 from ._base import AbstractIntegrator, Carry, StepInfo
+from ._event_phase import Field, Phase, at_closing, tiny_of
 from ._impact import coupled, gate, impact, normal_motion
 from ._step import without_derivative
 
@@ -38,8 +38,8 @@ class EventDriven(AbstractIntegrator):
     1e-8 on every impact motion without friction of `models.KNOWN_MOTIONS`.
 
     A step goes from one time of the grid to the next, through all its events. Length and number of
-    the steps do not matter for accuracy, but a contact that closes and opens again between two
-    internal steps is not seen: keep `dt` short against that.
+    the steps do not matter for accuracy. What closes and opens again between two of the `looks` at
+    the gaps is not seen.
 
     - An infinite bounce sequence ends after `max_impacts` impacts in a step: the next one is
       inelastic, and the contact is held from then on. The derivative is that of this motion.
@@ -51,7 +51,8 @@ class EventDriven(AbstractIntegrator):
 
     - `solver`: explicit Runge-Kutta method of diffrax. `tolerance`: relative and absolute, of its
       error estimate.
-    - `max_impacts`: per step. `max_steps`: of the solver in one phase.
+    - `max_impacts`: per step. `max_steps`: of the solver in one phase. `looks`: at the gaps, at
+      least so many from an event to the end of the step.
     - `laws`: solver of the impacts and of the index set.
 
     For contacts without friction: laws of one row that do not pull.
@@ -65,11 +66,14 @@ class EventDriven(AbstractIntegrator):
     tolerance: float = eqx.field(default=1e-12, static=True)
     max_impacts: int = eqx.field(default=16, static=True)
     max_steps: int = eqx.field(default=256, static=True)
+    looks: int = eqx.field(default=64, static=True)
     laws: Auto = Auto()
 
     def __check_init__(self):
         if self.max_impacts < 1:
             raise ValueError(f"max_impacts must be at least 1, got {self.max_impacts}.")
+        if self.looks < 1:
+            raise ValueError(f"looks must be at least 1, got {self.looks}.")
         if not self.tolerance > 0:
             raise ValueError(f"tolerance must be positive, got {self.tolerance}.")
 
@@ -126,17 +130,17 @@ class EventDriven(AbstractIntegrator):
         run = self._struck(model, t1, run)
         known, t, state, inputs = without_derivative((model, run.t, run.state, args))
         gap, rate = normal_motion(known, t, state)
-        tiny = _tiny(state)
+        tiny = tiny_of(state)
         closed = gap <= tiny
         due = closed & (rate < -tiny)
         may_hold = closed & (jnp.abs(rate) <= tiny) & ~run.released
         held = self._held(known, t, state, inputs, may_hold)
 
-        start = _Phase(model, run.t, run.state, held, closed & ~held, args)
+        start = Phase(model, run.t, run.state, held, closed & ~held, args)
         length = t1 - run.t
         part, hit, freed, found = self._next_event(without_derivative(start), length, due)
         end, impulses, inside, solved = self._flow(start, length, part)
-        s, end, impulses = _at_closing(start, part * length, end, impulses, hit)
+        s, end, impulses = at_closing(start, part * length, end, impulses, hit)
         # Without an event the phase ends at t1, whose distance has a derivative of its own.
         over = ~(jnp.any(hit) | jnp.any(freed))
         t = jnp.where(over, t1, run.t + s)
@@ -156,7 +160,7 @@ class EventDriven(AbstractIntegrator):
     def _struck(self, model: Model, t1: Scalar, run: "_Run") -> "_Run":
         """After the impact of the contacts that the last phase hit."""
         gap, rate = without_derivative(normal_motion(model, run.t, run.state))
-        tiny = _tiny(without_derivative(run.state))
+        tiny = tiny_of(without_derivative(run.state))
         due = run.hit
         touching = due | ((gap <= tiny) & (jnp.abs(rate) <= tiny))
         elastic = jnp.where(run.impacts < self.max_impacts, 1.0, 0.0).astype(gap.dtype)
@@ -196,7 +200,7 @@ class EventDriven(AbstractIntegrator):
 
     def _held(self, model, t, state, args, candidates) -> Bool[Array, " c"]:
         """The index set: `0 <= lam ⟂ d/dt u >= 0` for contacts that are closed and at rest."""
-        everything = _Phase(model, t, state, jnp.zeros_like(candidates), candidates, args)
+        everything = Phase(model, t, state, jnp.zeros_like(candidates), candidates, args)
         free, matrix, _, _ = everything.contact_terms(t, state)
         both = candidates[:, None] & candidates[None, :]
         eye = jnp.eye(free.shape[0], dtype=free.dtype)
@@ -208,7 +212,7 @@ class EventDriven(AbstractIntegrator):
         found = solve_complementarity(problem, self.laws, throw=False)
         return candidates & (found.z > 0)
 
-    def _next_event(self, phase: "_Phase", length: Scalar, due: Array):
+    def _next_event(self, phase: "Phase", length: Scalar, due: Array):
         """Where in a phase, as a part of its length, and which contacts close or are released.
 
         At once, if contacts are `due`: closed, and closing on. Of those that close together the
@@ -220,8 +224,10 @@ class EventDriven(AbstractIntegrator):
             del args, rest
             return jnp.min(phase.distances(t, length, y))
 
-        event = diffrax.Event(watch, optx.Bisection(1e-14, 1e-14), direction=False)
-        solution = self._solve(phase, length, event, diffrax.ForwardMode(), 16 * self.max_steps)
+        event = diffrax.Event(watch, optx.Bisection(1e-14, 1e-14, flip=True), direction=False)
+        solution = self._solve(
+            phase, length, event, diffrax.ForwardMode(), self.max_steps + 2 * self.looks
+        )
         part, y = solution.ts[-1], jax.tree.map(lambda x: x[-1], solution.ys)  # pyright: ignore
         happened = solution.result == diffrax.RESULTS.event_occurred
         found = happened | (solution.result == diffrax.RESULTS.successful)
@@ -231,7 +237,7 @@ class EventDriven(AbstractIntegrator):
         released = phase.held & (distances <= jnp.min(distances)) & happened & ~now
         distances = jnp.where(phase.held, jnp.inf, distances)
         closes = jnp.where(
-            now, due, distances <= jnp.maximum(jnp.min(distances), _tiny(phase.state))
+            now, due, distances <= jnp.maximum(jnp.min(distances), tiny_of(phase.state))
         )
         closes = closes & happened & ~jnp.any(released)
         first = closes & (jnp.cumsum(closes, dtype=jnp.int32) == 1)
@@ -240,7 +246,7 @@ class EventDriven(AbstractIntegrator):
         hit = first | (closes & coupled(phase.model, t, state, first))
         return jnp.where(happened, part, 1.0), hit, released, found | now
 
-    def _flow(self, phase: "_Phase", length: Scalar, part: Scalar):
+    def _flow(self, phase: "Phase", length: Scalar, part: Scalar):
         """The state after a part of the length, differentiable; the impulses of held contacts."""
         adjoint = diffrax.DirectAdjoint()
         solution = self._solve(phase, part * length, None, adjoint, self.max_steps)
@@ -250,9 +256,9 @@ class EventDriven(AbstractIntegrator):
         end = State(group.compose(phase.state.q, group.exp(xi)), v)
         return end, impulses, inside, solution.result == diffrax.RESULTS.successful
 
-    def _solve(self, phase: "_Phase", length: Scalar, event, adjoint, max_steps: int):
+    def _solve(self, phase: "Phase", length: Scalar, event, adjoint, max_steps: int):
         """The phase over `length`, by a clock that runs from 0 to 1."""
-        field = _Field(phase, length)
+        field = Field(phase, length)
         start = (
             jnp.zeros_like(phase.state.v),
             phase.state.v,
@@ -266,7 +272,9 @@ class EventDriven(AbstractIntegrator):
             None,
             start,
             saveat=diffrax.SaveAt(t1=True),
-            stepsize_controller=diffrax.PIDController(self.tolerance, self.tolerance),
+            stepsize_controller=diffrax.PIDController(
+                self.tolerance, self.tolerance, dtmax=None if event is None else 1 / self.looks
+            ),
             event=event,
             adjoint=adjoint,
             max_steps=max_steps,
@@ -295,76 +303,6 @@ class _Run(eqx.Module):
     result: RESULTS
 
 
-class _Phase(eqx.Module):
-    """A smooth phase: where it starts, which contacts it holds, and which it leaves behind."""
-
-    model: Model
-    t: Scalar
-    state: State
-    held: Bool[Array, " c"]
-    left: Bool[Array, " c"]
-    args: Args
-
-    def contact_terms(self, t: Scalar, state: State):
-        """`d/dt u` without contact forces, `H M^-1 H^T`, `M^-1 H^T (n, c)`, free acceleration."""
-        model, group = self.model, self.model.system.group
-        mass = model.system.mass(t, state.q)
-        a = lu_solve(mass, model.system.force(t, state, self.args))
-        rows = [i.relation.linearised(group, t, state.q)[0][0] for i in model.interactions]
-        normals = jnp.concatenate(rows, axis=1)
-        moved = lu_solve(mass[:, :, None], normals)
-
-        def rates(s):
-            turn = s * state.v
-            later = State(group.compose(state.q, group.exp(turn)), state.v + s * a)
-            return normal_motion(model, t + s, later)[1]
-
-        zero = jnp.zeros_like(t)
-        _, free = jax.jvp(rates, (zero,), (jnp.ones_like(zero),))
-        return free, short_sum(normals[:, :, None] * moved[:, None, :], 0), moved, a
-
-    def acceleration(self, t: Scalar, state: State) -> tuple[Vector, Array]:
-        """The acceleration with the held contacts, and their forces."""
-        free, matrix, moved, a = self.contact_terms(t, state)
-        both = self.held[:, None] & self.held[None, :]
-        eye = jnp.eye(free.shape[0], dtype=free.dtype)
-        lam = lu_solve(jnp.where(both, matrix, eye), jnp.where(self.held, -free, 0))
-        return a + short_sum(moved * lam[None, :], 1), lam
-
-    def at(self, part: Scalar, length: Scalar, y) -> tuple[Scalar, State]:
-        """Time and state from the solver's variables."""
-        group = self.model.system.group
-        xi, v, _ = y
-        return self.t + part * length, State(group.compose(self.state.q, group.exp(xi)), v)
-
-    def distances(self, part: Scalar, length: Scalar, y) -> Float[Array, " c"]:
-        """What reaches zero from above at the next event, `(c,)`.
-
-        Gaps of open contacts, forces of held ones. A contact that has just been left starts at zero:
-        its gap is divided by the time, which takes that root away.
-        """
-        t, state = self.at(part, length, y)
-        gap, _ = normal_motion(self.model, t, state)
-        _, lam = self.acceleration(t, state)
-        begins = part <= 0
-        slope = jnp.where(begins, 1, gap / jnp.where(begins, 1, part))
-        return jnp.where(self.held, lam, jnp.where(self.left, slope, gap))
-
-
-class _Field(eqx.Module):
-    """The motion of a phase by a clock that runs from 0 to 1."""
-
-    phase: _Phase
-    length: Scalar
-
-    def __call__(self, part, y, args):
-        del args
-        t, state = self.phase.at(part, self.length, y)
-        a, lam = self.phase.acceleration(t, state)
-        turn = self.phase.model.system.group.dexpinv(-y[0], state.v)
-        return jax.tree.map(lambda x: self.length * x, (turn, a, lam))
-
-
 class _Softened(AbstractLaw):
     """A law whose shift, the restitution, is multiplied by a factor: 0 for an inelastic impact."""
 
@@ -384,51 +322,6 @@ class _Softened(AbstractLaw):
 
     def shift(self, context: Context) -> Float[Array, "k ..."]:
         return self.factor[None] * self.law.shift(context)
-
-
-def _at_closing(phase: _Phase, s: Scalar, state: State, impulses: Array, hit: Array):
-    """Time, state and impulses moved to where the gap closes: nothing in value, all in derivative.
-
-    Newton's method on the gap along the motion to third order; its second pass has the second
-    derivative.
-    """
-    group = phase.model.system.group
-    weights = jnp.where(hit, 1 / jnp.maximum(jnp.sum(hit, dtype=s.dtype), 1), 0)
-    t = phase.t + s
-
-    a, lam = phase.acceleration(t, state)
-
-    def along(ds):
-        turn = ds * state.v + ds * ds / 2 * a
-        return State(group.compose(state.q, group.exp(turn)), state.v + ds * a)
-
-    def rate(ds):
-        there = along(ds)
-        return phase.acceleration(t + ds, there)[0]
-
-    zero = jnp.zeros_like(s)
-    _, jerk = jax.jvp(rate, (zero,), (jnp.ones_like(zero),))
-
-    def moved(ds):
-        there = along(ds)
-        return State(there.q, there.v + ds * ds / 2 * jerk)
-
-    def newton(ds):
-        gap, closing = normal_motion(phase.model, t + ds, moved(ds))
-        closing = jnp.sum(weights * closing)
-        usable = closing < 0
-        step = jnp.sum(jnp.where(hit, weights * gap, 0)) / jnp.where(usable, closing, 1)
-        return ds - jnp.where(usable, step, 0)
-
-    ds = newton(newton(zero))
-    return s + ds, moved(ds), impulses + ds * lam
-
-
-def _tiny(state: State) -> Scalar:
-    """Gaps and rates below this are zero: the square root of rounding times the coordinates, less."""
-    leaves = [max_abs(x) for x in (*jax.tree.leaves(state.q), state.v)]
-    size = jnp.maximum(1.0, jnp.max(jnp.stack(leaves)))
-    return 1e2 * jnp.finfo(state.v.dtype).eps ** 0.75 * size
 
 
 def _split(values: Array, counts) -> list[Local]:
