@@ -46,6 +46,7 @@ from diffnsd import (
     Located,
     MoreauJean,
     SmoothedAdjoint,
+    ThetaGamma,
 )
 from diffnsd.models import KNOWN_MOTIONS, KnownMotion
 from diffnsd.models.known import read, unchanged

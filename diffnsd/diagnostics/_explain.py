@@ -228,14 +228,15 @@ def _explain(loss, flat, unravel, build, integrator, t0, h, steps, args):
             primals, tangent = (flat, state, carry), (direction, *change)
             out = jax.jvp(end, primals, tangent)[1]
             parts = jax.tree.map(lambda a, b: jnp.sum(a * b), adjoint, out)
-            return sum(jax.tree.leaves(parts))
+            return jnp.sum(jnp.stack(jax.tree.leaves(parts)))
 
         each = jax.vmap(effect, (None, 0, 0))
         effects = jax.vmap(each, (0, None, None))(masks, tangent, directions)
         here = build(unravel(flat))[0].after(t0 + i.astype(h.dtype) * h)
         striking = approach(here, zero, h, state, args, 4.0)
         hits = striking.strikes & (striking.gap <= 1.5 * h * striking.fastest)
-        return effects[:1] - effects[1:], hits
+        whole, without = effects[:1], effects[1:]
+        return whole - without, hits
 
     xs = jnp.arange(steps), begins, carries, moved, adjoints
     through, hits = jax.lax.map(one, xs)
@@ -259,13 +260,14 @@ def _explain(loss, flat, unravel, build, integrator, t0, h, steps, args):
 
 def _without(model: Model, state: State, off: Array) -> Model:
     """The model with contacts switched off; their gaps are far open, for methods that look there."""
-    counts = model.contacts(0.0, state.q)
+    zero = jnp.zeros((), state.v.dtype)
+    counts = model.contacts(zero, state.q)
     far = jnp.split(jnp.where(off, jnp.asarray(FAR, state.v.dtype), 0), np.cumsum(counts)[:-1])
     lifted = (
         Interaction(_Lifted(i.relation, by), i.law, i.max_active)
         for i, by in zip(model.interactions, far, strict=True)
     )
-    return gate(Model(model.system, lifted), 0.0, state, ~off, jnp.zeros_like(off))
+    return gate(Model(model.system, lifted), zero, state, ~off, jnp.zeros_like(off))
 
 
 class _Lifted(AbstractRelation):

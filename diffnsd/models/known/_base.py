@@ -62,7 +62,7 @@ def read(state: State) -> Array:
     return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(state)])
 
 
-def root(function: Callable[[Array], Array], guess: float, parameters: Array) -> Array:
+def root(function: Callable[[Array, Array], Array], guess: float, parameters: Array) -> Array:
     """The root of `function(s, parameters)` near a guess, with its derivative.
 
     Newton's method to rounding; two more passes, differentiated, have the derivatives of the
