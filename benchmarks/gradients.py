@@ -42,11 +42,11 @@ import _peers
 from diffnsd import (
     RESULTS,
     Corrected,
+    EulerMoreau,
     EventDriven,
     Located,
     MoreauJean,
     SmoothedAdjoint,
-    ThetaGamma,
 )
 from diffnsd.models import KNOWN_MOTIONS, KnownMotion
 from diffnsd.models.known import read, unchanged
@@ -61,8 +61,8 @@ MECHANICAL = {
     "event-driven": EventDriven(),
 }
 FIRST_ORDER = {
-    "plain": ThetaGamma(),
-    "smoothed": ThetaGamma(adjoint=SMOOTHED),
+    "plain": EulerMoreau(),
+    "smoothed": EulerMoreau(adjoint=SMOOTHED),
 }
 DIFFERENCES = {"differences 1e-6": 1e-6, "differences 1e-2": 1e-2}
 BAR = 1e-3
