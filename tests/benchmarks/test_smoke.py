@@ -114,3 +114,17 @@ def test_exact_motions(data_dir, tmp_path):
     # Measured 4.33: the steps that fit into a smoke test are long for an eccentric orbit.
     assert abs(ours[-1]["observed_order"] - 4) < 0.5
     assert "best RKMK RK4" in printed
+
+
+def test_gradients_beside_their_closed_forms(tmp_path):
+    file = tmp_path / "rows.json"
+    options = ("--without-peers", "--modes", "plain", "located", "--problems", "ball, one impact")
+    printed = run("gradients.py", *options, "--json", str(file))
+    rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
+    names = "problem parameter engine mode h exact value relative_error observed_order".split()
+    assert len(rows) == 2 * 3 * 4
+    for row in rows:
+        assert row.keys() >= set(names)
+        # The plain scheme loses the impact time: by height, speed, restitution and gravity.
+        assert (row["relative_error"] < 1e-9) == (row["mode"] == "located")
+    assert "NOT TRUE" in printed
