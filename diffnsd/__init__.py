@@ -73,6 +73,7 @@ from .integrators import (
     CrouchGrossman as CrouchGrossman,
     D1MinusLinear as D1MinusLinear,
     EulerMoreau as EulerMoreau,
+    EventDriven as EventDriven,
     Galerkin as Galerkin,
     LieVariational as LieVariational,
     Located as Located,

@@ -5,6 +5,7 @@ from ._base import AbstractIntegrator as AbstractIntegrator, StepInfo as StepInf
 from ._corrected import Corrected as Corrected
 from ._d1_minus_linear import ContactForces as ContactForces, D1MinusLinear as D1MinusLinear
 from ._elastic_impact import ElasticImpact as ElasticImpact
+from ._event_driven import EventDriven as EventDriven
 from ._first_order import (
     EulerMoreau as EulerMoreau,
     ThetaGamma as ThetaGamma,

@@ -42,6 +42,11 @@ class AbstractIntegrator(eqx.Module):
     def is_symplectic(self) -> bool:
         """Whether a step without contact is a symplectic map."""
 
+    @property
+    def keeps_impact_times(self) -> bool:
+        """Whether derivatives through impacts have that of the time of the impact."""
+        return False
+
     @abstractmethod
     def supports(self, model: Model) -> str | None:
         """Why the integrator cannot step the model, with the remedy, or `None`."""

@@ -111,8 +111,13 @@ class ThetaGamma(AbstractIntegrator):
         y = h(t_g, x_g, lam),     K* ∋ y ⟂ lam ∈ K,     x_g = (1 − gamma) x0 + gamma x1
 
     The multipliers belong to the time `t_g = t0 + gamma h`, and none is remembered. With
-    `theta = gamma = 1/2` the energy balance of a passive linear circuit is exact. Derivatives and
-    `Solution.details` as for `EulerMoreau`; multipliers and outputs are those at `t_g`.
+    `theta = gamma = 1/2` the energy balance of a passive linear circuit is exact. `Solution.details`
+    as for `EulerMoreau`; multipliers and outputs are those at `t_g`.
+
+    Derivatives as for `EulerMoreau` only while `gamma > 1/2`, or where multipliers act by `D`. With
+    `gamma = 1/2` an output that is held at zero changes its sign from step to step, and so does its
+    derivative: it is as large as when the output began to be held, however short the steps (a relay
+    that slides, and a current that a diode has stopped).
 
     **Arguments:** `theta`; `gamma`: in [0, 1]; the others, and what is raised, as `EulerMoreau`.
 

@@ -98,6 +98,10 @@ class Located(AbstractIntegrator):
     def is_symplectic(self) -> bool:
         return self.inner.is_symplectic
 
+    @property
+    def keeps_impact_times(self) -> bool:
+        return True
+
     def supports(self, model: Model) -> str | None:
         return self.inner.supports(model)
 

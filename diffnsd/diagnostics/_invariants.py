@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._types import Args, Scalar, State, Vector
-from .groups import AbstractGroup
-from .integrators import AbstractIntegrator, step_residuals
-from .model import Model
-from .simulation import Solution
+from .._types import Args, Scalar, State, Vector
+from ..groups import AbstractGroup
+from ..integrators import AbstractIntegrator, step_residuals
+from ..model import Model
+from ..simulation import Solution
 
 
 def defect(model: Model, state: State) -> Scalar:

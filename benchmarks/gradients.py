@@ -1,0 +1,270 @@
+"""Gradients beside the truth: sensitivities in closed form, and what every method makes of them.
+
+Motions of `diffnsd.models.KNOWN_MOTIONS` are run with step lengths of 1e-2, 1e-3 and 1e-4 s (a whole
+number of steps, so that they differ a little). For every parameter one row says how far the
+derivative of the state at the end is from that of the motion:
+
+    problem, parameter, engine, mode, h, exact, value, relative_error, observed_order, note
+
+`exact` and `value` are those of the entry of the state that depends most on the parameter,
+`relative_error` is the largest error of all entries over the largest exact entry, `observed_order`
+compares with the step length before. Modes:
+
+- `plain`: the derivative of the time-stepping scheme. Through an impact it is wrong at every step
+  length. Where nothing jumps (dry friction, diodes, sliding relays) it is right.
+- `differences 1e-6`, `differences 1e-2`: central differences of the values of the plain scheme,
+  parameters changed by this part of themselves.
+- `located`, `corrected`: the impact found inside the step; its derivative attached to the plain step.
+- `event-driven`: contacts without friction, in one step: the reference.
+- `smoothed`: the plain scheme, differentiated on the central path (biased by design).
+
+MuJoCo MJX is asked for the ball with one impact, by height, speed and gravity. An error is a result:
+it is in `note`.
+
+    python benchmarks/gradients.py --json gradients.json
+    python benchmarks/gradients.py --problems "ball, one impact" --modes plain located
+"""
+
+import argparse
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import _harness
+import _peers
+from diffnsd import (
+    RESULTS,
+    Corrected,
+    EulerMoreau,
+    EventDriven,
+    Located,
+    MoreauJean,
+    SmoothedAdjoint,
+)
+from diffnsd.models import KNOWN_MOTIONS, KnownMotion
+from diffnsd.models.known import read, unchanged
+
+LENGTHS = (1e-2, 1e-3, 1e-4)
+SMOOTHED = SmoothedAdjoint(1e-3)
+MECHANICAL = {
+    "plain": MoreauJean(),
+    "located": Located(MoreauJean()),
+    "corrected": Corrected(MoreauJean()),
+    "smoothed": MoreauJean(adjoint=SMOOTHED),
+    "event-driven": EventDriven(),
+}
+FIRST_ORDER = {
+    "plain": EulerMoreau(),
+    "smoothed": EulerMoreau(adjoint=SMOOTHED),
+}
+DIFFERENCES = {"differences 1e-6": 1e-6, "differences 1e-2": 1e-2}
+BAR = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One parameter of one problem, by one mode of an engine at one step length; see above."""
+
+    problem: str
+    parameter: str
+    engine: str
+    mode: str
+    h: float
+    exact: float
+    value: float | None
+    relative_error: float | None
+    observed_order: float | None = None
+    note: str = ""
+
+
+@functools.cache
+def program(build: Callable, integrator) -> Callable:
+    """`(x, end, steps) -> (state, sensitivities, success)`, one program for all step lengths."""
+
+    def run(x, end, steps):
+        model, state = build(x, unchanged)
+        h = end / steps
+        carry = integrator.init(model, jnp.zeros(()), state, None)
+
+        def body(i, run):
+            state, carry, ok = run
+            # By the clock of the step, as `simulate` does.
+            after = model.after(i * h)
+            state, _, carry, result = integrator.step(
+                after, jnp.zeros_like(h), h, state, carry, None
+            )
+            return state, carry, ok & (result == RESULTS.successful)
+
+        state, _, ok = jax.lax.fori_loop(0, steps, body, (state, carry, jnp.array(True)))
+        return read(state), (read(state), ok)
+
+    @eqx.filter_jit
+    def both(x, end, steps):
+        slopes, (value, ok) = jax.jacfwd(run, has_aux=True)(x, end, steps)
+        return value, slopes, ok
+
+    return both
+
+
+def sensitivities(motion: KnownMotion, integrator, h: float, part: float | None = None):
+    """Derivatives `(m, p)` of the state at the end, by JAX or by differences of values; a note."""
+    run = program(motion.build, integrator)
+    steps = round(motion.end / h)
+    x = np.asarray(motion.x)
+
+    def at(x):
+        value, slopes, ok = run(jnp.asarray(x), jnp.asarray(motion.end), jnp.asarray(steps))
+        return np.asarray(value), np.asarray(slopes), bool(ok)
+
+    if part is None:
+        _, slopes, ok = at(x)
+    else:
+        widths = (part * np.abs(x) * np.eye(x.size))[: motion.free]
+        ends = [(at(x + w), at(x - w), np.max(w)) for w in widths]
+        slopes = np.stack([(a[0] - b[0]) / (2 * w) for a, b, w in ends], axis=1)
+        ok = all(a[2] and b[2] for a, b, _ in ends)
+    return slopes[:, : motion.free], "" if ok else "a step did not converge"
+
+
+def ours(name: str, motion: KnownMotion, modes: list[str] | None) -> Iterator[Row]:
+    """Rows of one motion by the modes of this package."""
+    first_order = motion.build(jnp.asarray(motion.x), unchanged)[1].q is None
+    methods = FIRST_ORDER if first_order else MECHANICAL
+    wanted = [(mode, method, None) for mode, method in methods.items()]
+    wanted += [(mode, methods["plain"], part) for mode, part in DIFFERENCES.items()]
+    for mode, method, part in wanted:
+        if modes is None or mode in modes:
+            if method.supports(motion.build(jnp.asarray(motion.x), unchanged)[0]) is not None:
+                continue
+            lengths = (motion.end,) if mode == "event-driven" else LENGTHS
+            runs = {h: sensitivities(motion, method, h, part) for h in lengths}
+            yield from rows(name, motion, "diffnsd", mode, runs)
+
+
+def rows(name, motion: KnownMotion, engine: str, mode: str, runs) -> Iterator[Row]:
+    """Rows from `{h: (sensitivities (m, p), note)}`, of the first parameters."""
+    _, known = motion.known()
+    before: dict[int, tuple[float, float]] = {}
+    for asked, (slopes, note) in runs.items():
+        h = motion.end / round(motion.end / asked)
+        for j in range(slopes.shape[1]):
+            column, wanted = slopes[:, j], known[:, j]
+            entry = int(np.argmax(np.abs(wanted)))
+            scale = max(np.max(np.abs(wanted)), 1e-12)
+            error = float(np.max(np.abs(column - wanted)) / scale)
+            order = None
+            if j in before and min(error, before[j][1]) > 1e-10:
+                order = float(np.log(before[j][1] / error) / np.log(before[j][0] / h))
+            before[j] = h, error
+            value = float(column[entry])
+            fine = np.isfinite(value) and np.isfinite(error)
+            yield Row(
+                name,
+                motion.names[j],
+                engine,
+                mode,
+                h,
+                float(wanted[entry]),
+                value if fine else None,
+                error if fine else None,
+                order if fine else None,
+                note if fine else f"{note} not finite".strip(),
+            )
+
+
+def mjx(motion: KnownMotion, h: float) -> np.ndarray:
+    """Sensitivities of MJX's ball by height, speed and gravity, in forward mode."""
+    height, speed, e, g = motion.x
+    steps = round(motion.end / h)
+    ball = _peers.Ball(gravity=g, restitution=e, dt=motion.end / steps, steps=steps)
+    rollout = _peers.mjx_ball(ball)
+
+    def final(x):
+        gravity = rollout.model.opt.gravity.at[2].set(-x[2])
+        option = rollout.model.opt.replace(gravity=gravity)
+        other = dataclasses.replace(rollout, model=rollout.model.replace(opt=option))
+        q, v = other(x[None, :1], x[None, 1:2])
+        return jnp.concatenate([q[0], v[0]])
+
+    found = jax.jit(jax.jacfwd(final))(jnp.array([height, speed, g]))
+    return np.asarray(found)
+
+
+def peers(name: str, motion: KnownMotion, lengths) -> Iterator[Row]:
+    """Rows of other engines, for the ball: what they can do, or the error that they raise."""
+    by = (0, 1, 3)  # not the restitution, which is no parameter of theirs
+    names = tuple(motion.names[j] for j in by)
+    _, known = motion.known()
+    part = dataclasses.replace(
+        motion,
+        names=names,
+        x=tuple(motion.x[j] for j in by),
+        exact=lambda y: motion.exact(jnp.stack([y[0], y[1], jnp.asarray(motion.x[2]), y[2]])),
+    )
+    if "mujoco-mjx" not in _peers.installed():
+        print("  mujoco-mjx: not installed")
+        return
+    runs, notes = {}, {}
+    for h in lengths:
+        try:
+            runs[h] = mjx(motion, h), ""
+        except Exception as error:  # an error is a result
+            notes[h] = f"{type(error).__name__}: {str(error).splitlines()[0][:100]}"
+    yield from rows(name, part, "mujoco-mjx", "forward", runs)
+    for h, note in notes.items():
+        for label, j in zip(names, by, strict=True):
+            exact = float(known[np.argmax(np.abs(known[:, j])), j])
+            yield Row(name, label, "mujoco-mjx", "forward", h, exact, None, None, None, note)
+
+
+def summary(found: list[Row]) -> None:
+    """For every problem and mode the largest error at each step length, with a verdict."""
+    print(f"\n{'problem':28} {'engine':10} {'mode':17} largest relative error as h falls")
+    for key in dict.fromkeys((r.problem, r.engine, r.mode) for r in found):
+        mine = [r for r in found if (r.problem, r.engine, r.mode) == key]
+        lengths = sorted({r.h for r in mine}, reverse=True)
+        errors = [
+            max(np.inf if r.relative_error is None else r.relative_error for r in mine if r.h == h)
+            for h in lengths
+        ]
+        true = errors[-1] < BAR
+        told = "  ".join(f"{e:8.1e}" for e in errors)
+        print(f"{key[0]:28} {key[1]:10} {key[2]:17} {told}  {'true' if true else 'NOT TRUE'}")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    jax.config.update("jax_enable_x64", True)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows as JSON")
+    parser.add_argument("--problems", nargs="+", metavar="NAME", help="only these problems")
+    parser.add_argument("--modes", nargs="+", metavar="NAME", help="only these modes of diffnsd")
+    parser.add_argument("--without-peers", action="store_true", help="leave out other engines")
+    options = parser.parse_args(arguments)
+    names = list(KNOWN_MOTIONS) if options.problems is None else options.problems
+    if unknown := [name for name in names if name not in KNOWN_MOTIONS]:
+        parser.error(f"no problem {unknown[0]!r}; there are: {'; '.join(KNOWN_MOTIONS)}")
+
+    facts = _harness.header()
+    _harness.print_header("Gradients beside their closed forms", facts)
+    found: list[Row] = []
+    for name in names:
+        print(f"  {name}", flush=True)
+        found += ours(name, KNOWN_MOTIONS[name], options.modes)
+    if not options.without_peers and "ball, one impact" in names:
+        found += peers("ball, one impact", KNOWN_MOTIONS["ball, one impact"], LENGTHS)
+    summary(found)
+    if options.json is not None:
+        listed = [dataclasses.asdict(row) for row in found]
+        options.json.write_text(json.dumps({"facts": facts, "rows": listed}, indent=1) + "\n")
+        print(f"\n{len(found)} rows in {options.json}")
+
+
+if __name__ == "__main__":
+    main()

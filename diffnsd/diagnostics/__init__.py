@@ -1,0 +1,16 @@
+"""What a geometric method should keep, and where a gradient comes from."""
+
+from ._explain import (
+    GradientExplanation as GradientExplanation,
+    explain_gradient as explain_gradient,
+)
+from ._invariants import (
+    casimirs as casimirs,
+    defect as defect,
+    drift as drift,
+    first_order_residuals as first_order_residuals,
+    poisson_defect as poisson_defect,
+    spatial_momentum as spatial_momentum,
+    step_map as step_map,
+    symplecticity_defect as symplecticity_defect,
+)

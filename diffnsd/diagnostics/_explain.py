@@ -1,0 +1,319 @@
+"""Where a gradient comes from: which contact, in which step, and whether it can be trusted."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, PyTree
+
+from .._types import Args, State
+from ..integrators import AbstractIntegrator
+from ..integrators._impact import approach, gate
+from ..model import Interaction, Model
+from ..relations import AbstractRelation
+
+NEAR = 1e-6
+"""Margins below this: the motion is as good as on the edge between two modes."""
+
+FAR = 1e9
+"""A gap [m] that nothing crosses."""
+
+GROWTH = 1e4
+"""Sensitivities that grow more than this: four digits of the start are lost."""
+
+
+class GradientExplanation(eqx.Module):
+    """A gradient, taken apart; `str` of it is a report. `p` parameters, `s` steps, `c` contacts.
+
+    **Arguments:**
+
+    - `gradient`: of the loss, like the parameters. `names`: of its entries, `(p,)`.
+    - `ts`: the start of each step [s], `(s,)`.
+    - `through`: what each contact adds in each step, `(s, c, p)`: the gradient less the one with
+      that contact switched off in that step alone, to first order.
+    - `touched`: which contacts carried an impulse, `(s, c)`. `struck`: which of them struck.
+    - `growth`: sensitivity of the loss to the state at the start of each step, over that to the
+      last, `(s,)`. `margins`: relative distance to a change of mode, `(s,)`.
+    - `times_kept`: whether the method differentiates impact times.
+    """
+
+    gradient: PyTree[Array]
+    ts: Float[Array, " s"]
+    through: Float[Array, "s c p"]
+    touched: Bool[Array, "s c"]
+    struck: Bool[Array, "s c"]
+    growth: Float[Array, " s"]
+    margins: Float[Array, " s"]
+    duration: float = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+    times_kept: bool = eqx.field(static=True)
+
+    @property
+    def lyapunov_time(self) -> float:
+        """Time [s] in which sensitivities grow by a factor e, on average; infinite if they do not."""
+        rate = np.log(max(float(np.max(np.asarray(self.growth))), 1e-300))
+        return self.duration / rate if rate > 0 else float("inf")
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Reasons not to trust the gradient, each with its remedy."""
+        found = []
+        values, _ = ravel_pytree(self.gradient)
+        if not np.all(np.isfinite(np.asarray(values))):
+            found.append(
+                "The gradient is not finite: look at the step where `growth` overflows, shorten the "
+                "horizon, and check parameters at the edge of their range."
+            )
+        if np.any(self.struck) and not self.times_kept:
+            first = int(np.argmax(np.any(np.asarray(self.struck), axis=1)))
+            found.append(
+                f"Contacts struck {int(np.sum(self.struck))} times, first in step {first}, and this "
+                "method loses the derivative of impact times: the gradient is wrong however short "
+                "the steps. Use Located(...) or Corrected(...) around it."
+            )
+        zero = [n for n, v in zip(self.names, np.asarray(values), strict=True) if v == 0]
+        if zero:
+            reached = bool(np.any(self.touched))
+            why = (
+                "contacts act, but not so that these count (a contact that sticks, or a loss of "
+                "what they do not move)"
+                if reached
+                else "no contact was reached"
+            )
+            found.append(
+                f"The gradient is exactly zero for {', '.join(zero)}: {why}. Start nearer to the "
+                "contact, run longer, or use SmoothedAdjoint(...) with GapStabilized laws, or "
+                "bundled_gradient."
+            )
+        nearest = int(np.argmin(np.asarray(self.margins)))
+        if float(self.margins[nearest]) < NEAR:
+            found.append(
+                f"Step {nearest} is on the edge between two modes (margin "
+                f"{float(self.margins[nearest]):.1e}): the derivative is set-valued there, and one "
+                "element of the set was taken. Compare with a start that is moved a little, or use "
+                "bundled_gradient."
+            )
+        if float(np.max(np.asarray(self.growth))) > GROWTH:
+            found.append(
+                f"Sensitivities grow {float(np.max(np.asarray(self.growth))):.1e} times over "
+                f"{self.duration:g} s (Lyapunov time {self.lyapunov_time:.2g} s): the gradient is "
+                "right only very near, and useless for steps of an optimiser. Shorten the horizon to "
+                "a few Lyapunov times, or use multiple shooting (identification)."
+            )
+        return tuple(found)
+
+    def largest(self, count: int = 5) -> list[tuple[int, int, int, float]]:
+        """The largest contributions: (step, contact, parameter, value)."""
+        values = np.asarray(self.through)
+        order = np.argsort(-np.abs(values), axis=None)[:count]
+        places = (np.unravel_index(i, values.shape) for i in order)
+        return [(int(s), int(c), int(p), float(values[s, c, p])) for s, c, p in places]
+
+    def __str__(self) -> str:
+        values, _ = ravel_pytree(self.gradient)
+        lines = [f"{n}: {float(v):.6g}" for n, v in zip(self.names, values, strict=True)]
+        lines = ["Gradient", *("  " + line for line in lines), "Through contacts"]
+        for s, c, p, value in self.largest():
+            if value != 0:
+                lines.append(
+                    f"  step {s} (t = {float(self.ts[s]):.4g} s), contact {c}: {value:+.6g} of "
+                    f"{self.names[p]}"
+                )
+        lines += ["Warnings", *("  " + w for w in self.warnings)] if self.warnings else []
+        return "\n".join(lines)
+
+
+def explain_gradient(
+    loss: Callable[[State], Array],
+    parameters: PyTree[Array],
+    build: Callable[[PyTree[Array]], tuple[Model, State]],
+    integrator: AbstractIntegrator,
+    t0: float,
+    t1: float,
+    dt: float,
+    args: Args = None,
+) -> GradientExplanation:
+    """Says which contact contributes what, in which step, to the gradient of a loss.
+
+    With the adjoint state `λ` and the tangent `dx` of the motion by a parameter, contact `i` adds
+
+        λ(t + h) · (D Φ − D Φ without i) (dx, dp)
+
+    in a step `Φ`. It costs a forward and a reverse pass and, for every contact and parameter, another
+    forward pass: made for looking, with few contacts and parameters, not for optimisation.
+
+    **Arguments:**
+
+    - `loss(states) -> ()`: of the states after every step, with a leading axis `(s,)`.
+    - `parameters`: pytree of arrays. `build(parameters) -> (model, state0)`.
+    - `integrator`, `t0`, `t1` [s], `dt` [s], `args`: as in `simulate`.
+
+    **Returns:** a `GradientExplanation`.
+
+    **Raises:** `ValueError` if the integrator cannot step the model, or the model has no positions
+    or no contacts.
+    """
+    steps = round((t1 - t0) / dt)
+    flat, unravel = ravel_pytree(parameters)
+    model, state = build(parameters)
+    problem = integrator.supports(model) or model.check(state)
+    if problem is None and (state.q is None or not model.interactions):
+        problem = "it is made for mechanical systems with contacts; others have no impact times"
+    if problem is not None:
+        raise ValueError(f"cannot explain the gradient: {problem}.")
+    h = jnp.asarray((t1 - t0) / max(steps, 1), state.v.dtype)
+    explain = eqx.filter_jit(_explain)
+    value = explain(
+        loss, flat, unravel, build, integrator, jnp.asarray(t0, h.dtype), h, steps, args
+    )
+    gradient, ts, through, touched, struck, growth, margins = value
+    return GradientExplanation(
+        unravel(gradient), ts, through, touched, struck, growth, margins,
+        float(t1 - t0), _names(parameters), integrator.keeps_impact_times,
+    )  # fmt: skip
+
+
+def _explain(loss, flat, unravel, build, integrator, t0, h, steps, args):
+    zero = jnp.zeros_like(h)
+
+    def advance(flat, t, state, carry, on):
+        model = build(unravel(flat))[0].after(t)
+        model = _without(model, state, ~on)
+        return integrator.step(model, zero, h, state, carry, args)
+
+    model, start = build(unravel(flat))
+    count = sum(model.contacts(t0, start.q))
+    everything = jnp.ones(count, bool)
+
+    def run(flat, taps):
+        model, state = build(unravel(flat))
+        carry = integrator.init(model, t0, state, args)
+
+        def body(run, this):
+            state, carry = run
+            i, tap = this
+            end, info, new, _ = advance(flat, t0 + i.astype(h.dtype) * h, state, carry, everything)
+            end = jax.tree.map(jnp.add, end, tap)
+            return (end, new), (state, carry, end, info.impulses, info.margin)
+
+        numbers = jnp.arange(steps)
+        return jax.lax.scan(body, (state, carry), (numbers, taps))[1]
+
+    taps = jax.tree.map(lambda x: jnp.zeros((steps, *x.shape), x.dtype), start)
+
+    def total(flat, taps):
+        begins, carries, ends, impulses, margins = run(flat, taps)
+        return loss(ends), (begins, carries, impulses, margins)
+
+    both = jax.grad(total, argnums=(0, 1), has_aux=True)
+    (gradient, adjoints), (begins, carries, impulses, margins) = both(flat, taps)
+    directions = jnp.eye(flat.shape[0], dtype=flat.dtype)
+
+    def tangents(direction):
+        return jax.jvp(lambda p: run(p, taps)[:2], (flat,), (direction,))[1]
+
+    moved = jax.vmap(tangents, out_axes=1)(directions)  # (s, p, ...)
+    masks = jnp.concatenate([everything[None], ~jnp.eye(count, dtype=bool)])
+
+    def one(step):
+        i, state, carry, tangent, adjoint = step
+
+        def effect(on, change, direction):
+            def end(flat, state, carry):
+                return advance(flat, t0 + i.astype(h.dtype) * h, state, carry, on)[0]
+
+            primals, tangent = (flat, state, carry), (direction, *change)
+            out = jax.jvp(end, primals, tangent)[1]
+            parts = jax.tree.map(lambda a, b: jnp.sum(a * b), adjoint, out)
+            return jnp.sum(jnp.stack(jax.tree.leaves(parts)))
+
+        each = jax.vmap(effect, (None, 0, 0))
+        effects = jax.vmap(each, (0, None, None))(masks, tangent, directions)
+        here = build(unravel(flat))[0].after(t0 + i.astype(h.dtype) * h)
+        striking = approach(here, zero, h, state, args, 4.0)
+        hits = striking.strikes & (striking.gap <= 1.5 * h * striking.fastest)
+        whole, without = effects[:1], effects[1:]
+        return whole - without, hits
+
+    xs = jnp.arange(steps), begins, carries, moved, adjoints
+    through, hits = jax.lax.map(one, xs)
+    kinds = [jnp.any(p != 0, axis=2) for p in impulses]
+    touched = jnp.concatenate(kinds, axis=1) if kinds else jnp.zeros((steps, 0), bool)
+
+    squares = [jnp.sum(x.reshape(steps, -1) ** 2, axis=1) for x in jax.tree.leaves(adjoints)]
+    sizes = jnp.sqrt(sum(squares))
+    last = jnp.max(jnp.where(sizes > 0, jnp.arange(steps), 0))
+    growth = sizes / jnp.where(sizes[last] > 0, sizes[last], 1)
+    return (
+        gradient,
+        t0 + jnp.arange(steps).astype(h.dtype) * h,
+        through,
+        touched,
+        touched & hits,
+        growth,
+        margins,
+    )
+
+
+def _without(model: Model, state: State, off: Array) -> Model:
+    """The model with contacts switched off; their gaps are far open, for methods that look there."""
+    zero = jnp.zeros((), state.v.dtype)
+    counts = model.contacts(zero, state.q)
+    far = jnp.split(jnp.where(off, jnp.asarray(FAR, state.v.dtype), 0), np.cumsum(counts)[:-1])
+    lifted = (
+        Interaction(_Lifted(i.relation, by), i.law, i.max_active)
+        for i, by in zip(model.interactions, far, strict=True)
+    )
+    return gate(Model(model.system, lifted), zero, state, ~off, jnp.zeros_like(off))
+
+
+class _Lifted(AbstractRelation):
+    """A relation with its gaps enlarged by `by`, shape `(c,)`."""
+
+    relation: AbstractRelation
+    by: Array
+
+    @property
+    def rows(self):
+        return self.relation.rows
+
+    @property
+    def needs_positions(self):
+        return self.relation.needs_positions
+
+    @property
+    def has_feedthrough(self):
+        return self.relation.has_feedthrough
+
+    def count(self, group, t, q):
+        return self.relation.count(group, t, q)
+
+    def gap(self, t, q):
+        gap = self.relation.gap(t, q)
+        return None if gap is None else gap + self.by
+
+    def output(self, group, t, state, lam):
+        return self.relation.output(group, t, state, lam)
+
+    def input(self, group, t, state, lam):
+        return self.relation.input(group, t, state, lam)
+
+    def linearised(self, group, t, q):
+        return self.relation.linearised(group, t, q)
+
+    def take(self, pick):
+        taken = self.relation.take(pick)
+        return None if taken is None else _Lifted(taken, pick(self.by))
+
+
+def _names(parameters) -> tuple[str, ...]:
+    """One name for every number of a pytree."""
+    names = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(parameters):
+        name = jax.tree_util.keystr(path, simple=True, separator=".") or "x"
+        size = np.size(leaf)
+        names += [name] if np.ndim(leaf) == 0 else [f"{name}[{i}]" for i in range(size)]
+    return tuple(names)

@@ -1,0 +1,333 @@
+"""Motion from event to event: the reference for what time stepping does with impacts.
+
+Between events the contacts of the index set `I` stay closed, at the level of accelerations:
+
+    M v' = F + H_I^T lam_I,     d/dt u_I = 0,     lam_I >= 0
+
+and all others are open. The phase ends when a gap closes (an impact, `M (v⁺ − v⁻) = H^T P` with the
+law) or a force `lam_i` vanishes (the contact is released). Then `I` is found anew among the closed
+contacts at rest, by the complementarity of `lam` and accelerations.
+"""
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optimistix as optx
+from jaxtyping import Array, Bool, Float, Int
+
+from .._lanes import repeat_where_pending
+from .._result import RESULTS, first_error
+from .._types import Args, Local, Scalar, State
+from ..complementarity import Auto, ComplementarityProblem, solve_complementarity
+from ..laws import AbstractLaw, Complementarity, Context
+from ..model import Interaction, Model
+from ._base import AbstractIntegrator, Carry, StepInfo
+from ._event_phase import Field, Phase, at_closing, tiny_of
+from ._impact import coupled, gate, impact, normal_motion
+from ._step import without_derivative
+
+
+class EventDriven(AbstractIntegrator):
+    """Smooth phases by an adaptive method of high order, events located to rounding.
+
+    The derivative is that of the motion: a phase is differentiated in its state, its parameters and
+    its length, the length is the root of the gap that closes, with the derivative of the implicit
+    function, and the impact that of its law. Together this is the saltation matrix, to second
+    derivatives, in forward and reverse mode. Measured relative errors of sensitivities are below
+    1e-8 on every impact motion without friction of `models.KNOWN_MOTIONS`.
+
+    A step goes from one time of the grid to the next, through all its events. Length and number of
+    the steps do not matter for accuracy. What closes and opens again between two of the `looks` at
+    the gaps is not seen.
+
+    - An infinite bounce sequence ends after `max_impacts` impacts in a step: the next one is
+      inelastic, and the contact is held from then on. The derivative is that of this motion.
+    - Contacts that close at the same instant and feel each other strike together.
+    - Redundant contacts that persist have no unique forces, and their matrix no inverse: remove
+      some.
+
+    **Arguments:**
+
+    - `solver`: explicit Runge-Kutta method of diffrax. `tolerance`: relative and absolute, of its
+      error estimate.
+    - `max_impacts`: per step. `max_steps`: of the solver in one phase. `looks`: at the gaps, at
+      least so many from an event to the end of the step.
+    - `laws`: solver of the impacts and of the index set.
+
+    For contacts without friction: laws of one row that do not pull.
+
+    Reference: F. Pfeiffer, C. Glocker, Multibody dynamics with unilateral contacts (1996),
+    doi:10.1002/9783527618385; V. Acary, B. Brogliato, Numerical methods for nonsmooth dynamical
+    systems (2008), doi:10.1007/978-3-540-75392-6, chapter 8.
+    """
+
+    solver: diffrax.AbstractSolver = diffrax.Dopri8()
+    tolerance: float = eqx.field(default=1e-12, static=True)
+    max_impacts: int = eqx.field(default=16, static=True)
+    max_steps: int = eqx.field(default=256, static=True)
+    looks: int = eqx.field(default=64, static=True)
+    laws: Auto = Auto()
+
+    def __check_init__(self):
+        if self.max_impacts < 1:
+            raise ValueError(f"max_impacts must be at least 1, got {self.max_impacts}.")
+        if self.looks < 1:
+            raise ValueError(f"looks must be at least 1, got {self.looks}.")
+        if not self.tolerance > 0:
+            raise ValueError(f"tolerance must be positive, got {self.tolerance}.")
+
+    @property
+    def order(self) -> int:
+        return int(self.solver.order(diffrax.ODETerm(lambda t, y, args: y)) or 1)
+
+    @property
+    def is_symplectic(self) -> bool:
+        return False
+
+    @property
+    def keeps_impact_times(self) -> bool:
+        return True
+
+    def supports(self, model: Model) -> str | None:
+        if model.system.stepping_problem is not None:
+            return model.system.stepping_problem
+        for interaction in model.interactions:
+            if interaction.rows != 1 or not interaction.law.is_unilateral:
+                return (
+                    f"EventDriven moves contacts without friction, not {type(interaction.law).__name__}; "
+                    "use Located(MoreauJean()), whose derivatives are true too"
+                )
+        return None
+
+    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
+        del model, t0, state, args
+        return ()
+
+    def step(
+        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+    ) -> tuple[State, StepInfo, Carry, RESULTS]:
+        counts = model.contacts(t0, state.q)
+        c, dtype = sum(counts), state.v.dtype
+        none, zero = jnp.zeros(c, bool), jnp.zeros((), dtype)
+        start = _Run(
+            jnp.asarray(t0, dtype), state, jnp.zeros(c, dtype), none, none, jnp.array(True),
+            jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32),
+            zero, jnp.zeros((), jnp.int32), jnp.full((), jnp.inf, dtype), RESULTS.successful,
+        )  # fmt: skip
+        start = jax.tree.map(jnp.asarray, start)
+        passes = 2 * self.max_impacts + 4
+        run = repeat_where_pending(
+            lambda run: self._phase(model, jnp.asarray(t1, dtype), args, run, passes), start, passes
+        )
+        late = RESULTS.where(run.passes < 0, RESULTS.too_many_steps, RESULTS.successful)
+        impulses = tuple(_split(run.impulses, counts))
+        info = StepInfo(impulses, run.residual, run.iterations, run.margin)
+        return run.state, info, carry, first_error(run.result, late)
+
+    def _phase(self, model: Model, t1: Scalar, args: Args, run: "_Run", passes: int) -> "_Run":
+        """The impact that is due, if one is, and the smooth motion until the next event."""
+        run = self._struck(model, t1, run)
+        known, t, state, inputs = without_derivative((model, run.t, run.state, args))
+        gap, rate = normal_motion(known, t, state)
+        tiny = tiny_of(state)
+        closed = gap <= tiny
+        due = closed & (rate < -tiny)
+        may_hold = closed & (jnp.abs(rate) <= tiny) & ~run.released
+        held = self._held(known, t, state, inputs, may_hold)
+
+        start = Phase(model, run.t, run.state, held, closed & ~held, args)
+        length = t1 - run.t
+        part, hit, freed, found = self._next_event(without_derivative(start), length, due)
+        end, impulses, inside, solved = self._flow(start, length, part)
+        s, end, impulses = at_closing(start, part * length, end, impulses, hit)
+        # Without an event the phase ends at t1, whose distance has a derivative of its own.
+        over = ~(jnp.any(hit) | jnp.any(freed))
+        t = jnp.where(over, t1, run.t + s)
+
+        ok = RESULTS.successful
+        result = RESULTS.where(found & solved, ok, RESULTS.too_many_steps)
+        result = first_error(RESULTS.where(inside, ok, RESULTS.chart_exceeded), result)
+        result = first_error(run.result, result)
+        count = run.passes + 1
+        exhausted = ~over & (count >= passes)
+        return _Run(
+            t, end, run.impulses + impulses, hit, freed, ~over & ~exhausted & (result == ok),
+            run.impacts, jnp.where(exhausted, -1, count),
+            run.residual, run.iterations, run.margin, result,
+        )  # fmt: skip
+
+    def _struck(self, model: Model, t1: Scalar, run: "_Run") -> "_Run":
+        """After the impact of the contacts that the last phase hit."""
+        gap, rate = without_derivative(normal_motion(model, run.t, run.state))
+        tiny = tiny_of(without_derivative(run.state))
+        due = run.hit
+        touching = due | ((gap <= tiny) & (jnp.abs(rate) <= tiny))
+        elastic = jnp.where(run.impacts < self.max_impacts, 1.0, 0.0).astype(gap.dtype)
+        softened = tuple(
+            Interaction(i.relation, _Softened(i.law, elastic), i.max_active)
+            for i in model.interactions
+        )
+        softened = eqx.tree_at(lambda m: m.interactions, model, softened)
+        gated = gate(softened, run.t, run.state, touching, touching)
+        v, impulses, stats, overflow = impact(gated, run.t, t1 - run.t, run.state, self.laws)
+
+        any_due = jnp.any(due)
+        v = jnp.where(any_due, v, run.state.v)
+        kicks = jnp.where(any_due, jnp.concatenate([p[:, 0] for p in impulses]), 0)
+        ok = RESULTS.successful
+        result = RESULTS.where(any_due & ~stats.converged, RESULTS.not_converged, ok)
+        result = first_error(
+            result, RESULTS.where(any_due & overflow, RESULTS.contact_overflow, ok)
+        )
+        return eqx.tree_at(
+            lambda r: (
+                r.state.v, r.impulses, r.released, r.impacts, r.residual, r.iterations, r.margin,
+                r.result,
+            ),
+            run,
+            (
+                v,
+                run.impulses + kicks,
+                run.released & ~due,
+                run.impacts + any_due.astype(jnp.int32),
+                jnp.where(any_due, jnp.maximum(run.residual, stats.residual), run.residual),
+                run.iterations + jnp.where(any_due, stats.iterations, 0),
+                jnp.where(any_due, jnp.minimum(run.margin, stats.margin), run.margin),
+                first_error(run.result, result),
+            ),
+        )  # fmt: skip
+
+    def _held(self, model, t, state, args, candidates) -> Bool[Array, " c"]:
+        """The index set: `0 <= lam ⟂ d/dt u >= 0` for contacts that are closed and at rest."""
+        everything = Phase(model, t, state, jnp.zeros_like(candidates), candidates, args)
+        free, matrix, _, _ = everything.contact_terms(t, state)
+        both = candidates[:, None] & candidates[None, :]
+        eye = jnp.eye(free.shape[0], dtype=free.dtype)
+        problem = ComplementarityProblem(
+            jnp.where(both, matrix, eye),
+            jnp.where(candidates, free, 1),
+            ((Complementarity(), (free.shape[0], 1)),),
+        )
+        found = solve_complementarity(problem, self.laws, throw=False)
+        return candidates & (found.z > 0)
+
+    def _next_event(self, phase: "Phase", length: Scalar, due: Array):
+        """Where in a phase, as a part of its length, and which contacts close or are released.
+
+        At once, if contacts are `due`: closed, and closing on. Of those that close together the
+        first one and all that feel its impulse are hit; others have a time of their own.
+        """
+        length = jax.lax.stop_gradient(length)
+
+        def watch(t, y, args, **rest):
+            del args, rest
+            return jnp.min(phase.distances(t, length, y))
+
+        event = diffrax.Event(watch, optx.Bisection(1e-14, 1e-14, flip=True), direction=False)
+        solution = self._solve(
+            phase, length, event, diffrax.ForwardMode(), self.max_steps + 2 * self.looks
+        )
+        part, y = solution.ts[-1], jax.tree.map(lambda x: x[-1], solution.ys)  # pyright: ignore
+        happened = solution.result == diffrax.RESULTS.event_occurred
+        found = happened | (solution.result == diffrax.RESULTS.successful)
+        now = jnp.any(due)
+        happened, part = happened | now, jnp.where(now, 0, part)
+        distances = phase.distances(part, length, y)
+        released = phase.held & (distances <= jnp.min(distances)) & happened & ~now
+        distances = jnp.where(phase.held, jnp.inf, distances)
+        closes = jnp.where(
+            now, due, distances <= jnp.maximum(jnp.min(distances), tiny_of(phase.state))
+        )
+        closes = closes & happened & ~jnp.any(released)
+        first = closes & (jnp.cumsum(closes, dtype=jnp.int32) == 1)
+        t, state = phase.at(part, length, y)
+        state = jax.tree.map(lambda a, b: jnp.where(now, a, b), phase.state, state)
+        hit = first | (closes & coupled(phase.model, t, state, first))
+        return jnp.where(happened, part, 1.0), hit, released, found | now
+
+    def _flow(self, phase: "Phase", length: Scalar, part: Scalar):
+        """The state after a part of the length, differentiable; the impulses of held contacts."""
+        adjoint = diffrax.DirectAdjoint()
+        solution = self._solve(phase, part * length, None, adjoint, self.max_steps)
+        xi, v, impulses = jax.tree.map(lambda x: x[-1], solution.ys)  # pyright: ignore
+        group = phase.model.system.group
+        inside = group.angle_squared(jax.lax.stop_gradient(xi)) < jnp.pi**2
+        end = State(group.compose(phase.state.q, group.exp(xi)), v)
+        return end, impulses, inside, solution.result == diffrax.RESULTS.successful
+
+    def _solve(self, phase: "Phase", length: Scalar, event, adjoint, max_steps: int):
+        """The phase over `length`, by a clock that runs from 0 to 1."""
+        field = Field(phase, length)
+        start = (
+            jnp.zeros_like(phase.state.v),
+            phase.state.v,
+            jnp.zeros(phase.held.shape, length.dtype),
+        )
+        return diffrax.diffeqsolve(
+            diffrax.ODETerm(field),
+            self.solver,
+            jnp.zeros_like(length),
+            jnp.ones_like(length),
+            None,
+            start,
+            saveat=diffrax.SaveAt(t1=True),
+            stepsize_controller=diffrax.PIDController(
+                self.tolerance, self.tolerance, dtmax=None if event is None else 1 / self.looks
+            ),
+            event=event,
+            adjoint=adjoint,
+            max_steps=max_steps,
+            throw=False,
+        )
+
+
+class _Run(eqx.Module):
+    """A step under way.
+
+    `hit`: contacts whose impact is due; `released`: let go by the last event; `passes`: -1 if too
+    many were needed.
+    """
+
+    t: Scalar
+    state: State
+    impulses: Float[Array, " c"]
+    hit: Bool[Array, " c"]
+    released: Bool[Array, " c"]
+    pending: Bool[Array, ""]
+    impacts: Int[Array, ""]
+    passes: Int[Array, ""]
+    residual: Float[Array, ""]
+    iterations: Int[Array, ""]
+    margin: Float[Array, ""]
+    result: RESULTS
+
+
+class _Softened(AbstractLaw):
+    """A law whose shift, the restitution, is multiplied by a factor: 0 for an inelastic impact."""
+
+    law: AbstractLaw
+    factor: Array
+
+    @property
+    def rows(self) -> int | None:
+        return self.law.rows
+
+    @property
+    def is_unilateral(self) -> bool:
+        return self.law.is_unilateral
+
+    def set(self):
+        return self.law.set()
+
+    def shift(self, context: Context) -> Float[Array, "k ..."]:
+        return self.factor[None] * self.law.shift(context)
+
+
+def _split(values: Array, counts) -> list[Local]:
+    """Normal impulses `(c,)` of all contacts as `(c, 1)` per interaction."""
+    parts, at = [], 0
+    for count in counts:
+        parts.append(values[at : at + count, None])
+        at += count
+    return parts

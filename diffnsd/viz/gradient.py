@@ -1,0 +1,50 @@
+"""A picture of where a gradient comes from."""
+
+from typing import Any
+
+import numpy as np
+
+from ._page import require
+
+_COLOURS = "#2563eb", "#ea580c", "#16a34a", "#9333ea", "#0891b2", "#64748b"
+
+
+def gradient_figure(
+    ts: np.ndarray, through: np.ndarray, growth: np.ndarray, names: tuple[str, ...]
+) -> Any:
+    """Contributions of contacts to a gradient over time, and how sensitivities grow.
+
+    The arguments are fields of a `diagnostics.GradientExplanation`. One row of the picture for each
+    parameter, at most four, with one stem for every contact and step that contributes, coloured by
+    contact; below them the sensitivity of the loss to the state at each time.
+
+    **Arguments:** `ts` [s], `(s,)`; `through`: `(s, c, p)`; `growth`: `(s,)`; `names`: `p` of them.
+
+    **Returns:** a `matplotlib.figure.Figure`; `figure.savefig(...)` writes it.
+
+    **Raises:** `ImportError` without the extra `viz`.
+    """
+    ts, through, growth = (np.asarray(x) for x in (ts, through, growth))
+    shown = min(len(names), 4)
+    figure = require("matplotlib.figure", "the picture of a gradient").Figure(
+        figsize=(6.4, 1.3 * (shown + 1)), layout="constrained"
+    )
+    rows = np.atleast_1d(figure.subplots(shown + 1, 1, sharex=True))
+    for p, axes in enumerate(rows[:-1]):
+        axes.axhline(0, color="#94a3b8", linewidth=0.6)
+        for c in range(through.shape[1]):
+            here = np.flatnonzero(through[:, c, p])
+            colour = _COLOURS[c % len(_COLOURS)]
+            axes.vlines(ts[here], 0, through[here, c, p], color=colour, linewidth=1.2)
+            axes.plot(ts[here], through[here, c, p], "o", color=colour, markersize=3)
+        axes.set_ylabel(names[p], fontsize=8)
+    positive = np.where(growth > 0, growth, np.nan)
+    rows[-1].plot(ts, positive, color="#64748b", linewidth=1.2)
+    if np.any(growth > 0):
+        rows[-1].set_yscale("log")
+    rows[-1].set_ylabel("growth", fontsize=8)
+    rows[-1].set_xlabel("t [s]", fontsize=8)
+    for axes in rows:
+        axes.tick_params(labelsize=7)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure

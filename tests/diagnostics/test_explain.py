@@ -1,0 +1,96 @@
+"""Where a gradient comes from: contributions in closed form, and every warning."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffnsd import Located, MoreauJean, State
+from diffnsd.diagnostics import explain_gradient
+from diffnsd.models import ball_impact_times, ball_state, bouncing_ball, relay_oscillator
+
+
+def build(parameters):
+    return bouncing_ball(parameters["e"]), State(parameters["height"][None], jnp.zeros(1))
+
+
+def speed(states):
+    return states.v[-1, 0]
+
+
+AT = {"e": jnp.asarray(0.8), "height": jnp.asarray(1.0)}
+
+
+@pytest.fixture(scope="module")
+def located():
+    return explain_gradient(speed, AT, build, Located(MoreauJean()), 0.0, 1.2, 0.01)
+
+
+def test_the_gradient_is_that_of_the_motion(located):
+    known = jax.grad(lambda p: ball_state(1.2, p["height"], 0.0, p["e"]).v[0])(AT)
+    for name in AT:
+        np.testing.assert_allclose(located.gradient[name], known[name], rtol=1e-10)
+    assert located.names == ("e", "height") and located.warnings == ()
+
+
+def test_contributions_are_at_the_impacts(located):
+    """By `e` only impacts count. The last one: with `w` the speed before, `v(T) = e w − g (T − t2)`;
+
+    without it the ball falls on, and the derivatives of speed and time differ by what is computed
+    here. The first contribution is what is left of the derivative by `e`.
+    """
+    steps = [int(t / 0.01) for t in np.asarray(ball_impact_times(2, 1.0, 0.0, 0.8))]
+    where = np.flatnonzero(np.any(np.asarray(located.touched), axis=1))
+    assert list(where) == steps and np.array_equal(located.touched, located.struck)
+    through = np.asarray(located.through)[:, 0]
+    assert np.all(through[~np.asarray(located.touched)[:, 0]] == 0)
+
+    e, g = 0.8, 9.81
+    w = np.sqrt(2 * g)  # speed of the first impact; of the second, e w
+    # After the second impact v = e² w − g (T − t2) with t2 = w/g + 2 e w/g; falling on, −g (T − w/g) + e w.
+    by_e = 2 * e * w + 2 * w - w
+    by_w = e**2 + 1 + 2 * e - (1 + e)
+    np.testing.assert_allclose(through[steps[1], 0], by_e, rtol=1e-9)
+    np.testing.assert_allclose(through[steps[1], 1], by_w * np.sqrt(g / 2), rtol=1e-9)
+
+
+def test_a_plain_scheme_is_warned_of():
+    found = explain_gradient(speed, AT, build, MoreauJean(), 0.0, 1.2, 0.01)
+    assert any("Located" in w for w in found.warnings)
+    assert any("exactly zero for height" in w for w in found.warnings)
+    assert "step 45" in str(found)
+
+
+def test_no_contact_was_reached():
+    found = explain_gradient(speed, AT, build, Located(MoreauJean()), 0.0, 0.3, 0.01)
+    (warning,) = found.warnings
+    assert "e, height" in warning and "no contact was reached" in warning
+    assert not np.any(found.through)
+
+
+def test_sensitivities_that_explode():
+    """A pencil that falls over: `v' = k² q`, growth `cosh(k T)`."""
+
+    def falling(x):
+        from diffnsd import Interaction, Model
+        from diffnsd.laws import NewtonImpact
+        from diffnsd.relations import GapRelation
+        from diffnsd.systems import LagrangianSystem
+
+        system = LagrangianSystem(np.eye(1), f_int=lambda t, q, v: -25.0 * q)
+        contact = Interaction(GapRelation(lambda t, q: q + 1e6), NewtonImpact(0.5))
+        return Model(system, contact), State(x, jnp.zeros(1))
+
+    found = explain_gradient(speed, jnp.array([1e-6]), falling, MoreauJean(), 0.0, 3.0, 0.02)
+    assert any("Lyapunov time" in w for w in found.warnings)
+    np.testing.assert_allclose(found.lyapunov_time, 1 / 5, rtol=0.2)
+
+
+def test_first_order_systems_are_refused():
+    from diffnsd import EulerMoreau
+
+    def relay(x):
+        return relay_oscillator(), State(None, x)
+
+    with pytest.raises(ValueError, match="mechanical systems"):
+        explain_gradient(speed, jnp.ones(3), relay, EulerMoreau(), 0.0, 0.1, 0.1)

@@ -1,0 +1,116 @@
+"""The reference: sensitivities to rounding, contacts that persist and are released, and its limits."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from impacts import PROBLEMS, ball, final, program
+from quick import quick_jit
+
+from diffnsd import EventDriven, Interaction, Model, MoreauJean, SaveAt, State, simulate
+from diffnsd.laws import NewtonImpact
+from diffnsd.models import ball_state, bouncing_ball, sliding_block
+from diffnsd.relations import GapRelation
+from diffnsd.systems import LagrangianSystem
+
+REFERENCE = EventDriven()
+SMOOTH = [n for n in PROBLEMS if not n.startswith(("corner", "oblique"))]
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.slow
+def test_sensitivities_are_exact(name):
+    """In one step from the start to the end."""
+    problem = PROBLEMS[name]
+    value, slopes, ok = program(problem.build, REFERENCE)(
+        jnp.asarray(problem.x), jnp.asarray(problem.end), jnp.asarray(1)
+    )
+    errors = problem.compare((value, slopes))
+    # Measured at most 9e-15 and 3e-15; 4e-13 and 1.4e-12 on the pendulum.
+    assert ok and errors[0] < 1e-11 and errors[1] < 1e-10
+
+
+@pytest.fixture(scope="module")
+def bouncing():
+    return program(ball, REFERENCE)
+
+
+def test_steps_do_not_matter(bouncing):
+    problem = PROBLEMS["ball, four impacts"]
+    value, slopes, ok = bouncing(jnp.asarray(problem.x), jnp.asarray(problem.end), jnp.asarray(19))
+    errors = problem.compare((value, slopes))
+    assert ok and errors[0] < 1e-11 and errors[1] < 1e-10
+
+
+def test_the_end_of_a_bounce_sequence(bouncing):
+    """With e = 0.5 all bounces are over after 1.36 s; the ball is then held on the ground."""
+    value, slopes, ok = bouncing(jnp.array([1.0, 0.0, 0.5, 9.81]), jnp.asarray(2.0), jnp.asarray(1))
+    assert ok
+    np.testing.assert_allclose(value, 0, atol=1e-9)
+    assert np.all(np.isfinite(slopes))
+
+
+def test_reverse_mode_second_derivatives_and_batches():
+    problem = PROBLEMS["ball, two impacts"]
+    run = final(problem, REFERENCE, 1.2)
+    x, d = jnp.asarray(problem.x), jnp.array([0.3, -0.2, 0.1, 0.5])
+    known = jax.jacfwd(problem.exact)(x)
+    np.testing.assert_allclose(quick_jit(jax.jacrev(run))(x), known, rtol=1e-9, atol=1e-12)
+
+    def product(run):
+        return jax.jvp(lambda x: jax.jvp(run, (x,), (d,))[1], (x,), (d,))[1]
+
+    found = quick_jit(lambda: product(run))()
+    np.testing.assert_allclose(found, product(problem.exact), rtol=1e-8)
+
+    heights = jnp.linspace(0.3, 2.0, 5)
+    lanes = jnp.stack([x.at[0].set(height) for height in heights])
+    values = jax.vmap(lambda x: jnp.concatenate([(s := ball_state(1.2, *x)).q, s.v]))(lanes)
+    np.testing.assert_allclose(quick_jit(jax.vmap(run))(lanes), values, atol=1e-11)
+
+
+def _gap(t, q):
+    del t
+    return q
+
+
+def _pull(t, rate):
+    return (rate * t - 1)[None]
+
+
+def test_a_contact_is_held_and_released():
+    """A mass of 1 kg is pressed down with 1 N and pulled up with `k t`: it leaves at `t1 = 1/k`.
+
+    Then `v = k (t − t1)²/2`; the ground has given it the impulse `1/(2 k)`.
+    """
+
+    def run(rate):
+        system = LagrangianSystem(np.eye(1), f_ext=jax.tree_util.Partial(_pull, rate=rate))
+        model = Model(system, Interaction(GapRelation(_gap), NewtonImpact(0.5)))
+        start = State(jnp.zeros(1), jnp.zeros(1))
+        out = simulate(model, REFERENCE, 0.0, 1.0, 1.0, start, saveat=SaveAt.end(), throw=False)
+        return jnp.stack([out.states.q[0], out.states.v[0], out.impulses[0][0, 0]])
+
+    def exact(rate):
+        rest = 1 - 1 / rate
+        return jnp.stack([rate * rest**3 / 6, rate * rest**2 / 2, 1 / (2 * rate)])
+
+    rate = jnp.asarray(2.5)
+    found = quick_jit(lambda r: jax.jvp(run, (r,), (jnp.ones_like(r),)))(rate)
+    known = jax.jvp(exact, (rate,), (jnp.ones_like(rate),))
+    np.testing.assert_allclose(found, known, rtol=1e-8)
+
+
+def test_what_is_refused():
+    state = State(jnp.zeros(3), jnp.zeros(3))
+    with pytest.raises(ValueError, match="Located"):
+        simulate(sliding_block(), REFERENCE, 0.0, 1.0, 0.1, state)
+    with pytest.raises(ValueError, match="max_impacts must be at least 1"):
+        EventDriven(max_impacts=0)
+    with pytest.raises(ValueError, match="tolerance must be positive"):
+        EventDriven(tolerance=0.0)
+
+
+def test_who_keeps_impact_times():
+    assert REFERENCE.keeps_impact_times and not MoreauJean().keeps_impact_times
+    assert REFERENCE.supports(bouncing_ball()) is None
