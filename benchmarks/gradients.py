@@ -19,8 +19,8 @@ compares with the step length before. Modes:
 - `event-driven`: contacts without friction, in one step: the reference.
 - `smoothed`: the plain scheme, differentiated on the central path (biased by design).
 
-MuJoCo MJX is asked for the ball with one impact, by height, speed and gravity. An error is a result:
-it is in `note`.
+MuJoCo MJX is asked for the ball with one impact, by height, speed and gravity. Its contact is soft and
+lasts about 30 ms, so part of its error is that of the model. An error is a result: it is in `note`.
 
     python benchmarks/gradients.py --json gradients.json
     python benchmarks/gradients.py --problems "ball, one impact" --modes plain located
