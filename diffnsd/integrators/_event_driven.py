@@ -34,8 +34,9 @@ class EventDriven(AbstractIntegrator):
     The derivative is that of the motion: a phase is differentiated in its state, its parameters and
     its length, the length is the root of the gap that closes, with the derivative of the implicit
     function, and the impact that of its law. Together this is the saltation matrix, to second
-    derivatives, in forward and reverse mode. Measured relative errors of sensitivities are below
-    1e-8 on every impact motion without friction of `models.KNOWN_MOTIONS`.
+    derivatives, in forward and reverse mode. Measured relative errors of sensitivities on the
+    impact motions without friction of `models.KNOWN_MOTIONS`, in one step: at most 4e-12 (pendulum),
+    4e-15 on the others.
 
     A step goes from one time of the grid to the next, through all its events. Length and number of
     the steps do not matter for accuracy. What closes and opens again between two of the `looks` at

