@@ -29,7 +29,7 @@ def on_components(function: Callable) -> Callable:
 
     Alone, `function` runs on scalars. In a batch every scalar is the row of all lanes, and the larger
     parts are stages that XLA's fusions do not cross (see `_numerics.staged`; measured for 1024 bodies
-    that rotate: 0.38 µs a step and lane on arrays, 0.15 µs on rows). Differentiated it should compile
+    that rotate: 0.38 µs a step and lane on arrays, 0.054 µs on rows). Differentiated it should compile
     fast and transpose well, and runs on arrays.
 
     **Arguments:** `function(stage, *args)`: pure function of pytrees of arrays, which evaluates its
