@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._numerics import as_float
 from .._result import RESULTS
 from .._types import is_hidden, revealed
 from ..laws._base import AbstractLaw
@@ -48,6 +49,11 @@ def stated(laws: Laws) -> tuple[tuple[AbstractLaw, tuple[int, int]], ...]:
     )
 
 
+def _as_array(x):
+    """Lists of numbers and NumPy arrays as arrays of real numbers; operators as they are."""
+    return as_float(x) if isinstance(x, list | tuple | np.ndarray) else x
+
+
 class ComplementarityProblem(eqx.Module):
     """`w = W z + q`,  `K* ∋ w + lift(w) e_N ⟂ z ∈ K`, `K` a product over contacts.
 
@@ -67,8 +73,8 @@ class ComplementarityProblem(eqx.Module):
     not fit.
     """
 
-    W: Any
-    q: Float[Array, " m"]
+    W: Any = eqx.field(converter=_as_array)
+    q: Float[Array, " m"] = eqx.field(converter=_as_array)
     laws: Laws
     active: Bool[Array, " contacts"] | None = None
 

@@ -77,10 +77,11 @@ class MoreauJean(AbstractIntegrator):
         K* ∋ u1 + bias(u1) ⟂ P ∈ K   for contacts with  g0 + gamma h u0 <= 0
 
     `P` are impulses [N s]. `H(t1, q)` is taken where `contacts_at` says, `M(q)` where `mass_at`
-    does; `u0` and the gaps are those of the start. First order with impacts; between them second
-    order for `theta = 1/2`, already with the one Newton iteration of the default, and first order
-    otherwise. Values converge through impacts, their derivatives do not: the step that holds the
-    impact is an integer.
+    does; `u0` and the gaps are those of the start. First order with impacts and with joints,
+    whose reactions act along `H` of one point of the step; without either second order for
+    `theta = 1/2`, already with the one Newton iteration of the default, and first order otherwise.
+    Values converge through impacts, their derivatives do not: the step that holds the impact is an
+    integer.
 
     **Arguments:**
 

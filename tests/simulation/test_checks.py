@@ -224,7 +224,7 @@ def test_the_message_names_the_step_and_its_residual():
     step, residual = int(out.stats.failed_step), float(out.stats.failed_residual)
     assert residual == out.stats.residual[step] > 1e-6
     words = f"step {step} failed with the relative residual {residual:.1e}: "
-    assert out.message.startswith(words + "the complementarity problem of a step did not reach")
+    assert out.message.startswith(words + "the complementarity problem did not reach")
     with pytest.raises(RuntimeError, match=f"step {step} failed with the relative residual"):
         squeezed(jnp.zeros(1))
 

@@ -6,7 +6,8 @@ makes it so:
     y · (W z + q) <= y · q + sup_(z in K) (W^T y) · z < 0.
 
 Velocities of half lines and free rows are admitted for `w >= 0` and `w = 0`, of cones with or without
-the shift of friction for `w_N >= 0` at least. Where iterates run away, they run along such a `y`.
+the shift of friction for `w_N >= 0` at least. Where iterates run away, they run along such a `y`; and where
+they do not, the velocities that are wrong from the start are worth a try.
 """
 
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ SLACK = 1e-7
 def certificate(problem: DenseProblem, best: Best) -> Array:
     """A normalised direction that proves infeasibility, `(m, l)`, or zero."""
     out = jnp.zeros_like(best.z)
-    for ray in (best.z, best.ray):
+    for ray in (best.z, best.ray, -problem.q):
         y = _admissible(problem, ray)
         proof = _proves(problem, y) & (jnp.max(jnp.abs(out), axis=0) == 0)
         out = jnp.where(proof[None], y, out)
