@@ -50,7 +50,7 @@ class Context(eqx.Module):
     @property
     def closed(self) -> Bool[Array, "..."]:
         """Whether the predicted gap is closed; a gap of rounding size counts as closed."""
-        return self.predicted_gap <= 8 * jnp.finfo(self.gap.dtype).eps * self.size
+        return self.predicted_gap <= 64 * jnp.finfo(self.gap.dtype).eps * self.size
 
 
 class AbstractLaw(eqx.Module):
