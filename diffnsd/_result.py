@@ -12,9 +12,9 @@ class RESULTS(eqx.Enumeration):
 
     successful = ""
     not_converged = (
-        "the complementarity problem did not reach its tolerance: use another solver or more "
-        "iterations, in a simulation a smaller step; the residual is in `stats.residual` of a "
-        "solution in time, `residual` of a problem on its own"
+        "the complementarity problem did not reach its tolerance; use a smaller step (in a "
+        "simulation), more iterations or another solver; the residual is in `stats.residual` of a "
+        "simulation, in `residual` of a problem on its own"
     )
     infeasible = (
         "the complementarity problem has no solution: `certificate` is a direction in which every "

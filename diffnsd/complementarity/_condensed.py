@@ -172,7 +172,7 @@ class OnPath(AbstractKernel):
     def jvp(self, primals, tangents):
         floats, others, z0 = primals
         z = checkpoint_name(call(self, floats, others, z0), SAVED_NAME)
-        return z, _tangent(self.static, floats, others, tangents[0], z)
+        return (z,), (_tangent(self.static, floats, others, tangents[0], z),)
 
 
 def _tangent(static, floats, others, tangent, z: Array) -> Array:
