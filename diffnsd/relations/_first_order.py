@@ -17,7 +17,30 @@ from ..groups import AbstractGroup
 from ._base import AbstractRelation
 
 
-class FirstOrderRelation(AbstractRelation):
+class AbstractFirstOrderRelation(AbstractRelation):
+    """A relation of the state `x` and of multipliers: no positions, and so no gaps."""
+
+    contacts: eqx.AbstractVar[int]
+    rows_per_contact: eqx.AbstractVar[int]
+
+    @property
+    def rows(self) -> int:
+        return self.rows_per_contact
+
+    @property
+    def needs_positions(self) -> bool:
+        return False
+
+    def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
+        del group, t, q
+        return self.contacts
+
+    def gap(self, t: Scalar, q: Config) -> PerContact | None:
+        del t, q
+        return None
+
+
+class FirstOrderRelation(AbstractFirstOrderRelation):
     """`y = h(t, x, lam)`, `r = g(t, x, lam)`: the general relation of a first-order system.
 
     **Arguments:**
@@ -41,24 +64,8 @@ class FirstOrderRelation(AbstractRelation):
     rows_per_contact: int = eqx.field(default=1, static=True)
 
     @property
-    def rows(self) -> int:
-        return self.rows_per_contact
-
-    @property
-    def needs_positions(self) -> bool:
-        return False
-
-    @property
     def has_feedthrough(self) -> bool:
         return True
-
-    def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
-        del group, t, q
-        return self.contacts
-
-    def gap(self, t: Scalar, q: Config) -> PerContact | None:
-        del t, q
-        return None
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
         del group
@@ -71,7 +78,7 @@ class FirstOrderRelation(AbstractRelation):
         return _inputs("g(t, x, lam)", self.g(t, state.v, _shown(lam)), state)
 
 
-class FirstOrderType2(AbstractRelation):
+class FirstOrderType2(AbstractFirstOrderRelation):
     """`y = h(t, x, lam)`, `r = g(t, lam)`: an input that does not depend on the state.
 
     **Arguments:** `h`, `contacts`, `rows_per_contact` as in `FirstOrderRelation`;
@@ -86,24 +93,8 @@ class FirstOrderType2(AbstractRelation):
     rows_per_contact: int = eqx.field(default=1, static=True)
 
     @property
-    def rows(self) -> int:
-        return self.rows_per_contact
-
-    @property
-    def needs_positions(self) -> bool:
-        return False
-
-    @property
     def has_feedthrough(self) -> bool:
         return True
-
-    def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
-        del group, t, q
-        return self.contacts
-
-    def gap(self, t: Scalar, q: Config) -> PerContact | None:
-        del t, q
-        return None
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
         del group
@@ -116,7 +107,7 @@ class FirstOrderType2(AbstractRelation):
         return _inputs("g(t, lam)", self.g(t, _shown(lam)), state)
 
 
-class FirstOrderType1(AbstractRelation):
+class FirstOrderType1(AbstractFirstOrderRelation):
     """`y = h(t, x)`, `r = g(t, lam)`: an output without feedthrough.
 
     **Arguments:** `h`: `h(t, x) -> (c,)`; `g`: `g(t, lam) -> (n,)`; `contacts`, `rows_per_contact`
@@ -130,22 +121,6 @@ class FirstOrderType1(AbstractRelation):
     contacts: int = eqx.field(static=True)
     rows_per_contact: int = eqx.field(default=1, static=True)
 
-    @property
-    def rows(self) -> int:
-        return self.rows_per_contact
-
-    @property
-    def needs_positions(self) -> bool:
-        return False
-
-    def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
-        del group, t, q
-        return self.contacts
-
-    def gap(self, t: Scalar, q: Config) -> PerContact | None:
-        del t, q
-        return None
-
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
         del group
         assert lam is not None
@@ -156,7 +131,7 @@ class FirstOrderType1(AbstractRelation):
         return _inputs("g(t, lam)", self.g(t, _shown(lam)), state)
 
 
-class FirstOrderLinear(AbstractRelation):
+class FirstOrderLinear(AbstractFirstOrderRelation):
     """`y = C x + D lam + e`, `r = B lam`.
 
     **Arguments:** each an array or a function of `t`, `m` the number of outputs:
@@ -200,24 +175,13 @@ class FirstOrderLinear(AbstractRelation):
         self.rows_per_contact = rows_per_contact
 
     @property
-    def rows(self) -> int:
-        return self.rows_per_contact
-
-    @property
-    def needs_positions(self) -> bool:
-        return False
-
-    @property
     def has_feedthrough(self) -> bool:
         return self.d_matrix is not None
 
-    def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
-        del group, t, q
+    @property
+    def contacts(self) -> int:
+        """`c`, the number of outputs over the rows of a contact."""
         return self.m // self.rows_per_contact
-
-    def gap(self, t: Scalar, q: Config) -> PerContact | None:
-        del t, q
-        return None
 
     def _operator(self, name: str, value, t: Scalar, shape: tuple[int, ...], dtype) -> Array:
         array = as_float(at_time(value, t), dtype)
