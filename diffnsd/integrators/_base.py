@@ -72,3 +72,10 @@ class AbstractIntegrator(eqx.Module):
         `simulate` gives a model whose clock starts with the step (`Model.after`), so `t0 = 0`, and
         `t1 − t0` is the length of the step to all digits.
         """
+
+
+def check_fractions(**values: float) -> None:
+    """Raises `ValueError` for a parameter of a scheme that is not in [0, 1]."""
+    for name, value in values.items():
+        if not 0 <= value <= 1:
+            raise ValueError(f"{name} must lie in [0, 1], got {value}.")

@@ -161,3 +161,12 @@ def left_out(
     normal = relation.output(model.system.group, t, State(state.q, v), None)[:, 0]
     rest = ~jnp.any(selection.hit, axis=0)
     return jnp.any(rest & (gap + h * jnp.minimum(normal, 0) < 0))
+
+
+def zero_impulses(model: Model, t0: Scalar, state: State) -> tuple[Array, ...]:
+    """Impulses `(c, k)` of every interaction, zero: nothing to start from."""
+    counts = model.contacts(t0, state.q)
+    return tuple(
+        jnp.zeros((c, i.rows), state.v.dtype)
+        for c, i in zip(counts, model.interactions, strict=True)
+    )

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from .._numerics import max_abs
+from .._result import RESULTS, first_error
 from .._types import Vector
 from ..complementarity import Block, ImplicitAdjoint, MixedProblem, solve_mixed
 from ..complementarity._problem import gather
@@ -169,3 +170,16 @@ def without_derivative(tree) -> Any:
     """The same pytree with its arrays held constant; functions may be among its leaves."""
     arrays, rest = eqx.partition(tree, eqx.is_array)
     return eqx.combine(jax.lax.stop_gradient(arrays), rest)
+
+
+def outcome(stats, newton_converged, overflow, v) -> RESULTS:
+    """The result of a step from its parts; the most fundamental failure wins."""
+    ok = RESULTS.successful
+
+    def when(bad, result):
+        return RESULTS.where(bad, result, ok)
+
+    result = when(~jnp.all(jnp.isfinite(v)), RESULTS.nonfinite)
+    result = first_error(result, when(~stats.converged, RESULTS.not_converged))
+    result = first_error(result, when(~newton_converged, RESULTS.nonlinear_not_converged))
+    return first_error(result, when(overflow, RESULTS.contact_overflow))

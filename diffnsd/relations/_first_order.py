@@ -5,6 +5,7 @@ With `k` rows per contact the outputs and multipliers that users' functions see 
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 import equinox as eqx
 import jax
@@ -17,21 +18,27 @@ from ..groups import AbstractGroup
 from ._base import AbstractRelation
 
 
+class _Sized(Protocol):
+    """What the relations below have as fields: read-only, since modules are frozen."""
+
+    @property
+    def contacts(self) -> int: ...
+    @property
+    def rows_per_contact(self) -> int: ...
+
+
 class AbstractFirstOrderRelation(AbstractRelation):
     """A relation of the state `x` and of multipliers: no positions, and so no gaps."""
 
-    contacts: eqx.AbstractVar[int]
-    rows_per_contact: eqx.AbstractVar[int]
-
     @property
-    def rows(self) -> int:
+    def rows(self: "_Sized") -> int:
         return self.rows_per_contact
 
     @property
     def needs_positions(self) -> bool:
         return False
 
-    def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
+    def count(self: "_Sized", group: AbstractGroup, t: Scalar, q: Config) -> int:
         del group, t, q
         return self.contacts
 

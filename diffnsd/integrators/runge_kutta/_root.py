@@ -6,9 +6,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._numerics import lu_solve, max_abs
-from .._types import Vector
-from ._step import Newton
+from ..._numerics import lu_solve, max_abs
+from ..._types import Vector
+from .._step import Newton
 
 
 def frozen(tree):

@@ -31,17 +31,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._numerics import lu_solve, newton_solve
-from .._result import RESULTS, first_error
-from .._types import Args, Config, Scalar, State, Vector
-from ..complementarity import Auto, Block
-from ..groups import AbstractRetraction
-from ..model import Interaction, Model
-from ..systems import AbstractSystem
-from ._base import AbstractIntegrator, Carry, StepInfo
-from ._contacts import build_block, left_out, select
-from ._step import Newton, linear_problem, solve_step
-from ._theta import outcome
+from ..._numerics import lu_solve, newton_solve
+from ..._result import RESULTS, first_error
+from ..._types import Args, Config, Scalar, State, Vector
+from ...complementarity import Auto, Block
+from ...groups import AbstractRetraction
+from ...model import Interaction, Model
+from ...systems import AbstractSystem
+from .._base import AbstractIntegrator, Carry, StepInfo
+from .._contacts import build_block, left_out, select
+from .._step import Newton, linear_problem, outcome, solve_step
 
 
 class Discretisation(eqx.Module):

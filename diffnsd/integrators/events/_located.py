@@ -5,13 +5,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._lanes import repeat_where_pending
-from .._result import RESULTS, first_error
-from .._types import Args, Local, Scalar, State
-from ..complementarity import Auto
-from ..model import Model
-from ._base import AbstractIntegrator, Carry, StepInfo
-from ._impact import (
+from ..._lanes import repeat_where_pending
+from ..._result import RESULTS, first_error
+from ..._types import Args, Local, Scalar, State
+from ...complementarity import Auto
+from ...model import Model
+from .._base import AbstractIntegrator, Carry, StepInfo
+from .._impact import (
     approach,
     check_slow,
     coupled,
@@ -23,7 +23,7 @@ from ._impact import (
     normal_motion,
     resting,
 )
-from ._step import without_derivative
+from .._step import without_derivative
 
 
 class Located(AbstractIntegrator):

@@ -4,15 +4,15 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from .._numerics import dot, lu_solve
-from .._result import RESULTS, first_error
-from .._types import Args, Config, Scalar, State
-from ..laws import NewtonImpact
-from ..model import Model
-from ..systems import AbstractSystem
-from ._base import AbstractIntegrator, Carry, StepInfo
+from ..._numerics import dot, lu_solve
+from ..._result import RESULTS, first_error
+from ..._types import Args, Config, Scalar, State
+from ...laws import NewtonImpact
+from ...model import Model
+from ...systems import AbstractSystem
+from .._base import AbstractIntegrator, Carry, StepInfo
+from .._step import without_derivative
 from ._lie_variational import LieVariational
-from ._step import without_derivative
 
 BISECTIONS = 60
 NEWTON_STEPS = 8

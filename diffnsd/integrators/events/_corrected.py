@@ -29,17 +29,17 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float
 
-from .._lanes import repeat_where_pending
-from .._loop import SAVED_NAME
-from .._numerics import lu_solve, short_sum
-from .._result import RESULTS
-from .._types import Args, Scalar, State
-from ..complementarity import Auto
-from ..complementarity._problem import broadcast_law
-from ..model import Model
-from ._base import AbstractIntegrator, Carry, StepInfo
-from ._contacts import context
-from ._impact import (
+from ..._lanes import repeat_where_pending
+from ..._loop import SAVED_NAME
+from ..._numerics import lu_solve, short_sum
+from ..._result import RESULTS
+from ..._types import Args, Scalar, State
+from ...complementarity import Auto
+from ...complementarity._problem import broadcast_law
+from ...model import Model
+from .._base import AbstractIntegrator, Carry, StepInfo
+from .._contacts import context
+from .._impact import (
     Approach,
     approach,
     check_slow,
@@ -49,7 +49,7 @@ from ._impact import (
     normal_motion,
     resting,
 )
-from ._step import without_derivative
+from .._step import without_derivative
 
 
 class Corrected(AbstractIntegrator):

@@ -2,12 +2,12 @@
 
 from functools import partial
 
-from .._components import on_components
-from .._result import RESULTS
-from .._types import Args, Scalar, State, Vector
-from ..groups import Exponential
-from ..model import Model
-from ._base import AbstractIntegrator, Carry, StepInfo
+from ..._components import on_components
+from ..._result import RESULTS
+from ..._types import Args, Scalar, State, Vector
+from ...groups import Exponential
+from ...model import Model
+from .._base import AbstractIntegrator, Carry, StepInfo
 from ._flow_step import Motion, chart_holds, combination, finish, no_impulses
 from ._tableau import ButcherTableau
 

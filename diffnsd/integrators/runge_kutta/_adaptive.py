@@ -4,11 +4,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._loop import bounded_while
-from .._result import RESULTS, first_error
-from .._types import Args, Scalar, State
-from ..model import Model
-from ._base import AbstractIntegrator, Carry, StepInfo
+from ..._loop import bounded_while
+from ..._result import RESULTS, first_error
+from ..._types import Args, Scalar, State
+from ...model import Model
+from .._base import AbstractIntegrator, Carry, StepInfo
 from ._flow_step import finish
 from ._rkmk import RKMK
 

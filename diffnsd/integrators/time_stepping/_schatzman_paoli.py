@@ -4,16 +4,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._numerics import matvec
-from .._result import RESULTS
-from .._types import Args, Scalar, State
-from ..complementarity import AbstractAdjoint, Auto, ImplicitAdjoint
-from ..laws import Context
-from ..model import Model
-from ._base import AbstractIntegrator, Carry, StepInfo
-from ._contacts import moving_block
-from ._step import Newton, linear_problem, solve_step
-from ._theta import outcome, zero_impulses
+from ..._numerics import matvec
+from ..._result import RESULTS
+from ..._types import Args, Scalar, State
+from ...complementarity import AbstractAdjoint, Auto, ImplicitAdjoint
+from ...laws import Context
+from ...model import Model
+from .._base import AbstractIntegrator, Carry, StepInfo
+from .._contacts import moving_block, zero_impulses
+from .._step import Newton, linear_problem, outcome, solve_step
 
 
 class SchatzmanPaoli(AbstractIntegrator):

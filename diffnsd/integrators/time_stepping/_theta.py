@@ -4,15 +4,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._numerics import matvec
-from .._result import RESULTS, first_error
-from .._types import Args, Scalar, State
-from ..complementarity import AbstractAdjoint, Auto, ImplicitAdjoint
-from ..model import Model
-from ._base import AbstractIntegrator, Carry, StepInfo
-from ._contacts import build_block, context, left_out, moving_block, select
+from ..._numerics import matvec
+from ..._result import RESULTS
+from ..._types import Args, Scalar, State
+from ...complementarity import AbstractAdjoint, Auto, ImplicitAdjoint
+from ...model import Model
+from .._base import AbstractIntegrator, Carry, StepInfo, check_fractions
+from .._contacts import build_block, context, left_out, moving_block, select, zero_impulses
+from .._step import Newton, linear_problem, nonlinear_problem, outcome, solve_step
 from ._points import AbstractPoint, AtIterate, AtStart
-from ._step import Newton, linear_problem, nonlinear_problem, solve_step
 
 
 def _equations(scheme):
@@ -105,7 +105,7 @@ class MoreauJean(AbstractIntegrator):
     adjoint: AbstractAdjoint = ImplicitAdjoint()
 
     def __check_init__(self):
-        _check_fractions(theta=self.theta, gamma=self.gamma)
+        check_fractions(theta=self.theta, gamma=self.gamma)
 
     @property
     def order(self) -> int:
@@ -158,7 +158,7 @@ class BackwardEuler(AbstractIntegrator):
     adjoint: AbstractAdjoint = ImplicitAdjoint()
 
     def __check_init__(self):
-        _check_fractions(gamma=self.gamma)
+        check_fractions(gamma=self.gamma)
 
     @property
     def theta(self) -> float:
@@ -186,21 +186,6 @@ class BackwardEuler(AbstractIntegrator):
         return theta_step(self, model, t0, t1, state, carry, args)
 
 
-def _check_fractions(**values: float) -> None:
-    for name, value in values.items():
-        if not 0 <= value <= 1:
-            raise ValueError(f"{name} must lie in [0, 1], got {value}.")
-
-
-def zero_impulses(model: Model, t0: Scalar, state: State) -> Carry:
-    """Impulses `(c, k)` of every interaction, zero: nothing to start from."""
-    counts = model.contacts(t0, state.q)
-    return tuple(
-        jnp.zeros((c, i.rows), state.v.dtype)
-        for c, i in zip(counts, model.interactions, strict=True)
-    )
-
-
 def theta_step(scheme, model: Model, t0, t1, state: State, carry: Carry, args: Args):
     """One step of the theta scheme; see `MoreauJean`."""
     h = t1 - t0
@@ -223,16 +208,3 @@ def theta_step(scheme, model: Model, t0, t1, state: State, carry: Carry, args: A
     result = outcome(stats, newton_converged, overflow, v)
     info = StepInfo(impulses, stats.residual, stats.iterations, stats.margin)
     return State(q, v), info, jax.lax.stop_gradient(impulses), result
-
-
-def outcome(stats, newton_converged, overflow, v) -> RESULTS:
-    """The result of a step from its parts; the most fundamental failure wins."""
-    ok = RESULTS.successful
-
-    def when(bad, result):
-        return RESULTS.where(bad, result, ok)
-
-    result = when(~jnp.all(jnp.isfinite(v)), RESULTS.nonfinite)
-    result = first_error(result, when(~stats.converged, RESULTS.not_converged))
-    result = first_error(result, when(~newton_converged, RESULTS.nonlinear_not_converged))
-    return first_error(result, when(overflow, RESULTS.contact_overflow))

@@ -4,8 +4,8 @@ from abc import abstractmethod
 
 import equinox as eqx
 
-from .._types import Config, Scalar, State, Vector
-from ..groups import AbstractGroup
+from ..._types import Config, Scalar, State, Vector
+from ...groups import AbstractGroup
 
 
 class AbstractPoint(eqx.Module):

@@ -1,24 +1,68 @@
 """Schemes of first-order systems `E x' = f(t, x) + r`."""
 
+import abc
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._numerics import hold, lu_solve, matvec
-from .._result import RESULTS
-from .._types import Args, Scalar, State
-from ..complementarity import AbstractAdjoint, Auto, ImplicitAdjoint
-from ..model import Model
-from ..systems import AbstractSystem
-from ._base import AbstractIntegrator, StepInfo
+from ..._numerics import hold, lu_solve, matvec
+from ..._result import RESULTS
+from ..._types import Args, Scalar, State
+from ...complementarity import AbstractAdjoint, Auto, ImplicitAdjoint
+from ...model import Model
+from ...systems import AbstractSystem
+from .._base import AbstractIntegrator, StepInfo, check_fractions
+from .._contacts import zero_impulses
+from .._step import Newton
 from ._first_order_step import Memory, Smooth, first_order_step, unreached
-from ._step import Newton
 
 # Multipliers of relays follow a small quotient of states: they need more digits than impulses do.
 PRECISE = Auto(tolerance=1e-13)
 
 
-class EulerMoreau(AbstractIntegrator):
+class AbstractFirstOrderScheme(AbstractIntegrator):
+    """What schemes of first-order systems share: one step function, and nothing to remember.
+
+    A scheme says how it moves without its laws (`smooth`), where in the step relations hold
+    (`point`, at its end unless said) and how much the new input counts (`weight`, all of it).
+    """
+
+    @property
+    def is_symplectic(self) -> bool:
+        return False
+
+    @property
+    def point(self) -> float:
+        """Where in the step relations hold, in [0, 1]."""
+        return 1.0
+
+    @property
+    def weight(self) -> float:
+        """Weight of the new input, in [0, 1]; the rest is that of the step before."""
+        return 1.0
+
+    @abc.abstractmethod
+    def smooth(self, system: AbstractSystem, t0, t1, state: State, args: Args) -> Smooth:
+        """The equations of a step without inputs, and how an input enters them."""
+
+    def supports(self, model: Model) -> str | None:
+        return model.system.first_order_problem
+
+    def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
+        return unreached(self, model, t0, dt, state, args)
+
+    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Memory:
+        del args
+        return Memory(zero_impulses(model, t0, state), jnp.zeros_like(state.v))
+
+    def step(
+        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Memory, args: Args
+    ) -> tuple[State, StepInfo, Memory, RESULTS]:
+        return first_order_step(self, model, t0, t1, state, carry, args)
+
+
+class EulerMoreau(AbstractFirstOrderScheme):
     """The theta scheme of first-order systems, its law at the end of the step.
 
         E (x1 − x0) = h theta f(t1, x1) + h (1 − theta) f(t0, x0) + h gamma r1 + h (1 − gamma) r0
@@ -58,20 +102,11 @@ class EulerMoreau(AbstractIntegrator):
     adjoint: AbstractAdjoint = ImplicitAdjoint()
 
     def __check_init__(self):
-        _in_range(theta=self.theta, gamma=self.gamma)
+        check_fractions(theta=self.theta, gamma=self.gamma)
 
     @property
     def order(self) -> int:
         return 2 if self.theta == self.gamma == 0.5 else 1
-
-    @property
-    def is_symplectic(self) -> bool:
-        return False
-
-    @property
-    def point(self) -> float:
-        """Where in the step relations hold: at its end."""
-        return 1.0
 
     @property
     def weight(self) -> float:
@@ -82,14 +117,8 @@ class EulerMoreau(AbstractIntegrator):
         """The theta rule on `f`."""
         return _theta_rule(self.theta, system, t0, t1, state, args)
 
-    def supports(self, model: Model) -> str | None:
-        return model.system.first_order_problem
-
-    def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
-        return unreached(self, model, t0, dt, state, args)
-
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Memory:
-        nothing = _nothing(model, t0, state)
+        nothing = super().init(model, t0, state, args)
         if self.weight == 1:
             return nothing
         # The multipliers just after t0: those of an implicit step that is too short to move x.
@@ -98,13 +127,8 @@ class EulerMoreau(AbstractIntegrator):
         found = implicit.step(model, t0, t0 + tiny, state, nothing, args)[2]
         return found.recall(model, t0, state)
 
-    def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Memory, args: Args
-    ) -> tuple[State, StepInfo, Memory, RESULTS]:
-        return first_order_step(self, model, t0, t1, state, carry, args)
 
-
-class ThetaGamma(AbstractIntegrator):
+class ThetaGamma(AbstractFirstOrderScheme):
     """The full theta-gamma scheme of first-order systems: its law in the middle of the step.
 
         E (x1 − x0) = h theta f(t1, x1) + h (1 − theta) f(t0, x0) + h g(t_g, x_g, lam)
@@ -132,47 +156,23 @@ class ThetaGamma(AbstractIntegrator):
     adjoint: AbstractAdjoint = ImplicitAdjoint()
 
     def __check_init__(self):
-        _in_range(theta=self.theta, gamma=self.gamma)
+        check_fractions(theta=self.theta, gamma=self.gamma)
 
     @property
     def order(self) -> int:
         return 2 if self.theta == self.gamma == 0.5 else 1
 
     @property
-    def is_symplectic(self) -> bool:
-        return False
-
-    @property
     def point(self) -> float:
         """Where in the step relations hold: `gamma`."""
         return self.gamma
-
-    @property
-    def weight(self) -> float:
-        """Weight of the new input: 1."""
-        return 1.0
 
     def smooth(self, system: AbstractSystem, t0, t1, state: State, args: Args) -> Smooth:
         """The theta rule on `f`."""
         return _theta_rule(self.theta, system, t0, t1, state, args)
 
-    def supports(self, model: Model) -> str | None:
-        return model.system.first_order_problem
 
-    def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
-        return unreached(self, model, t0, dt, state, args)
-
-    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Memory:
-        del args
-        return _nothing(model, t0, state)
-
-    def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Memory, args: Args
-    ) -> tuple[State, StepInfo, Memory, RESULTS]:
-        return first_order_step(self, model, t0, t1, state, carry, args)
-
-
-class ZeroOrderHold(AbstractIntegrator):
+class ZeroOrderHold(AbstractFirstOrderScheme):
     """Exact steps of a linear system whose inputs are held over a step.
 
         x1 = x0 + Phi (f(t1, x0) + r1),     Phi = ∫_0^h exp(s A) ds E^-1,     A = E^-1 ∂f/∂x
@@ -197,20 +197,6 @@ class ZeroOrderHold(AbstractIntegrator):
     def order(self) -> int:
         return 1
 
-    @property
-    def is_symplectic(self) -> bool:
-        return False
-
-    @property
-    def point(self) -> float:
-        """Where in the step relations hold: at its end."""
-        return 1.0
-
-    @property
-    def weight(self) -> float:
-        """Weight of the new input: 1."""
-        return 1.0
-
     def smooth(self, system: AbstractSystem, t0, t1, state: State, args: Args) -> Smooth:
         """The exact flow of the linear part."""
         x0 = state.v
@@ -226,27 +212,6 @@ class ZeroOrderHold(AbstractIntegrator):
 
         return Smooth(lambda x: x - moved, gain)
 
-    def supports(self, model: Model) -> str | None:
-        return model.system.first_order_problem
-
-    def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
-        return unreached(self, model, t0, dt, state, args)
-
-    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Memory:
-        del args
-        return _nothing(model, t0, state)
-
-    def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Memory, args: Args
-    ) -> tuple[State, StepInfo, Memory, RESULTS]:
-        return first_order_step(self, model, t0, t1, state, carry, args)
-
-
-def _in_range(**parameters: float) -> None:
-    for name, value in parameters.items():
-        if not 0 <= value <= 1:
-            raise ValueError(f"{name} must lie in [0, 1], got {value}.")
-
 
 def _theta_rule(theta: float, system: AbstractSystem, t0, t1, state: State, args: Args) -> Smooth:
     h, x0 = t1 - t0, state.v
@@ -258,12 +223,3 @@ def _theta_rule(theta: float, system: AbstractSystem, t0, t1, state: State, args
         return moved - h * theta * system.force(t1, State(None, x), args) if theta else moved
 
     return Smooth(defect, lambda r: h * r)
-
-
-def _nothing(model: Model, t0: Scalar, state: State) -> Memory:
-    """No multipliers yet."""
-    zeros = tuple(
-        jnp.zeros((c, i.rows), state.v.dtype)
-        for c, i in zip(model.contacts(t0, state.q), model.interactions, strict=True)
-    )
-    return Memory(zeros, jnp.zeros_like(state.v))

@@ -6,19 +6,44 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._result import RESULTS, first_error
-from .._types import Args, PerContact, Scalar, State
-from ..complementarity import Auto, Block, MixedProblem, solve_mixed
-from ..laws import AbstractLaw, Complementarity, Equality
-from ..model import Model
-from ._base import AbstractIntegrator, Carry, StepInfo
-from ._contacts import context
-from ._impact import gate
+from ..._result import RESULTS, first_error
+from ..._types import Args, PerContact, Scalar, State
+from ...complementarity import Auto, Block, MixedProblem, solve_mixed
+from ...laws import AbstractLaw, Complementarity, Equality
+from ...model import Model
+from .._base import AbstractIntegrator, Carry, StepInfo
+from .._contacts import context
+from .._impact import gate
 
 Corrections = tuple[PerContact, ...]
 
 
-class Projected(AbstractIntegrator):
+class AbstractProjection(AbstractIntegrator):
+    """What the projections share: they correct the positions after a step of `inner`."""
+
+    inner: eqx.AbstractVar[AbstractIntegrator]
+
+    @property
+    def order(self) -> int:
+        return self.inner.order
+
+    @property
+    def is_symplectic(self) -> bool:
+        return False
+
+    def supports(self, model: Model) -> str | None:
+        if not hasattr(self.inner, "gamma"):
+            return (
+                f"{type(self).__name__} needs an inner scheme that predicts closing from "
+                "velocities; use MoreauJean() or BackwardEuler()"
+            )
+        return self.inner.supports(model)
+
+    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
+        return self.inner.init(model, t0, state, args)
+
+
+class Projected(AbstractProjection):
     """A step of `inner`, then a projection of the positions on the constraints.
 
         q1 ← q1 exp(M^-1 G^T Λ),      0 <= g(q1) + G M^-1 G^T Λ ⟂ Λ >= 0
@@ -44,20 +69,6 @@ class Projected(AbstractIntegrator):
     passes: int = eqx.field(default=2, static=True)
     solver: Auto = Auto()
 
-    @property
-    def order(self) -> int:
-        return self.inner.order
-
-    @property
-    def is_symplectic(self) -> bool:
-        return False
-
-    def supports(self, model: Model) -> str | None:
-        return _supports(self, model)
-
-    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
-        return self.inner.init(model, t0, state, args)
-
     def step(
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
@@ -67,7 +78,7 @@ class Projected(AbstractIntegrator):
         return _corrected(self, model, t1, done, active, laws)
 
 
-class CombinedProjection(AbstractIntegrator):
+class CombinedProjection(AbstractProjection):
     """A step of `inner` whose active contacts end at `g = 0` and whose others are open.
 
     A contact that was not active and has penetrated by more than `tolerance` is activated, and the
@@ -85,20 +96,6 @@ class CombinedProjection(AbstractIntegrator):
     passes: int = eqx.field(default=2, static=True)
     rounds: int = eqx.field(default=2, static=True)
     solver: Auto = Auto()
-
-    @property
-    def order(self) -> int:
-        return self.inner.order
-
-    @property
-    def is_symplectic(self) -> bool:
-        return False
-
-    def supports(self, model: Model) -> str | None:
-        return _supports(self, model)
-
-    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
-        return self.inner.init(model, t0, state, args)
 
     def step(
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
@@ -124,15 +121,6 @@ class CombinedProjection(AbstractIntegrator):
             active = tuple(a | b for a, b in zip(active, more, strict=True))
             done = jax.lax.cond(any_more, lambda a, _: step(a), lambda _, d: d, active, done)
         return _corrected(self, model, t1, done, active, [Equality() for _ in active])
-
-
-def _supports(scheme, model: Model) -> str | None:
-    if not hasattr(scheme.inner, "gamma"):
-        return (
-            f"{type(scheme).__name__} needs an inner scheme that predicts closing from velocities; "
-            "use MoreauJean() or BackwardEuler()"
-        )
-    return scheme.inner.supports(model)
 
 
 def _active(inner, model: Model, t0, t1, state: State):

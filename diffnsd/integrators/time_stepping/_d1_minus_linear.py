@@ -5,10 +5,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from .._numerics import matvec, max_abs
-from .._result import RESULTS
-from .._types import Args, Local, Scalar, State, Vector
-from ..complementarity import (
+from ..._numerics import matvec, max_abs
+from ..._result import RESULTS
+from ..._types import Args, Local, Scalar, State, Vector
+from ...complementarity import (
     AbstractAdjoint,
     Auto,
     Block,
@@ -16,12 +16,12 @@ from ..complementarity import (
     MixedProblem,
     solve_mixed,
 )
-from ..complementarity._problem import broadcast_law
-from ..model import Model
-from ._base import AbstractIntegrator, Carry, StepInfo
-from ._contacts import build_block
-from ._impact import free_acceleration
-from ._theta import outcome, zero_impulses
+from ...complementarity._problem import broadcast_law
+from ...model import Model
+from .._base import AbstractIntegrator, Carry, StepInfo
+from .._contacts import build_block, zero_impulses
+from .._impact import free_acceleration
+from .._step import outcome
 
 Masks = list[Bool[Array, " c"]]
 

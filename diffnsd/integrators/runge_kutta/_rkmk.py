@@ -2,15 +2,15 @@
 
 import jax.numpy as jnp
 
-from .._components import on_components
-from .._result import RESULTS
-from .._types import Args, Scalar, State, Vector
-from ..groups import AbstractRetraction, Exponential
-from ..model import Model
-from ._base import AbstractIntegrator, Carry, StepInfo
+from ..._components import on_components
+from ..._result import RESULTS
+from ..._types import Args, Scalar, State, Vector
+from ...groups import AbstractRetraction, Exponential
+from ...model import Model
+from .._base import AbstractIntegrator, Carry, StepInfo
+from .._step import Newton
 from ._flow_step import Motion, chart_holds, combination, finish, no_impulses
 from ._root import find_root
-from ._step import Newton
 from ._tableau import ButcherTableau
 
 

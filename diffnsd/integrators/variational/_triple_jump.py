@@ -3,10 +3,10 @@
 import jax
 import jax.numpy as jnp
 
-from .._result import RESULTS, first_error
-from .._types import Args, Scalar, State
-from ..model import Model
-from ._base import AbstractIntegrator, Carry, StepInfo
+from ..._result import RESULTS, first_error
+from ..._types import Args, Scalar, State
+from ...model import Model
+from .._base import AbstractIntegrator, Carry, StepInfo
 
 
 class TripleJump(AbstractIntegrator):

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from .._result import RESULTS, first_error
-from .._types import Scalar, State, Vector
-from ..groups import AbstractRetraction
-from ..model import Model
-from ._base import StepInfo
+from ..._result import RESULTS, first_error
+from ..._types import Scalar, State, Vector
+from ...groups import AbstractRetraction
+from ...model import Model
+from .._base import StepInfo
 
 
 def combination(weights, vectors, h: Scalar) -> Any:

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._numerics import lu_solve, max_abs
-from .._types import Args, Scalar, State, Vector
-from ..groups import AbstractGroup
-from ..model import Model
-from ._base import AbstractIntegrator
+from ..._numerics import lu_solve, max_abs
+from ..._types import Args, Scalar, State, Vector
+from ...groups import AbstractGroup
+from ...model import Model
+from .._base import AbstractIntegrator
 
 
 def symplectic_form(group: AbstractGroup, momentum: Vector) -> Float[Array, "m m"]:

@@ -5,12 +5,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._types import Args, Scalar, State
-from ..complementarity import Auto
-from ..groups import AbstractRetraction, Cayley
-from ..systems import AbstractSystem
+from ..._types import Args, Scalar, State
+from ...complementarity import Auto
+from ...groups import AbstractRetraction, Cayley
+from ...systems import AbstractSystem
+from .._step import Newton
 from ._quadrature import Quadrature, basis, gauss
-from ._step import Newton
 from ._variational import AbstractVariational, Discretisation, acceleration
 
 

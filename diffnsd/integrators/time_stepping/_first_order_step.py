@@ -20,14 +20,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._types import Args, Scalar, State, Vector, is_hidden
-from ..complementarity import Auto, Block, MixedProblem
-from ..complementarity._problem import broadcast_law, gather
-from ..laws import Context
-from ..model import Interaction, Model
-from ._base import StepInfo
-from ._step import solve_step
-from ._theta import outcome
+from ..._types import Args, Scalar, State, Vector, is_hidden
+from ...complementarity import Auto, Block, MixedProblem
+from ...complementarity._problem import broadcast_law, gather
+from ...laws import Context
+from ...model import Interaction, Model
+from .._base import StepInfo
+from .._step import outcome, solve_step
 
 
 class Memory(eqx.Module):

@@ -2,11 +2,11 @@
 
 import jax.numpy as jnp
 
-from .._types import Args, Scalar, State
-from ..complementarity import Auto
-from ..groups import AbstractRetraction, Cayley
-from ..systems import AbstractSystem
-from ._step import Newton
+from ..._types import Args, Scalar, State
+from ...complementarity import Auto
+from ...groups import AbstractRetraction, Cayley
+from ...systems import AbstractSystem
+from .._step import Newton
 from ._variational import AbstractVariational, Discretisation, acceleration, displaced
 
 

@@ -5,10 +5,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._numerics import lu_solve, max_abs, short_sum
-from .._types import Args, Scalar, State, Vector
-from ..model import Model
-from ._impact import normal_motion
+from ..._numerics import lu_solve, max_abs, short_sum
+from ..._types import Args, Scalar, State, Vector
+from ...model import Model
+from .._impact import normal_motion
 
 
 class Phase(eqx.Module):

@@ -1,0 +1,5 @@
+"""Schemes that find impacts: within a step, for its derivative alone, or between smooth phases."""
+
+from ._corrected import Corrected as Corrected
+from ._event_driven import EventDriven as EventDriven
+from ._located import Located as Located

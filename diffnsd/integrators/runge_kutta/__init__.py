@@ -1,0 +1,6 @@
+"""Runge-Kutta methods on groups and homogeneous spaces; they know no contacts."""
+
+from ._adaptive import Adaptive as Adaptive
+from ._products import CommutatorFree as CommutatorFree, CrouchGrossman as CrouchGrossman
+from ._rkmk import RKMK as RKMK
+from ._tableau import ButcherTableau as ButcherTableau
