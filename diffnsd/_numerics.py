@@ -137,24 +137,46 @@ bernoulli_kernel = _switched(  # with cos/sin, not 1/tan, whose derivatives are 
 
 
 # Kernels for one step, `theta < pi`: single polynomials in `t` on [0, pi²], economised from the
-# exact series. No branch, no division, no trigonometric function: a step of a Runge-Kutta method on
-# rotations stays one kernel of XLA, where the switched kernels above would cut it in twenty.
+# exact series, of the lowest degree whose third derivatives are right too. No branch, no division,
+# no trigonometric function: a step of a Runge-Kutta method on rotations stays one kernel of XLA,
+# where the switched kernels above would cut it in twenty.
+
+
+def _chebyshev(coefficients: Sequence[Fraction]) -> list[Fraction]:
+    """A polynomial in Chebyshev's, by Horner's rule and `2 z T_n = T_(n−1) + T_(n+1)`, exactly."""
+    total = [Fraction(0)]
+    for c in reversed(coefficients):
+        above, total = total, [Fraction(0)] * (len(total) + 1)
+        for n, value in enumerate(above):
+            total[abs(n - 1)] += value / 2
+            total[n + 1] += value / 2
+        total[0] += c
+    return total
 
 
 def _economised(series: Sequence[Fraction], degree: int) -> Callable:
-    scaled, powers = np.zeros(len(series)), np.ones(1)
-    for k, coefficient in enumerate(series):
-        scaled[: k + 1] += float(coefficient) * math.pi ** (2 * k) * powers
-        powers = np.polynomial.polynomial.polymul(powers, [0.5, 0.5])
-    chebyshev = np.polynomial.chebyshev.poly2cheb(scaled)[: degree + 1]
-    coefficients = np.polynomial.chebyshev.cheb2poly(chebyshev).tolist()
+    # In rational numbers, and the constant in two parts: the rounding of coefficients is the same in
+    # every step of a long run, a drift where that of operations is a random walk.
+    one, square = Fraction(1), Fraction(math.pi**2)
+
+    def substituted(coefficients, inner):
+        """The polynomial of a linear polynomial, by Horner's rule."""
+        total = np.array([0 * one])
+        for c in reversed(coefficients):
+            total = np.polynomial.polynomial.polyadd([c], np.convolve(total, inner))
+        return total
+
+    scaled = substituted(series, [square / 2, square / 2])  # in z = 2 t / pi² − 1
+    kept = _chebyshev(scaled)[: degree + 1]
+    exact, *others = substituted(np.polynomial.chebyshev.cheb2poly(kept), [-one, 2 * one / square])
+    constant, coefficients = float(exact), [float(c) for c in others]
+    low = float(exact - Fraction(constant))
 
     def kernel(t: Array) -> Array:
-        z = t * (2 / math.pi**2) - 1
         total = jnp.full_like(t, coefficients[-1])
         for c in reversed(coefficients[:-1]):
-            total = total * z + c
-        return total
+            total = total * t + c
+        return (total * t + low) + constant
 
     return kernel
 
@@ -163,15 +185,15 @@ def _half_angle(first: int, terms: int = 30) -> list[Fraction]:
     return [Fraction((-1) ** k, 4**k * math.factorial(2 * k + first)) for k in range(terms)]
 
 
-cos_half_near = _economised(_half_angle(0), 13)
+cos_half_near = _economised(_half_angle(0), 10)
 """`cos(theta/2)` as a function of `theta^2`, for `theta <= pi`."""
-sinc_half_near = _economised(_half_angle(1), 13)
+sinc_half_near = _economised(_half_angle(1), 9)
 """`sin(theta/2) / (theta/2)` as a function of `theta^2`, for `theta <= pi`."""
 sine_defect_near = _economised(
-    [Fraction((-1) ** k, math.factorial(2 * k + 3)) for k in range(30)], 15
+    [Fraction((-1) ** k, math.factorial(2 * k + 3)) for k in range(30)], 11
 )
 """`(theta - sin(theta)) / theta^3` as a function of `theta^2`, for `theta <= pi`."""
-bernoulli_near = _economised([Fraction(x) for x in _bernoulli_series(60)], 17)
+bernoulli_near = _economised([Fraction(x) for x in _bernoulli_series(60)], 16)
 """`(1 - (theta/2) cot(theta/2)) / theta^2` as a function of `theta^2`, for `theta <= pi`."""
 
 

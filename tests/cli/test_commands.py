@@ -127,13 +127,17 @@ def test_version():
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_keeps_the_best_so_far(data_file, tmp_path, sent):
     """Ctrl-C, or being told to stop, in the middle of a fit of the command itself."""
-    command = [sys.executable, "-c", "from diffnsd.cli import app; app()", "identify"]
+    # A process that a shell started in the background ignores Ctrl-C, and so do its children.
+    heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{heeding}; from diffnsd.cli import app; app()"
+    command = [sys.executable, "-c", program, "identify"]
     command += [str(data_file), "--out", str(tmp_path), "--tosses", "0"]
     result = tmp_path / "result.json"
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    deadline = time.monotonic() + 300
     try:
         # Wait until something has been found: the file is there from the start.
-        while running.poll() is None:
+        while running.poll() is None and time.monotonic() < deadline:
             if result.exists() and json.loads(result.read_text())["gradient_evaluations"] > 0:
                 break
             time.sleep(0.02)

@@ -135,9 +135,10 @@ def variational_step(scheme, model: Model, t0, t1, state: State, carry: Carry, a
     v1, p1, stats1, solved1 = solve_step(
         _second_half, parameters, guess, _warm(chosen1, carry), scheme.solver, scheme.newton
     )
-    # M v1 is the momentum of the next step: solved anew, without bias, whatever Newton's tolerance.
+    # M v1 is the momentum of the next step: solved anew, whatever Newton's tolerance. By a constant
+    # the compiler would not divide but multiply with its rounded inverse, a bias that drifts.
     leaving = arriving + d.end(z, State(q1, v1)) + _impulse(model, chosen1, t1, q1, p1)
-    v1 = lu_solve(system.mass(t1, q1), leaving)
+    v1 = lu_solve(system.mass(t1, q1) + 0 * leaving[None], leaving)
     impulses = jax.tree.map(jnp.add, held, _spread(chosen1, p1))
 
     overflow = jnp.array(False)
