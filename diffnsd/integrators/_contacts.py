@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from .._numerics import max_abs, short_sum
-from .._types import Scalar, State, Vector
+from .._types import Scalar, State
 from ..complementarity import Block
 from ..complementarity._problem import apply, broadcast_law
 from ..laws import Context
@@ -119,32 +119,17 @@ def build_block(
     """
     t1, q1 = (t, state.q) if at is None else at
     jacobian, drift = _rows(interaction, model, t1, State(q1, state.v))
-    return _block(
+    return law_block(
         interaction, context(interaction, model, t, state, h, gamma, before), jacobian, drift
     )
 
 
-def moving_block(
-    interaction: Interaction,
-    around: Context,
-    local: Callable[[Vector], Array],
-    v: Vector,
-    inputs: Array,
-) -> Block:
-    """The block of an interaction whose `H` moves with the end velocity, linearised at `v`.
+def law_block(interaction: Interaction, around: Context, output, drift, inputs=None) -> Block:
+    """The block of an interaction, local velocities `u = C v + drift`.
 
-    **Arguments:** `around`: what the law knows; `local(v)`: local velocities `(c, k)`; `inputs`:
-    how multipliers enter the equations, `(k, n, c)`.
+    **Arguments:** `around`: what the law knows; `output`: `C (k, n, c)`; `drift`: `(k, c)`;
+    `inputs`: how multipliers enter the equations, `(k, n, c)`, `None` for `C`.
     """
-
-    def rows(v):
-        return local(v)[:, : interaction.rows].T
-
-    slope = jnp.swapaxes(jax.jacfwd(rows)(v), 1, 2)
-    return _block(interaction, around, slope, rows(v) - apply(slope, v), inputs)
-
-
-def _block(interaction: Interaction, around: Context, output, drift, inputs=None) -> Block:
     law = broadcast_law(interaction.law, output.shape[2], output.dtype)
     active = jax.lax.stop_gradient(law.active(around))
     return Block(output, inputs, drift + law.shift(around), law.in_step(around), active)

@@ -56,23 +56,28 @@ def linear_problem(residual: Callable, blocks: Callable) -> Callable:
     return linearise
 
 
-def nonlinear_problem(residual: Callable, blocks: Callable) -> Callable:
-    """`linearise(v, z)` of equations `residual(v, z) = 0` that are nonlinear in the multipliers.
+def nonlinear_problem(motion: Callable, inputs: Callable, blocks: Callable) -> Callable:
+    """`linearise(v, z)` of equations `r(v, z) = 0` whose contacts move with `v`.
 
     `A dv = −r(v, z) − B z + B z'` with `A = ∂r/∂v` and `B = −∂r/∂z`, all at `(v, z)`.
 
-    **Arguments:** `residual(v, z)`: shape `(n,)`, `z` a tuple with `(k, c)` per block;
-    `blocks(v, inputs)`: the contacts at `v`, with their inputs `B (k, n, c)`.
+    **Arguments:** `motion(v, z)`: `r`, `(n,)`, and per block the local velocities `(k, c)`, in one
+    function so that they share what they are made of; `inputs(v)`: per block `B (k, n, c)`;
+    `blocks(slopes, velocities, inputs)`: the blocks, from `∂u/∂v (k, n, c)`, `u (k, c)` and `B`.
     """
 
     def linearise(v, z):
-        matrix = jax.jacfwd(residual)(v, z)
-        slopes = jax.jacfwd(residual, argnums=1)(v, z)
-        inputs = tuple(-jnp.moveaxis(slope, 0, 1) for slope in slopes)
-        rhs = -residual(v, z)
-        for b, part in zip(inputs, z, strict=True):
+        def valued(v):
+            value = motion(v, z)
+            return value, value
+
+        (matrix, slopes), (residual, velocities) = jax.jacfwd(valued, has_aux=True)(v)
+        entered = inputs(v)
+        rhs = -residual
+        for b, part in zip(entered, z, strict=True):
             rhs = rhs - gather(b, part)
-        return MixedProblem(matrix, rhs, _around(v, blocks(v, inputs)))
+        slopes = tuple(jnp.swapaxes(slope, 1, 2) for slope in slopes)
+        return MixedProblem(matrix, rhs, blocks(slopes, velocities, entered))
 
     return linearise
 

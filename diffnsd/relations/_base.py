@@ -61,9 +61,8 @@ class AbstractRelation(eqx.Module):
             return self.output(group, t, State(q, v), None)
 
         zero = jnp.zeros(group.dim, jax.tree.leaves(q)[0].dtype)
-        drift = local(zero)
-        columns = jax.vmap(lambda e: jax.jvp(local, (zero,), (e,))[1])
-        jacobian = columns(jnp.eye(group.dim, dtype=zero.dtype))
+        drift, columns = jax.linearize(local, zero)
+        jacobian = jax.vmap(columns)(jnp.eye(group.dim, dtype=zero.dtype))
         return jnp.transpose(jacobian, (2, 0, 1)), drift.T
 
     def check(self, group: AbstractGroup) -> str | None:

@@ -8,10 +8,11 @@ from ..._numerics import matvec
 from ..._result import RESULTS
 from ..._types import Args, Scalar, State
 from ...complementarity import AbstractAdjoint, Auto, ImplicitAdjoint
+from ...complementarity._problem import apply
 from ...laws import Context
 from ...model import Model
 from .._base import AbstractIntegrator, Carry, StepInfo
-from .._contacts import moving_block, zero_impulses
+from .._contacts import law_block, zero_impulses
 from .._step import Newton, linear_problem, outcome, solve_step
 
 
@@ -111,9 +112,14 @@ def _equations(theta: float):
             closed = jnp.full((c,), -jnp.inf, before.dtype)
             around = Context(before, closed, jnp.broadcast_to(h, (c,)), jnp.zeros_like(closed))
             rows = interaction.relation.linearised(group, t0, state.q)[0][:k]
-            return moving_block(
-                interaction, around, lambda w: local(interaction, t1, move(h * w), w), w, rows
-            )
+
+            def after(w):
+                u = local(interaction, t1, move(h * w), w)[:, :k].T
+                return u, u
+
+            slope, u = jax.jacfwd(after, has_aux=True)(w)
+            slope = jnp.swapaxes(slope, 1, 2)
+            return law_block(interaction, around, slope, u - apply(slope, w), rows)
 
         return linear_problem(residual, lambda w: tuple(block(i, w) for i in model.interactions))
 

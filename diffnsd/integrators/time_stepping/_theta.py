@@ -10,7 +10,7 @@ from ..._types import Args, Scalar, State
 from ...complementarity import AbstractAdjoint, Auto, ImplicitAdjoint
 from ...model import Model
 from .._base import AbstractIntegrator, Carry, StepInfo, check_fractions
-from .._contacts import build_block, context, left_out, moving_block, select, zero_impulses
+from .._contacts import build_block, context, law_block, left_out, select, zero_impulses
 from .._step import Newton, linear_problem, nonlinear_problem, outcome, solve_step
 from ._points import AbstractPoint, AtIterate, AtStart
 
@@ -38,33 +38,33 @@ def _equations(scheme):
             blocks = tuple(build_block(i, model, t0, state, h, gamma, at=at) for i in interactions)
             return linear_problem(residual, lambda v: blocks)
 
-        def local(interaction, v):
-            moved = State(place(scheme.contacts_at, v), v)
-            return interaction.relation.output(system.group, t1, moved, None)
-
-        def impulse(interaction, v, z):
-            """`H^T z`, by virtual power."""
+        def motion(v, z):
             q = place(scheme.contacts_at, v)
+            total, velocities = residual(v), []
+            for i, part in zip(interactions, z, strict=True):
 
-            def velocity(w):
-                u = interaction.relation.output(system.group, t1, State(q, w), None)
-                return u[:, : interaction.rows]
+                def velocity(w, i=i):
+                    u = i.relation.output(system.group, t1, State(q, w), None)
+                    return u[:, : i.rows]
 
-            return jax.vjp(velocity, jnp.zeros_like(v))[1](z.T)[0]
+                # `u` is affine in the velocity: its pull-back is `H^T`, by virtual power.
+                u, pull = jax.vjp(velocity, v)
+                total = total - pull(part.T)[0]
+                velocities.append(u.T)
+            return total, tuple(velocities)
 
-        def loaded(v, z):
-            parts = zip(interactions, z, strict=True)
-            return residual(v) - sum(impulse(i, v, part) for i, part in parts)
+        def inputs(v):
+            q = place(scheme.contacts_at, v)
+            return tuple(
+                i.relation.linearised(system.group, t1, q)[0][: i.rows] for i in interactions
+            )
 
         around = [context(i, model, t0, state, h, gamma) for i in interactions]
 
-        def blocks_at(v, inputs):
-            return tuple(
-                moving_block(i, c, lambda v, i=i: local(i, v), v, b)
-                for i, c, b in zip(interactions, around, inputs, strict=True)
-            )
+        def blocks_at(slopes, velocities, inputs):
+            return tuple(map(law_block, interactions, around, slopes, velocities, inputs))
 
-        return nonlinear_problem(loaded, blocks_at)
+        return nonlinear_problem(motion, inputs, blocks_at)
 
     return equations
 
