@@ -45,13 +45,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def release_programs() -> Iterator[None]:
-    """Drops compiled programs before a process runs out of memory maps: the compiler then crashes.
+    """Drops compiled programs before a process holds too many: of memory, and of memory maps.
 
-    Every program maps a few pages, and Linux allows 65530 maps to a process.
+    Every program maps a few pages, and Linux allows 65530 maps to a process: beyond them the
+    compiler crashes.
     """
     yield
-    maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
+    maps, status = Path("/proc/self/maps"), Path("/proc/self/status")
+    if not maps.exists():
+        return
+    (resident,) = (line for line in status.read_text().splitlines() if line.startswith("VmRSS"))
+    if int(resident.split()[1]) > 3_000_000 or maps.read_bytes().count(b"\n") > 20_000:
         jax.clear_caches()
         gc.collect()
 

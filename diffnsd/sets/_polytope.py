@@ -43,20 +43,23 @@ class Polytope(AbstractSet):
         gap = jnp.stack([b[i] - dot(h[i], z) for i in range(len(h))])
         unit = np.eye(k, dtype=z.dtype).reshape(k, k, *(1,) * (z.ndim - 1))
         free = jnp.broadcast_to(unit, (k, *z.shape))
-        points, slopes, signs = [z], [free], [jnp.full_like(z[0], jnp.inf)]
+        points, slopes, signs = [z[None]], [free[None]], [jnp.full_like(z[:1], jnp.inf)]
         for faces in _subsets(len(h), k):
-            n, out = h[np.array(faces)], gap[np.array(faces)]
-            gram = [[dot(x, y) for y in n] for x in n]
+            n, out = (
+                [jnp.stack([x[face] for face in column]) for column in zip(*faces, strict=True)]
+                for x in (h, gap)
+            )
+            gram = [[jnp.sum(x * y, axis=1) for y in n] for x in n]
             back, regular = _guarded(gram)
-            mu = [dot(jnp.stack(row), out) for row in back]
-            points.append(sum((m[None] * x for m, x in zip(mu, n, strict=True)), z))
-            onto = [dot(jnp.stack(row)[:, None], n) for row in back]
-            normal = [x[:, None] * y[None] for x, y in zip(n, onto, strict=True)]
-            slopes.append(free - jnp.sum(jnp.stack(normal), axis=0))
+            mu = [dot(jnp.stack(row), jnp.stack(out)) for row in back]
+            points.append(sum((m[:, None] * x for m, x in zip(mu, n, strict=True)), z[None]))
+            onto = [dot(jnp.stack(row)[:, :, None], jnp.stack(n)) for row in back]
+            normal = [x[:, :, None] * y[:, None] for x, y in zip(n, onto, strict=True)]
+            slopes.append(free[None] - sum(normal[1:], normal[0]))
             least = jnp.min(jnp.stack(mu), axis=0)
             signs.append(jnp.where(regular, least, -jnp.inf))
-        points, signs = jnp.stack(points), jnp.stack(signs)
-        inside = jnp.stack([_inside(h, b, x) for x in points])
+        points, signs = jnp.concatenate(points), jnp.concatenate(signs)
+        inside = jnp.sum(h[None] * points[:, None], axis=2) - b[None]
         # Zero for the projection, but for rounding; the first of those that are alike.
         wrong = jnp.maximum(jnp.maximum(-jnp.min(inside, axis=1), -signs), 0)
         small = 64 * jnp.finfo(z.dtype).eps * (1 + jnp.max(jnp.abs(gap), axis=0))
@@ -72,7 +75,7 @@ class Polytope(AbstractSet):
         here, on = pick(inside), pick(jnp.where(jnp.isfinite(signs), signs, 0)[:, None])[0]
         others = jnp.min(jnp.where(here > small[None], here, jnp.inf), axis=0)
         margin = jnp.minimum(others, jnp.where(best > 0, on, jnp.inf))
-        return pick(points), pick(jnp.stack(slopes)), margin
+        return pick(points), pick(jnp.concatenate(slopes)), margin
 
     def project(self, z: Rows) -> Rows:
         return self._nearest(z)[0]
@@ -99,10 +102,10 @@ class Polytope(AbstractSet):
         return p
 
 
-def _subsets(faces: int, rows: int) -> list[tuple[int, ...]]:
-    """Sets of faces whose common part a point may be projected on, the smallest first."""
+def _subsets(faces: int, rows: int) -> list[list[tuple[int, ...]]]:
+    """Sets of faces whose common part a point may be projected on, by their number of faces."""
     sizes = range(1, min(faces, rows) + 1)
-    return [subset for size in sizes for subset in combinations(range(faces), size)]
+    return [list(combinations(range(faces), size)) for size in sizes]
 
 
 def _inside(h: Array, b: Array, x: Rows) -> Array:
