@@ -15,17 +15,20 @@ scheme is the method, and it is differentiated as it stands.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
 
 from .._numerics import max_abs
 from .._result import RESULTS, first_error
 from .._types import Vector
 from ..complementarity import Block, ImplicitAdjoint, MixedProblem, solve_mixed
 from ..complementarity._problem import gather
+from ..laws import AbstractLaw
 
 
 class Newton(eqx.Module):
@@ -56,23 +59,60 @@ def linear_problem(residual: Callable, blocks: Callable) -> Callable:
     return linearise
 
 
-def nonlinear_problem(residual: Callable, blocks: Callable) -> Callable:
-    """`linearise(v, z)` of equations `residual(v, z) = 0` that are nonlinear in the multipliers.
+class Contact(NamedTuple):
+    """An interaction in a step that is nonlinear in its multipliers.
 
-    `A dv = −r(v, z) − B z + B z'` with `A = ∂r/∂v` and `B = −∂r/∂z`, all at `(v, z)`.
+    **Arguments:** `output(v, z)`: of the smooth unknown `(n,)` and the interaction's own multipliers
+    `(k, c)`, shape `(k, c)`; `shift`: what its law adds to that, `(k, c)`; `law`: as it is in the
+    step; `active`: `(c,)`; `has_feedthrough`: whether the output depends on the multipliers.
+    """
 
-    **Arguments:** `residual(v, z)`: shape `(n,)`, `z` a tuple with `(k, c)` per block;
-    `blocks(v, inputs)`: the contacts at `v`, with their inputs `B (k, n, c)`.
+    output: Callable[[Vector, Array], Array]
+    shift: Array
+    law: AbstractLaw
+    active: Array
+    has_feedthrough: bool
+
+
+def own_parts(interactions, z) -> list[Vector]:
+    """Zeros for the parts of the outputs that do not come from the smooth unknown."""
+    pairs = zip(interactions, z, strict=True)
+    return [jnp.zeros(part.size, part.dtype) for i, part in pairs if i.relation.has_feedthrough]
+
+
+def nonlinear_problem(residual: Callable, contacts: tuple[Contact, ...], n: int) -> Callable:
+    """`linearise((v, s), z)` of equations `residual(v, z) = 0` that are nonlinear in multipliers.
+
+    `A dv = −r(v, z) − B z + B z'` with `A = ∂r/∂v` and `B = −∂r/∂z`, all at `(v, z)`. The output is
+    `w = w* + C dv + ds`: where there is feedthrough, `ds = D (z' − z)` is an unknown of its own, so
+    that the step problem keeps its one form.
+
+    **Arguments:** `residual(v, z)`: shape `(n,)`, `z` a tuple with `(k, c)` per contact; `contacts`;
+    `n`: number of smooth unknowns. Those of `own_parts` follow them.
     """
 
     def linearise(v, z):
-        matrix = jax.jacfwd(residual)(v, z)
-        slopes = jax.jacfwd(residual, argnums=1)(v, z)
-        inputs = tuple(-jnp.moveaxis(slope, 0, 1) for slope in slopes)
-        rhs = -residual(v, z)
-        for b, part in zip(inputs, z, strict=True):
-            rhs = rhs - gather(b, part)
-        return MixedProblem(matrix, rhs, _around(v, blocks(v, inputs)))
+        x, total = v[:n], v.shape[0]
+        matrix, slopes = jax.jacfwd(residual, (0, 1))(x, z)
+        inputs = [-jnp.moveaxis(slope, 0, 1) for slope in slopes]
+        rhs = sum(map(gather, inputs, z), residual(x, z))
+        at, loads, blocks = n, [-rhs], []
+        for contact, part, b in zip(contacts, z, inputs, strict=True):
+            c = jnp.moveaxis(jax.jacfwd(contact.output)(x, part), -1, 1)
+            pad = ((0, 0), (0, total - n), (0, 0))
+            c, b = jnp.pad(c, pad), jnp.pad(b, pad)
+            if contact.has_feedthrough:
+                own = np.eye(part.size, dtype=x.dtype).reshape(*part.shape, part.size)
+                d = jax.jacfwd(contact.output, 1)(x, part).reshape(part.size, *part.shape)
+                d = d.swapaxes(0, 1)
+                c = c.at[:, at : at + part.size].set(own.swapaxes(1, 2))
+                b = b.at[:, at : at + part.size].set(d)
+                loads.append(-gather(d, part))
+                at += part.size
+            offset = contact.output(x, part) + contact.shift
+            blocks.append(Block(c, b, offset, contact.law, contact.active))
+        matrix = jnp.pad(matrix, (0, total - n)) + np.diag(np.arange(total) >= n).astype(x.dtype)
+        return MixedProblem(matrix, jnp.concatenate(loads), tuple(blocks))
 
     return linearise
 

@@ -8,10 +8,19 @@ from ..._numerics import matvec
 from ..._result import RESULTS
 from ..._types import Args, Scalar, State
 from ...complementarity import AbstractAdjoint, Auto, ImplicitAdjoint
+from ...complementarity._problem import broadcast_law
 from ...model import Model
 from .._base import AbstractIntegrator, Carry, StepInfo, check_fractions
-from .._contacts import build_block, context, left_out, moving_block, select, zero_impulses
-from .._step import Newton, linear_problem, nonlinear_problem, outcome, solve_step
+from .._contacts import build_block, context, left_out, select, shift_of, zero_impulses
+from .._step import (
+    Contact,
+    Newton,
+    linear_problem,
+    nonlinear_problem,
+    outcome,
+    own_parts,
+    solve_step,
+)
 from ._points import AbstractPoint, AtIterate, AtStart
 
 
@@ -33,40 +42,61 @@ def _equations(scheme):
             after = system.force(t1, State(place(AtIterate(), v), v), args)
             return matvec(mass, v - state.v) - h * (theta * after + (1 - theta) * before)
 
-        if not scheme.contacts_at.is_implicit:
+        compliant = any(i.relation.has_feedthrough for i in interactions)
+        if not (compliant or scheme.contacts_at.is_implicit):
             at = t1, place(scheme.contacts_at, state.v)
             blocks = tuple(build_block(i, model, t0, state, h, gamma, at=at) for i in interactions)
             return linear_problem(residual, lambda v: blocks)
 
-        def local(interaction, v):
-            moved = State(place(scheme.contacts_at, v), v)
-            return interaction.relation.output(system.group, t1, moved, None)
-
-        def impulse(interaction, v, z):
-            """`H^T z`, by virtual power."""
-            q = place(scheme.contacts_at, v)
-
-            def velocity(w):
-                u = interaction.relation.output(system.group, t1, State(q, w), None)
-                return u[:, : interaction.rows]
-
-            return jax.vjp(velocity, jnp.zeros_like(v))[1](z.T)[0]
+        coupled = [_coupling(scheme, i, model, t0, t1, state) for i in interactions]
 
         def loaded(v, z):
-            parts = zip(interactions, z, strict=True)
-            return residual(v) - sum(impulse(i, v, part) for i, part in parts)
+            parts = zip(coupled, z, strict=True)
+            return residual(v) - sum(impulse(v, part) for (_, impulse), part in parts)
 
-        around = [context(i, model, t0, state, h, gamma) for i in interactions]
-
-        def blocks_at(v, inputs):
-            return tuple(
-                moving_block(i, c, lambda v, i=i: local(i, v), v, b)
-                for i, c, b in zip(interactions, around, inputs, strict=True)
-            )
-
-        return nonlinear_problem(loaded, blocks_at)
+        return nonlinear_problem(loaded, tuple(c for c, _ in coupled), state.v.shape[0])
 
     return equations
+
+
+def _coupling(scheme, interaction, model: Model, t0, t1, state: State):
+    """An interaction at any end velocity `v`: its `Contact`, and its impulse `(v, z) -> (n,)`.
+
+    A compliant relation holds at the theta point, between a position and the mean force `z/h` of the
+    step; others tie end velocities to impulses.
+    """
+    group, relation, h = model.system.group, interaction.relation, t1 - t0
+    theta, k = scheme.theta, interaction.rows
+    compliant = relation.has_feedthrough
+    point = AtIterate(theta) if compliant else scheme.contacts_at
+    t = t0 + theta * h if compliant else t1
+
+    def moved(v):
+        return point.configuration(group, state, h, theta, v)
+
+    def force(z):
+        return jnp.pad(z.T, ((0, 0), (0, relation.rows - k))) / h
+
+    def output(v, z):
+        if compliant:
+            # Over h, to be of the size of a velocity: the laws hold for y as for y/h.
+            return relation.output(group, t, State(moved(v), v), force(z))[:, :k].T / h
+        return relation.output(group, t, State(moved(v), v), None)[:, :k].T
+
+    def impulse(v, z):
+        """`H^T z`, by virtual power."""
+        if compliant:
+            return h * relation.input(group, t, State(moved(v), v), force(z))
+        velocity = lambda w: relation.output(group, t, State(moved(v), w), None)[:, :k]  # noqa: E731
+        return jax.vjp(velocity, jnp.zeros_like(v))[1](z.T)[0]
+
+    # Where contacts are compliant there are no impacts, and no velocity before them.
+    before = jnp.zeros_like if compliant else lambda u: u
+    around = context(interaction, model, t0, state, h, scheme.gamma, before)
+    law = broadcast_law(interaction.law, around.gap.shape[0], state.v.dtype)
+    active = jax.lax.stop_gradient(law.active(around))
+    contact = Contact(output, shift_of(law, around), law.in_step(around), active, compliant)
+    return contact, impulse
 
 
 class MoreauJean(AbstractIntegrator):
@@ -194,9 +224,11 @@ def theta_step(scheme, model: Model, t0, t1, state: State, carry: Carry, args: A
     warm = tuple(jnp.moveaxis(s.pick(z), 0, 1) for s, z in zip(selections, carry, strict=True))
 
     parameters = (model, solved, t0, t1, state, args)
+    guess = jnp.concatenate([state.v, *own_parts(solved, warm)])
     v, z, stats, newton_converged = solve_step(
-        _equations(scheme), parameters, state.v, warm, scheme.solver, scheme.newton, scheme.adjoint
+        _equations(scheme), parameters, guess, warm, scheme.solver, scheme.newton, scheme.adjoint
     )
+    v = v[: state.v.shape[0]]
     impulses = tuple(
         s.spread(jnp.moveaxis(part, 1, 0)) for s, part in zip(selections, z, strict=True)
     )
