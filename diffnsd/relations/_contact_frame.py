@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from .._numerics import cross
 from .._types import Local, Scalar, State

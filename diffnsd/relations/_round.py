@@ -86,7 +86,7 @@ class _Ends(eqx.Module):
 
     def __call__(self, q: Config) -> Array:
         along = rotate(q.orientation[self.body], self.half_axis)
-        return q.position[self.body] + jnp.stack([along, -along])
+        return q.position[self.body][None] + jnp.stack([along, -along])
 
 
 def sphere_on_plane(
