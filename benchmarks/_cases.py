@@ -154,7 +154,7 @@ def _padded(problem: dict[str, np.ndarray], length: int) -> dict[str, np.ndarray
     """
     more = length - len(problem["q"])
     matrix = np.eye(length)
-    matrix[:-more or None, :-more or None] = problem["M"]
+    matrix[: -more or None, : -more or None] = problem["M"]
     bounded = "lb" in problem
     filled = {"q": 0.0 if bounded else np.max(np.abs(problem["q"])), "lb": -1.0, "ub": 1.0}
     rows = {

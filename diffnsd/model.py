@@ -132,7 +132,11 @@ class Model(eqx.Module):
         """
         t, q, relations = revealed((t, q, tuple(i.relation for i in self.interactions)))
         hidden = any(map(is_hidden, jax.tree.leaves((t, q, relations))))
-        if hidden or not any(i.law.holds_gap or i.law.is_unilateral for i in self.interactions):
+        if (
+            hidden
+            or q is None
+            or not any(i.law.holds_gap or i.law.is_unilateral for i in self.interactions)
+        ):
             return None
         with jax.ensure_compile_time_eval():
             gaps = _gaps(relations, jnp.asarray(t, jax.tree.leaves(q)[0].dtype), q)

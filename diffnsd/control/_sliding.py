@@ -15,6 +15,11 @@ from ._base import AbstractController, Memory
 
 def _relays(held: Array, free: Array, bound: Array) -> tuple[Array, RESULTS]:
     """`z ∈ −bound Sgn(held z + free)`, elementwise in `Sgn`, and how the solve ended."""
+    if free.shape[0] == 1:
+        # One relay is a projection, without iterations to compile.
+        z = jnp.clip(-free / held[0], -bound, bound)
+        fine = jnp.all(jnp.isfinite(z))
+        return z, RESULTS.where(fine, RESULTS.successful, RESULTS.nonfinite_problem)
     laws = ((Relay(-bound, bound), (free.shape[0], 1)),)
     problem = ComplementarityProblem(held, free, laws)
     solution = solve_complementarity(problem, throw=False)

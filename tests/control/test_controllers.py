@@ -80,11 +80,10 @@ def layers(kind):
     """Largest sliding variable late in a run, for two sampling periods: the second is half the first."""
     plant = FirstOrderSystem.linear(DRIFT, disturbance, inputs=[[0.0], [2.0]])
     surface = DRIFT, [[0.0], [2.0]], [[1.0, 1.0]]
-    found = []
-    for every in (8, 4):
-        loop = Sampled(ZeroOrderHold(), kind(*surface, 3.0), every)
-        out = run(plant, loop, [0.0, 0.3], 1.0, 1e-3)
-        found.append(np.max(np.abs(out.states.v[-500::every] @ np.array([1.0, 1.0]))))
+    loop, found = Sampled(ZeroOrderHold(), kind(*surface, 3.0), 4), []
+    for dt in (2e-3, 1e-3):  # as many steps of half the length: one program
+        out = run(plant, loop, [0.0, 0.3], 1000 * dt, dt)
+        found.append(np.max(np.abs(out.states.v[-500::4] @ np.array([1.0, 1.0]))))
     return found
 
 
