@@ -74,7 +74,8 @@ Integrators and simulation
 | there | here |
 |---|---|
 | `EulerMoreauOSI`, its theta-gamma sibling | `EulerMoreau`, `ThetaGamma` |
-| `MoreauJeanOSI`, `MoreauJeanGOSI` | `MoreauJean`: unknowns are never condensed for a body |
+| `MoreauJeanOSI`, `MoreauJeanGOSI` | `MoreauJean`: `v` and `P` together, but for n > 12 |
+| `W` of a step, the compliance of contacts | `integrators.step_matrices` |
 | `...DirectProjectionOSI`, `...CombinedProjectionOSI` | `Projected`, `CombinedProjection` |
 | `SchatzmanPaoliOSI`, `D1MinusLinearOSI` | `SchatzmanPaoli`, `D1MinusLinear` |
 | `ZeroOrderHoldOSI` | `ZeroOrderHold` |

@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from ..._numerics import matvec
 from ..._result import RESULTS
@@ -171,7 +172,8 @@ class BackwardEuler(AbstractIntegrator):
         M (v1 − v0) = h F(t1, q1, v1) + H^T P,      q1 = q0 exp(h v1)
 
     Order one, dissipative, unconditionally stable for linear systems. Each Newton iteration
-    factorises `S = M − h ∂F/∂v − h² ∂F/∂q`.
+    factorises `S = M − h ∂F/∂v − h² ∂F/∂q`; `step_matrices` gives it, with the compliance
+    `H S^-1 H^T` of the contacts.
 
     **Arguments:** as in `MoreauJean`, without `theta`;
     `Newton(max_iterations=1)` is the linearised method.
@@ -214,6 +216,48 @@ class BackwardEuler(AbstractIntegrator):
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
         return theta_step(self, model, t0, t1, state, carry, args)
+
+
+class StepMatrices(eqx.Module):
+    """The linearised step of a theta scheme, without and with its contacts.
+
+    **Arguments:** `system`: `S = M − h theta ∂F/∂v − h² theta² ∂F/∂q`, `(n, n)`; `outputs`: `H`,
+    `(m, n)`, the rows that take part in the laws, contact by contact, normal first; `compliance`:
+    `H S^-1 H^T`, `(m, m)`, from impulses to velocities.
+    """
+
+    system: Array
+    outputs: Array
+    compliance: Array
+
+
+def step_matrices(
+    scheme, model: Model, t0: Scalar, t1: Scalar, state: State, args: Args = None
+) -> StepMatrices:
+    """The matrices of the first Newton iteration of a step from a state.
+
+    **Arguments:** `scheme`: `MoreauJean` or `BackwardEuler`; the others as in `simulate`. Multipliers
+    are those of no contact.
+
+    **Returns:** `StepMatrices`.
+
+    **Raises:** `ValueError` if the scheme cannot step the model, or contacts are compliant.
+    """
+    problem = scheme.supports(model) or model.compliance_problem
+    if problem is not None:
+        raise ValueError(f"no step matrices: {problem}.")
+    zero = tuple(jnp.swapaxes(z, 0, 1) for z in zero_impulses(model, t0, state))
+    parameters = (model, model.interactions, t0, t1, state, args)
+    step = _equations(scheme)(parameters)(state.v, zero)
+
+    def flat(x):
+        return jnp.transpose(x, (2, 0, 1)).reshape(-1, x.shape[1])
+
+    inputs = [b.output if b.input is None else b.input for b in step.blocks]
+    none = [jnp.zeros((0, state.v.shape[0]), state.v.dtype)]
+    outputs = jnp.concatenate([flat(b.output) for b in step.blocks] or none)
+    loads = jnp.concatenate([flat(b) for b in inputs] or none)
+    return StepMatrices(step.matrix, outputs, outputs @ jnp.linalg.solve(step.matrix, loads.T))
 
 
 def theta_step(scheme, model: Model, t0, t1, state: State, carry: Carry, args: Args):
