@@ -104,7 +104,7 @@ class Suite:
                 found.setdefault(number, {})[array] = recorded[key]
         return [found[number] for number in sorted(found)]
 
-    def solve(self, problem: dict[str, np.ndarray], q, throw: bool = True):
+    def solve(self, problem: dict[str, Any], q, throw: bool = True):
         """The multipliers of one problem, with `q` in place of its own."""
         laws = ((self.law(problem), (len(problem["q"]), 1)),)
         stated = nsd.ComplementarityProblem(jnp.asarray(problem["M"]), q, laws)
@@ -112,19 +112,29 @@ class Suite:
         return nsd.solve_complementarity(stated, solver, throw=throw).z
 
     def difference(self, folder: Path, steps: int | None = None) -> tuple[float, float]:
-        """Largest difference of a multiplier (as the case says) over the first `steps` problems."""
+        """Largest difference of a multiplier (as the case says) over the first `steps` problems.
+
+        One program solves all problems, made as long as the longest by rows of their own.
+        """
+        problems = self.problems(folder)[:steps]
+        length = max(len(problem["q"]) for problem in problems)
+        padded = [_padded(problem, length) for problem in problems]
+        stacked = {name: np.stack([p[name] for p in padded]) for name in padded[0]}
+        solve = jax.jit(jax.vmap(lambda p: self.solve(p, p["q"], throw=False)))
         worst = 0.0
-        for problem in self.problems(folder)[:steps]:
+        for problem, found in zip(problems, np.asarray(solve(stacked)), strict=True):
             recorded = problem[self.solution]
-            z = np.asarray(self.solve(problem, jnp.asarray(problem["q"])))
             scale = 1 + np.max(np.abs(recorded)) if self.relative else 1.0
-            worst = max(worst, float(np.max(np.abs(z - recorded)) / scale))
+            error = np.max(np.abs(found[: len(recorded)] - recorded))
+            worst = max(worst, float(error / scale))
         meta = json.loads((folder / self.name / "meta.json").read_text())
         return worst, meta["tolerance"]
 
     def work(self, folder: Path, limit: int) -> list[Work]:
-        """One problem of every size, solved `limit` times in a row with varied `q`."""
+        """The shortest, the middle and the longest problem, `limit` times in a row with varied `q`."""
         by_size = {len(problem["q"]): problem for problem in self.problems(folder)}
+        sizes = sorted(by_size)
+        chosen = sorted({sizes[0], sizes[len(sizes) // 2], sizes[-1]})
 
         def one(problem):
             def call(q):
@@ -134,4 +144,22 @@ class Suite:
 
             return Work(call, jnp.asarray(problem["q"]), limit)
 
-        return [one(by_size[size]) for size in sorted(by_size)]
+        return [one(by_size[size]) for size in chosen]
+
+
+def _padded(problem: dict[str, np.ndarray], length: int) -> dict[str, np.ndarray]:
+    """The arrays that state a problem, with rows `w = z + q` added whose solution is known.
+
+    For complementarity `q > 0` and so `z = 0`; for a relay of the bounds ±1 `q = 0` and so `z = 0`.
+    """
+    more = length - len(problem["q"])
+    matrix = np.eye(length)
+    matrix[: -more or None, : -more or None] = problem["M"]
+    bounded = "lb" in problem
+    filled = {"q": 0.0 if bounded else np.max(np.abs(problem["q"])), "lb": -1.0, "ub": 1.0}
+    rows = {
+        name: np.concatenate([problem[name], np.full(more, filled[name])])
+        for name in ("q", "lb", "ub")
+        if name in problem
+    }
+    return {"M": matrix, **rows}

@@ -142,7 +142,7 @@ bernoulli_kernel = _switched(  # with cos/sin, not 1/tan, whose derivatives are 
 # where the switched kernels above would cut it in twenty.
 
 
-def _chebyshev(coefficients: Sequence[Fraction]) -> list[Fraction]:
+def _chebyshev(coefficients: Sequence[Fraction] | np.ndarray) -> list[Fraction]:
     """A polynomial in Chebyshev's, by Horner's rule and `2 z T_n = T_(n−1) + T_(n+1)`, exactly."""
     total = [Fraction(0)]
     for c in reversed(coefficients):

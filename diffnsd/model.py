@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._types import PerContact, Scalar, State, Vector, is_hidden, revealed
-from .laws import AbstractLaw, Equality
+from ._types import PerContact, Scalar, State, Vector, eagerly, is_hidden, revealed
+from .laws import AbstractLaw, Context, Equality
 from .relations import AbstractRelation, PrescribedVelocity
+from .relations._base import AbstractForwarding
 from .systems import AbstractSystem
 
 
@@ -95,6 +96,22 @@ class Model(eqx.Module):
         """Number of contacts `c` of every interaction, found without computing anything."""
         return tuple(i.relation.count(self.system.group, t, q) for i in self.interactions)
 
+    @property
+    def compliance_problem(self) -> str | None:
+        """Why a method that knows velocities and impulses only cannot step the model, or `None`."""
+        for relation in (i.relation for i in self.interactions):
+            if relation.is_compliant:
+                return (
+                    f"{type(relation).__name__} ties positions to forces, and has no impacts; use "
+                    "MoreauJean() or BackwardEuler(), by themselves"
+                )
+        return None
+
+    @property
+    def stepping_problem(self) -> str | None:
+        """Why such a method for `M dv` cannot step the model, with the remedy, or `None`."""
+        return self.system.stepping_problem or self.compliance_problem
+
     def after(self, start: Scalar) -> "Model":
         """The same model by a clock that starts at `start` [s].
 
@@ -106,6 +123,31 @@ class Model(eqx.Module):
             for i in self.interactions
         )
         return Model(_LaterSystem(self.system, start), interactions)
+
+    def check_gaps(self, t: Scalar, q, tolerance: float) -> str | None:
+        """How the gaps of a configuration contradict the laws, in the user's terms, or `None`.
+
+        Unilateral contacts that penetrate, and joints that are open, by more than `tolerance`. Only
+        where all values are known.
+        """
+        t, q, relations = revealed((t, q, tuple(i.relation for i in self.interactions)))
+        hidden = any(map(is_hidden, jax.tree.leaves((t, q, relations))))
+        if (
+            hidden
+            or q is None
+            or not any(i.law.holds_gap or i.law.is_unilateral for i in self.interactions)
+        ):
+            return None
+        with jax.ensure_compile_time_eval():
+            gaps = _gaps(relations, jnp.asarray(t, jax.tree.leaves(q)[0].dtype), q)
+        for number, (i, gap) in enumerate(zip(self.interactions, gaps, strict=True)):
+            if gap is None or not (i.law.holds_gap or i.law.is_unilateral):
+                continue
+            excess = np.abs(gap) if i.law.holds_gap else -np.asarray(gap)
+            worst = int(np.argmax(excess))
+            if excess[worst] > tolerance:
+                return _contradiction(i, number, worst, float(gap[worst]))
+        return None
 
     def check(self, state: State) -> str | None:
         """What is wrong with a model and a state, in the user's terms, or `None`.
@@ -121,12 +163,34 @@ class Model(eqx.Module):
             *(i.law.check for i in model.interactions),
             *(lambda r=i.relation: _misplaced(model.system, r) for i in model.interactions),
             *(lambda r=i.relation: r.check(group) for i in model.interactions),
+            *(lambda i=i: _asks_for_velocities(i) for i in model.interactions),
             lambda: _not_finite(state),
             lambda: model.system.check_point(state.q),
             lambda: model.system.check(state.q),
             lambda: _too_precise(model, state),
         ]
         return next((problem for check in checks if (problem := asked(check))), None)
+
+
+@eqx.filter_jit
+def _gaps(relations, t, q):
+    """Compiled once per structure: new values compile nothing."""
+    return tuple(relation.gap(t, q) for relation in relations)
+
+
+def _contradiction(interaction: Interaction, number: int, contact: int, gap: float) -> str:
+    where = f"contact {contact} of interaction {number} ({type(interaction.relation).__name__})"
+    accept = f"accept it by start_tolerance={1.01 * abs(gap):.3g}"
+    if interaction.law.holds_gap:
+        return (
+            f"{where} is a joint that is open by {gap:.3g} in the initial state; start in a "
+            f"configuration in which it holds, hold only its rate with RateRelation, or {accept}"
+        )
+    return (
+        f"{where} penetrates in the initial state: its gap is {gap:.3g}, and an open gap is "
+        f"expected; move the bodies apart (or check the sign of the gap: positive is open), or, if "
+        f"it comes from a measurement or another run, {accept}"
+    )
 
 
 def asked(check: Callable[[], str | None]) -> str | None:
@@ -148,6 +212,27 @@ def _misplaced(system: AbstractSystem, relation: AbstractRelation) -> str | None
             "FirstOrderType1, FirstOrderType2 or FirstOrderRelation"
         )
     return f"{name} is a relation of first-order systems, not of a {kind}; use GapRelation"
+
+
+def _asks_for_velocities(interaction: Interaction) -> str | None:
+    """Restitution and friction are laws of velocities, which compliant relations do not give."""
+    relation = interaction.relation
+    if not relation.is_compliant:
+        return None
+
+    def biases(law):
+        c = jax.tree.reduce(max, jax.tree.map(np.size, eqx.filter(law, eqx.is_array)), 1)
+        u = jnp.ones((interaction.rows, c))
+        full = [jnp.full(c, x) for x in (-jnp.inf, 1.0, 0.5)]
+        return law.shift(Context(u, *full)), law.lift(u)
+
+    if not any(np.any(np.asarray(x)) for x in eagerly(biases, interaction.law)):
+        return None
+    return (
+        f"{type(interaction.law).__name__} asks for velocities before an impact or along a contact, "
+        f"and a {type(relation).__name__} has no impacts; use Complementarity, Equality or Relay, "
+        "and a force for what dissipates"
+    )
 
 
 def _not_finite(state: State) -> str | None:
@@ -244,42 +329,11 @@ class _LaterSystem(AbstractSystem):
         return self.system.check(q)
 
 
-class _LaterRelation(AbstractRelation):
+class _LaterRelation(AbstractForwarding):
     """A relation by a clock that starts at `start`."""
 
     relation: AbstractRelation
     start: Scalar
 
-    @property
-    def rows(self):
-        return self.relation.rows
-
-    @property
-    def needs_positions(self):
-        return self.relation.needs_positions
-
-    @property
-    def has_feedthrough(self):
-        return self.relation.has_feedthrough
-
-    def count(self, group, t, q):
-        return self.relation.count(group, t, q)
-
-    def gap(self, t, q):
-        return self.relation.gap(self.start + t, q)
-
-    def output(self, group, t, state, lam):
-        return self.relation.output(group, self.start + t, state, lam)
-
-    def input(self, group, t, state, lam):
-        return self.relation.input(group, self.start + t, state, lam)
-
-    def linearised(self, group, t, q):
-        return self.relation.linearised(group, self.start + t, q)
-
-    def check(self, group):
-        return self.relation.check(group)
-
-    def take(self, pick):
-        taken = self.relation.take(pick)
-        return None if taken is None else _LaterRelation(taken, self.start)
+    def clock(self, t):
+        return self.start + t

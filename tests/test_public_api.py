@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import inspect
 import pkgutil
+import re
 from types import ModuleType
 
 import equinox as eqx
@@ -84,6 +85,15 @@ CLASS_NAMES = [
     if isinstance(cls := getattr(importlib.import_module(module), name), type)
     and cls.__module__.startswith("diffnsd")
 ]
+
+
+def test_the_page_of_names_has_only_names_that_exist():
+    """The classes on the right-hand sides of the tables of `help(diffnsd.systems)`."""
+    rows = [line.split("|") for line in diffnsd.systems.__doc__.splitlines() if line[:2] == "| "]
+    quoted = [x for row in rows for x in re.findall(r"`([^`]*)`", row[2])]
+    named = {x for text in quoted for x in re.findall(r"\b[A-Z][a-z]\w+", text)}
+    known = {name for _, name in NAMES}
+    assert len(named) > 40 and not named - known, sorted(named - known)
 
 
 def test_names_in_all_exist():

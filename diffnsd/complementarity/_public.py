@@ -32,6 +32,9 @@ class Unbiased(AbstractLaw):
     def rows(self) -> int | None:
         return None
 
+    def refuses(self, rows: int) -> str | None:
+        return self.admissible.refuses(rows)
+
     def set(self) -> AbstractSet:
         return self.admissible
 
@@ -90,6 +93,12 @@ class ComplementarityProblem(eqx.Module):
 
 def check_layout(laws: Laws, m: int, active) -> None:
     """Raises if the laws do not cover `m` unknowns, or `active` not their contacts."""
+    for entry in laws:
+        if not _is_entry(entry):
+            raise ValueError(
+                f"laws must be pairs (law or set, (c, k)) with c contacts of k rows, such as "
+                f"((HalfLine(), (m, 1)),), got {entry!r}."
+            )
     total = sum(c * k for _, (c, k) in laws)
     if total != m:
         raise ValueError(f"the laws cover {total} unknowns, but q has {m}.")
@@ -99,6 +108,16 @@ def check_layout(laws: Laws, m: int, active) -> None:
             f"active has shape {np.shape(active)}, but the laws have {contacts} contacts: "
             f"expected ({contacts},)."
         )
+
+
+def _is_entry(entry) -> bool:
+    """Whether something is a law with its contacts and rows."""
+    pair = isinstance(entry, tuple | list) and len(entry) == 2
+    if not (pair and isinstance(entry[0], AbstractLaw | AbstractSet)):
+        return False
+    shape = entry[1]
+    counts = isinstance(shape, tuple | list) and len(shape) == 2
+    return counts and all(isinstance(x, int | np.integer) and x >= 0 for x in shape)
 
 
 class ComplementaritySolution(eqx.Module):

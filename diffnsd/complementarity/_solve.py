@@ -13,18 +13,19 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from .._kernel import AbstractKernel, call
 from .._loop import SAVED_NAME
-from .._numerics import matvec, newton_solve
+from .._numerics import UNROLL_LIMIT, matvec, newton_solve
 from ._adjoint import AbstractAdjoint, ImplicitAdjoint, central_path, pair, surface
 from ._dense import Statistics
-from ._elimination import Linearised, blockwise, linearised, refine
+from ._elimination import Linearised, blockwise, inputs, linearised, refine
 from ._natural_map import argument
-from ._problem import MixedProblem
+from ._problem import Block, MixedProblem
 
 
 def solve_mixed(
@@ -42,6 +43,9 @@ def solve_mixed(
     """
     if not problem.blocks:
         return _without_contacts(problem)
+    rows = sum(part.size for part in z0)
+    if rows <= UNROLL_LIMIT < problem.rhs.shape[0]:
+        return _few_contacts(problem, z0, solver, adjoint)
     kappa = adjoint.kappa
     if kappa is not None:
         kappa = jax.lax.stop_gradient(jnp.asarray(kappa, problem.rhs.dtype))
@@ -127,6 +131,59 @@ def _without_contacts(problem: MixedProblem):
     v = checkpoint_name(newton_solve(problem.matrix, problem.rhs), SAVED_NAME)
     zero = jnp.zeros_like(v[0])
     return v, (), Statistics(zero, jnp.zeros((), jnp.int32), zero + jnp.inf, jnp.array(True))
+
+
+def _solves(matrix: Array) -> Callable[[Array], Array]:
+    """`b -> A^-1 b`, `b (n,)` or `(n, m)`, by products with the inverse and one refinement.
+
+    Products and not triangular factors: LAPACK's threads for many right-hand sides, beside those
+    that step the chunks of a batch, cost a hundred times the work.
+    """
+    fixed = jax.lax.stop_gradient(matrix)
+    # The unit matrix as a constant: XLA then takes a constant inverse out of a loop over steps.
+    inverse = jnp.linalg.solve(fixed, np.eye(len(fixed), dtype=fixed.dtype))
+
+    def refined(a, inverse):
+        def solve(_, b):
+            x = inverse @ b
+            return x + inverse @ (b - a @ x)
+
+        return solve
+
+    both = refined(fixed, inverse), refined(fixed.T, inverse.T)
+    return lambda b: jax.lax.custom_linear_solve(lambda x: matrix @ x, b, *both)
+
+
+def _few_contacts(problem: MixedProblem, z0, solver, adjoint):
+    """A large system with few contacts, `v = A^-1 b + (A^-1 B) z`: solved for `z` alone.
+
+    Outside of the kernel `A` is inverted once for all lanes of a batch that share it.
+    """
+    solve = _solves(problem.matrix)
+    parts = [jnp.swapaxes(b, 0, 1).reshape(b.shape[1], -1) for b in inputs(problem)]
+    columns = jnp.concatenate(parts, axis=1)
+    outputs = [jnp.swapaxes(b.output, 1, 2).reshape(-1, b.output.shape[1]) for b in problem.blocks]
+    outputs = jnp.concatenate(outputs)
+    free, moved = solve(problem.rhs), solve(columns)
+    delassus, start = outputs @ moved, outputs @ free
+    unit = np.eye(delassus.shape[0], dtype=free.dtype)
+
+    def taken(matrix, at, shape):
+        """The columns of a block, `(k, m, c)`."""
+        mine = matrix[:, at : at + shape[0] * shape[1]]
+        return mine.reshape(-1, *shape).swapaxes(0, 1)
+
+    at, blocks = 0, []
+    for block in problem.blocks:
+        shape = block.offset.shape
+        size = shape[0] * shape[1]
+        offset = block.offset + start[at : at + size].reshape(shape)
+        own = jnp.asarray(taken(unit, at, shape)), taken(delassus, at, shape)
+        blocks.append(Block(*own, offset, block.law, block.active))
+        at += size
+    small = MixedProblem(jnp.asarray(unit), jnp.zeros_like(start), tuple(blocks))
+    _, z, stats = solve_mixed(small, z0, solver, adjoint)
+    return free + moved @ jnp.concatenate([part.reshape(-1) for part in z]), z, stats
 
 
 def _linearise(problem: MixedProblem, kappa, v, z) -> Linearised:

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._numerics import as_float, hold, matvec
+from .._result import RESULTS
 from .._types import Scalar, eagerly
 from ._base import AbstractController, Memory
 
@@ -49,6 +50,9 @@ class Luenberger(AbstractController):
     def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
         del y
         return self.x0, self.controller.init(t, self.x0)
+
+    def result(self, memory: Memory) -> RESULTS:
+        return self.controller.result(memory[1])
 
     def __call__(
         self, t: Scalar, y: Float[Array, " m"], memory: Memory, period: Scalar

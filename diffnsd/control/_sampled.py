@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from .._result import RESULTS
+from .._result import RESULTS, first_error
 from .._types import Args, Scalar, State
 from ..integrators import AbstractIntegrator, StepInfo
 from ..model import Model
@@ -117,6 +117,7 @@ class Sampled(AbstractIntegrator):
         due = carry.count % self.every == 0
         control, memory = jax.lax.cond(due, sample, held, state, carry.memory)
         state, info, plant, result = self.inner.step(model, t0, t1, state, carry.plant, control)
+        result = first_error(self.controller.result(memory), result)
         info = eqx.tree_at(
             lambda i: i.details,
             info,

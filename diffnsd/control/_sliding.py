@@ -5,11 +5,25 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._numerics import as_float, lu_solve, matvec
+from .._numerics import as_float, hold, lu_solve, matvec
+from .._result import RESULTS
 from .._types import Scalar, eagerly, is_hidden
 from ..complementarity import ComplementarityProblem, solve_complementarity
 from ..laws import Relay
 from ._base import AbstractController, Memory
+
+
+def _relays(held: Array, free: Array, bound: Array) -> tuple[Array, RESULTS]:
+    """`z ∈ −bound Sgn(held z + free)`, elementwise in `Sgn`, and how the solve ended."""
+    if free.shape[0] == 1:
+        # One relay is a projection, without iterations to compile.
+        z = jnp.clip(-free / held[0], -bound, bound)
+        fine = jnp.all(jnp.isfinite(z))
+        return z, RESULTS.where(fine, RESULTS.successful, RESULTS.nonfinite_problem)
+    laws = ((Relay(-bound, bound), (free.shape[0], 1)),)
+    problem = ComplementarityProblem(held, free, laws)
+    solution = solve_complementarity(problem, throw=False)
+    return solution.z, solution.result
 
 
 class _Surface(eqx.Module):
@@ -42,6 +56,10 @@ class _Surface(eqx.Module):
         """The control that keeps `sigma` without disturbance: `−(C B)^-1 C A x`."""
         return -lu_solve(self.c @ self.b, matvec(self.c, matvec(self.a, x)))
 
+    def sigma(self, x: Array) -> Array:
+        """The sliding variable `C x`."""
+        return matvec(self.c, x)
+
 
 class ImplicitSlidingMode(AbstractController):
     """Sliding mode control by one implicit Euler step of the nominal plant: without chattering.
@@ -69,16 +87,107 @@ class ImplicitSlidingMode(AbstractController):
 
     def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
         del t, y
-        return ()
+        return RESULTS.successful
+
+    def result(self, memory: Memory) -> RESULTS:
+        return memory
+
+    def __call__(
+        self, t: Scalar, y: Float[Array, " m"], memory: Memory, period: Scalar
+    ) -> tuple[Array, Memory]:
+        del t, memory
+        plant = self.surface
+        moved, result = _relays(period * plant.c @ plant.b, plant.sigma(y), self.gain)
+        return plant.equivalent(y) + moved, result
+
+
+class _Prediction(eqx.Module):
+    """What a controller expects of the next sample, and how its last solve ended."""
+
+    sigma: Float[Array, " p"]
+    result: RESULTS
+
+
+class ImprovedSlidingMode(AbstractController):
+    """`ImplicitSlidingMode` that takes off the disturbance of the last sampling period.
+
+        d = sigma − (what the nominal plant was to reach),     u_p = −(T C B)^-1 d
+        u = u_eq + u_s + u_p,     sigma⁺ = sigma + T C B u_s,     u_s ∈ −gain Sgn(sigma⁺)
+
+    A smooth disturbance is rejected to second order in `T`, where without `u_p` it is to first.
+    `gain` bounds `u_s` alone: it has to cover what a disturbance changes by within a period.
+
+    **Arguments:** and what is raised as in `ImplicitSlidingMode`.
+
+    Reference: V. Acary, B. Brogliato, Y. Orlov, Chattering-free digital sliding-mode control with
+    state observer and disturbance rejection (2012), doi:10.1109/TAC.2011.2174676.
+    """
+
+    surface: _Surface
+    gain: Array
+
+    def __init__(self, A, B, C, gain=1.0):
+        self.surface = _Surface(A, B, C)
+        self.gain = as_float(gain)
+
+    def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
+        del t
+        return _Prediction(self.surface.sigma(y), RESULTS.successful)
+
+    def result(self, memory: Memory) -> RESULTS:
+        return memory.result
+
+    def __call__(
+        self, t: Scalar, y: Float[Array, " m"], memory: Memory, period: Scalar
+    ) -> tuple[Array, Memory]:
+        del t
+        plant, sigma = self.surface, self.surface.sigma(y)
+        held = period * plant.c @ plant.b
+        against = -lu_solve(held, sigma - memory.sigma)
+        moved, result = _relays(held, sigma, self.gain)
+        expected = sigma + matvec(held, moved + against)
+        return plant.equivalent(y) + moved + against, _Prediction(expected, result)
+
+
+class SlidingModeOT2(AbstractController):
+    """Sliding mode control of the exactly sampled plant: a boundary layer of the order `T²`.
+
+        x⁺ = Phi x + Gamma u + d,     sigma⁺ = C x⁺,     u ∈ −gain Sgn(sigma⁺)
+
+    with `Phi = exp(T A)`, `Gamma = ∫_0^T exp(s A) ds B`, and the disturbance `d` of the last sampling
+    period. Within reach of the surface `u` is the deadbeat control, without any error of `T A`; the
+    whole of it is bounded by `gain`.
+
+    **Arguments:** and what is raised as in `ImplicitSlidingMode`; `gain` bounds every `|u|`.
+
+    Reference: W.-C. Su, S. Drakunov, Ü. Özgüner, An O(T²) boundary layer in sliding mode for
+    sampled-data systems (2000), doi:10.1109/9.847728.
+    """
+
+    surface: _Surface
+    gain: Array
+
+    def __init__(self, A, B, C, gain=1.0):
+        self.surface = _Surface(A, B, C)
+        self.gain = as_float(gain)
+
+    def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
+        del t
+        return _Prediction(self.surface.sigma(y), RESULTS.successful)
+
+    def result(self, memory: Memory) -> RESULTS:
+        return memory.result
 
     def __call__(
         self, t: Scalar, y: Float[Array, " m"], memory: Memory, period: Scalar
     ) -> tuple[Array, Memory]:
         del t
         plant = self.surface
-        laws = ((Relay(-self.gain, self.gain), (plant.c.shape[0], 1)),)
-        problem = ComplementarityProblem(period * plant.c @ plant.b, matvec(plant.c, y), laws)
-        return plant.equivalent(y) + solve_complementarity(problem, throw=False).z, memory
+        held = hold(plant.a, period)
+        gained = plant.c @ held @ plant.b
+        free = plant.sigma(y + matvec(held, matvec(plant.a, y)))
+        u, result = _relays(gained, free + plant.sigma(y) - memory.sigma, self.gain)
+        return u, _Prediction(free + matvec(gained, u), result)
 
 
 class ExplicitSlidingMode(AbstractController):
@@ -133,15 +242,44 @@ class Twisting(AbstractController):
 
     def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
         del t, y
+        return RESULTS.successful
+
+    def result(self, memory: Memory) -> RESULTS:
+        return memory
+
+    def __call__(
+        self, t: Scalar, y: Float[Array, " m"], memory: Memory, period: Scalar
+    ) -> tuple[Array, Memory]:
+        del t, memory
+        held = jnp.stack([period * period / 2, period])
+        weights = self.gain * jnp.stack([jnp.ones_like(self.ratio), self.ratio])
+        free = jnp.stack([y[0] + period * y[1], y[1]])
+        z, result = _relays(held[:, None] * weights[None], free, jnp.ones_like(free))
+        return jnp.sum(weights * z)[None], result
+
+
+class ExplicitTwisting(AbstractController):
+    """The twisting algorithm by the signs of what is measured: it chatters.
+
+        u = −gain (sgn(sigma) + ratio sgn(sigma'))
+
+    For comparison with `Twisting`; its derivative is zero but for that by the gain.
+
+    **Arguments:** as in `Twisting`.
+
+    Reference: A. Levant, Sliding order and sliding accuracy in sliding mode control (1993),
+    doi:10.1080/00207179308923053.
+    """
+
+    gain: Array = eqx.field(converter=as_float)
+    ratio: Array = eqx.field(converter=as_float, default=0.5)
+
+    def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
+        del t, y
         return ()
 
     def __call__(
         self, t: Scalar, y: Float[Array, " m"], memory: Memory, period: Scalar
     ) -> tuple[Array, Memory]:
-        del t
-        held = jnp.stack([period * period / 2, period])
-        weights = self.gain * jnp.stack([jnp.ones_like(self.ratio), self.ratio])
-        free = jnp.stack([y[0] + period * y[1], y[1]])
-        problem = ComplementarityProblem(held[:, None] * weights[None], free, ((Relay(), (2, 1)),))
-        z = solve_complementarity(problem, throw=False).z
-        return jnp.sum(weights * z)[None], memory
+        del t, period
+        return (-self.gain * (jnp.sign(y[0]) + self.ratio * jnp.sign(y[1])))[None], memory

@@ -14,6 +14,7 @@ from ..integrators import AbstractIntegrator
 from ..integrators._impact import approach, gate
 from ..model import Interaction, Model
 from ..relations import AbstractRelation
+from ..relations._base import AbstractForwarding
 
 NEAR = 1e-6
 """Margins below this: the motion is as good as on the edge between two modes."""
@@ -270,39 +271,15 @@ def _without(model: Model, state: State, off: Array) -> Model:
     return gate(Model(model.system, lifted), zero, state, ~off, jnp.zeros_like(off))
 
 
-class _Lifted(AbstractRelation):
+class _Lifted(AbstractForwarding):
     """A relation with its gaps enlarged by `by`, shape `(c,)`."""
 
     relation: AbstractRelation
     by: Array
 
-    @property
-    def rows(self):
-        return self.relation.rows
-
-    @property
-    def needs_positions(self):
-        return self.relation.needs_positions
-
-    @property
-    def has_feedthrough(self):
-        return self.relation.has_feedthrough
-
-    def count(self, group, t, q):
-        return self.relation.count(group, t, q)
-
     def gap(self, t, q):
         gap = self.relation.gap(t, q)
         return None if gap is None else gap + self.by
-
-    def output(self, group, t, state, lam):
-        return self.relation.output(group, t, state, lam)
-
-    def input(self, group, t, state, lam):
-        return self.relation.input(group, t, state, lam)
-
-    def linearised(self, group, t, q):
-        return self.relation.linearised(group, t, q)
 
     def take(self, pick):
         taken = self.relation.take(pick)

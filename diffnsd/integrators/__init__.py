@@ -32,8 +32,10 @@ from .time_stepping import (
     MoreauJean as MoreauJean,
     Projected as Projected,
     SchatzmanPaoli as SchatzmanPaoli,
+    StepMatrices as StepMatrices,
     ThetaGamma as ThetaGamma,
     ZeroOrderHold as ZeroOrderHold,
+    step_matrices as step_matrices,
     step_residuals as step_residuals,
 )
 from .variational import (

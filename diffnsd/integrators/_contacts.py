@@ -13,7 +13,7 @@ from .._numerics import max_abs, short_sum
 from .._types import Scalar, State
 from ..complementarity import Block
 from ..complementarity._problem import apply, broadcast_law
-from ..laws import Context
+from ..laws import AbstractLaw, Context
 from ..model import Interaction, Model
 
 
@@ -132,7 +132,24 @@ def law_block(interaction: Interaction, around: Context, output, drift, inputs=N
     """
     law = broadcast_law(interaction.law, output.shape[2], output.dtype)
     active = jax.lax.stop_gradient(law.active(around))
-    return Block(output, inputs, drift + law.shift(around), law.in_step(around), active)
+    return Block(output, inputs, drift + shift_of(law, around), law.in_step(around), active)
+
+
+def shift_of(law: AbstractLaw, around: Context) -> Array:
+    """The shift of a law, refused if it would be broadcast over rows or contacts."""
+    shift, expected = law.shift(around), around.u_minus.shape
+    lift = jax.eval_shape(law.lift, around.u_minus)
+    name = type(law).__name__
+    if jnp.shape(shift) != expected:
+        raise ValueError(
+            f"{name}.shift must have shape {expected}, one entry for every row and contact, got "
+            f"{jnp.shape(shift)}."
+        )
+    if lift.shape != expected[1:]:
+        raise ValueError(
+            f"{name}.lift must have shape {expected[1:]}, one entry per contact, got {lift.shape}."
+        )
+    return shift
 
 
 def left_out(

@@ -15,17 +15,20 @@ scheme is the method, and it is differentiated as it stands.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
 
 from .._numerics import max_abs
 from .._result import RESULTS, first_error
 from .._types import Vector
 from ..complementarity import Block, ImplicitAdjoint, MixedProblem, solve_mixed
 from ..complementarity._problem import gather
+from ..laws import AbstractLaw
 
 
 class Newton(eqx.Module):
@@ -56,28 +59,68 @@ def linear_problem(residual: Callable, blocks: Callable) -> Callable:
     return linearise
 
 
-def nonlinear_problem(motion: Callable, inputs: Callable, blocks: Callable) -> Callable:
-    """`linearise(v, z)` of equations `r(v, z) = 0` whose contacts move with `v`.
+class Contact(NamedTuple):
+    """The law of an interaction in a step that is nonlinear in its multipliers.
 
-    `A dv = −r(v, z) − B z + B z'` with `A = ∂r/∂v` and `B = −∂r/∂z`, all at `(v, z)`.
+    **Arguments:** `shift`: what the law adds to the output, `(k, c)`; `law`: as it is in the step;
+    `active`: `(c,)`; `has_feedthrough`: whether the output depends on the multipliers.
+    """
 
-    **Arguments:** `motion(v, z)`: `r`, `(n,)`, and per block the local velocities `(k, c)`, in one
-    function so that they share what they are made of; `inputs(v)`: per block `B (k, n, c)`;
-    `blocks(slopes, velocities, inputs)`: the blocks, from `∂u/∂v (k, n, c)`, `u (k, c)` and `B`.
+    shift: Array
+    law: AbstractLaw
+    active: Array
+    has_feedthrough: bool
+
+
+def own_parts(interactions, z) -> list[Vector]:
+    """Zeros for the parts of the outputs that do not come from the smooth unknown."""
+    pairs = zip(interactions, z, strict=True)
+    return [jnp.zeros(part.size, part.dtype) for i, part in pairs if i.relation.has_feedthrough]
+
+
+def nonlinear_problem(
+    motion: Callable, contacts: tuple[Contact, ...], n: int, inputs: Callable | None = None
+) -> Callable:
+    """`linearise((v, s), z)` of equations `r(v, z) = 0` that are nonlinear in multipliers.
+
+    `A dv = −r(v, z) − B z + B z'` with `A = ∂r/∂v` and `B = −∂r/∂z`, all at `(v, z)`. The output is
+    `w = w* + C dv + ds`: where there is feedthrough, `ds = D (z' − z)` is an unknown of its own, so
+    that the step problem keeps its one form.
+
+    **Arguments:** `motion(v, z)`: `r`, `(n,)`, and per contact the output `(k, c)`, in one function
+    so that they share what they are made of; `z` a tuple with `(k, c)` per contact; `contacts`;
+    `n`: number of smooth unknowns, those of `own_parts` follow them; `inputs(v, z)`: per contact
+    `B (k, n, c)`, where it is known without differentiating `motion`.
     """
 
     def linearise(v, z):
-        def valued(v):
-            value = motion(v, z)
+        x, total = v[:n], v.shape[0]
+
+        def valued(x):
+            value = motion(x, z)
             return value, value
 
-        (matrix, slopes), (residual, velocities) = jax.jacfwd(valued, has_aux=True)(v)
-        entered = inputs(v)
-        rhs = -residual
-        for b, part in zip(entered, z, strict=True):
-            rhs = rhs - gather(b, part)
-        slopes = tuple(jnp.swapaxes(slope, 1, 2) for slope in slopes)
-        return MixedProblem(matrix, rhs, blocks(slopes, velocities, entered))
+        (matrix, slopes), (residual, outputs) = jax.jacfwd(valued, has_aux=True)(x)
+        if inputs is None or total > n:
+            by_input, by_output = jax.jacfwd(lambda z: motion(x, z))(z)
+        entered = inputs(x, z) if inputs else [-jnp.moveaxis(b, 0, 1) for b in by_input]
+        rhs = sum(map(gather, entered, z), residual)
+        at, loads, blocks = n, [-rhs], []
+        for i, (contact, part, b) in enumerate(zip(contacts, z, entered, strict=True)):
+            c = jnp.moveaxis(slopes[i], -1, 1)
+            pad = ((0, 0), (0, total - n), (0, 0))
+            c, b = jnp.pad(c, pad), jnp.pad(b, pad)
+            if contact.has_feedthrough:
+                own = np.eye(part.size, dtype=x.dtype).reshape(*part.shape, part.size)
+                d = by_output[i][i].reshape(part.size, *part.shape).swapaxes(0, 1)
+                c = c.at[:, at : at + part.size].set(own.swapaxes(1, 2))
+                b = b.at[:, at : at + part.size].set(d)
+                loads.append(-gather(d, part))
+                at += part.size
+            offset = outputs[i] + contact.shift
+            blocks.append(Block(c, b, offset, contact.law, contact.active))
+        matrix = jnp.pad(matrix, (0, total - n)) + np.diag(np.arange(total) >= n).astype(x.dtype)
+        return MixedProblem(matrix, jnp.concatenate(loads), tuple(blocks))
 
     return linearise
 

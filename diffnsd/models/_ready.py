@@ -7,9 +7,17 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from .._types import State
-from ..integrators import AbstractIntegrator, AtIterate, AtPrediction, MoreauJean, Newton
+from ..integrators import (
+    AbstractIntegrator,
+    AtIterate,
+    AtPrediction,
+    EulerMoreau,
+    MoreauJean,
+    Newton,
+)
 from ..model import Model
 from ._bouncing_ball import ball_state, bouncing_ball
+from ._circuits import buck_converter, diode_bridge, rlc_diode
 from ._impacting import (
     ball_on_vibrating_table,
     column_of_beads,
@@ -17,6 +25,7 @@ from ._impacting import (
     rocking_block,
 )
 from ._pendulum_wall import pendulum_state, pendulum_wall
+from ._relays import gene_network, relay_oscillator
 from ._slider_crank import slider_crank, slider_crank_state
 from ._sliding_block import block_state, sliding_block
 from ._tossed_cube import cube_state, tossed_cube
@@ -28,7 +37,8 @@ class ReadyModel:
     """A model with everything that a simulation of it needs.
 
     **Arguments:** `summary`: what one sees, one line; `model`; `state0`; `integrator`; `t1`, `dt`:
-    end and step [s], from 0; `coordinates`: names of the entries of `v`, with units.
+    end and step [s], from 0; `coordinates`: names of the entries of `v`, with units if they
+    have any.
     """
 
     summary: str
@@ -160,6 +170,72 @@ def _vibrating_table() -> ReadyModel:
     )
 
 
+def _first_order(summary, model, start, t1, dt, coordinates, integrator=None) -> ReadyModel:
+    """A model of first order: `coordinates` are those of its state `x`."""
+    integrator = EulerMoreau() if integrator is None else integrator
+    state = State(None, jnp.asarray(start, float))
+    return ReadyModel(summary, model, state, integrator, t1, dt, coordinates)
+
+
+VOLTAGE_AND_CURRENT = ("voltage [V]", "current [A]")
+
+
+def _rlc_diode() -> ReadyModel:
+    return _first_order(
+        "a resonator whose every other half wave a diode leads to a resistance",
+        rlc_diode(),
+        (10.0, 0.0),
+        5e-3,
+        1e-6,
+        VOLTAGE_AND_CURRENT,
+    )
+
+
+def _diode_bridge() -> ReadyModel:
+    return _first_order(
+        "a resonator that feeds a resistance through a bridge of four diodes",
+        diode_bridge(),
+        (10.0, 0.0),
+        5e-3,
+        1e-6,
+        VOLTAGE_AND_CURRENT,
+    )
+
+
+def _buck_converter() -> ReadyModel:
+    return _first_order(
+        "a converter that lowers 20 V to about 10 V, from rest",
+        buck_converter(),
+        (0.0, 0.0),
+        2e-3,
+        5e-7,
+        VOLTAGE_AND_CURRENT,
+        EulerMoreau(theta=1.0),
+    )
+
+
+def _relay_oscillator() -> ReadyModel:
+    return _first_order(
+        "relay feedback on a chain of three, which settles on a limit cycle",
+        relay_oscillator(),
+        (0.0, 0.675, 0.0),
+        50.0,
+        1e-2,
+        ("x1", "x2", "x3"),
+    )
+
+
+def _gene_network() -> ReadyModel:
+    return _first_order(
+        "two genes that switch each other, and slide along a threshold",
+        gene_network(),
+        (1.0, 6.0),
+        3.0,
+        1e-3,
+        ("gene 1", "gene 2"),
+    )
+
+
 READY: dict[str, Callable[[], ReadyModel]] = {
     "bouncing_ball": _bouncing_ball,
     "sliding_block": _sliding_block,
@@ -171,5 +247,10 @@ READY: dict[str, Callable[[], ReadyModel]] = {
     "column_of_beads": _column_of_beads,
     "impacting_bar": _impacting_bar,
     "ball_on_vibrating_table": _vibrating_table,
+    "rlc_diode": _rlc_diode,
+    "diode_bridge": _diode_bridge,
+    "buck_converter": _buck_converter,
+    "relay_oscillator": _relay_oscillator,
+    "gene_network": _gene_network,
 }
 """What `diffnsd simulate NAME` runs. A call makes the arrays, in the precision set by then."""

@@ -2,6 +2,7 @@
 
 from ._base import AbstractRelation as AbstractRelation
 from ._body_points import BodyPointsPlane as BodyPointsPlane, tangents as tangents
+from ._compliant import CompliantRelation as CompliantRelation
 from ._contact_frame import ContactFrame as ContactFrame
 from ._first_order import (
     FirstOrderLinear as FirstOrderLinear,
@@ -12,6 +13,7 @@ from ._first_order import (
 from ._gap import GapRelation as GapRelation
 from ._joint import (
     Joint as Joint,
+    JointCoupler as JointCoupler,
     JointLimits as JointLimits,
     ball_joint as ball_joint,
     cylindrical as cylindrical,
@@ -24,4 +26,12 @@ from ._rates import (
     Harmonic as Harmonic,
     PrescribedVelocity as PrescribedVelocity,
     RateRelation as RateRelation,
+)
+from ._round import (
+    capsule_on_plane as capsule_on_plane,
+    disk_on_disk as disk_on_disk,
+    disk_on_line as disk_on_line,
+    sphere_on_plane as sphere_on_plane,
+    sphere_on_sphere as sphere_on_sphere,
+    sphere_on_surface as sphere_on_surface,
 )

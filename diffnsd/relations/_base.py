@@ -35,6 +35,11 @@ class AbstractRelation(eqx.Module):
         """Whether the output depends on the multipliers themselves."""
         return False
 
+    @property
+    def is_compliant(self) -> bool:
+        """Whether it ties positions to forces, where others tie velocities to impulses."""
+        return self.needs_positions and self.has_feedthrough
+
     def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
         """Number of contacts `c`, found without computing anything."""
         return jax.eval_shape(lambda t, q: self.linearised(group, t, q)[1], t, q).shape[1]
@@ -77,6 +82,55 @@ class AbstractRelation(eqx.Module):
         """
         del pick
         return None
+
+
+class AbstractForwarding(AbstractRelation):
+    """A relation that is another one, but for what is overridden.
+
+    `clock(t)` is the time that the other one sees.
+    """
+
+    relation: eqx.AbstractVar[AbstractRelation]
+
+    def clock(self, t: Scalar) -> Scalar:
+        """The time by the clock of the other relation."""
+        return t
+
+    @property
+    def rows(self) -> int:
+        return self.relation.rows
+
+    @property
+    def needs_positions(self) -> bool:
+        return self.relation.needs_positions
+
+    @property
+    def has_feedthrough(self) -> bool:
+        return self.relation.has_feedthrough
+
+    def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
+        return self.relation.count(group, t, q)
+
+    def gap(self, t: Scalar, q: Config) -> PerContact | None:
+        return self.relation.gap(self.clock(t), q)
+
+    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
+        return self.relation.output(group, self.clock(t), state, lam)
+
+    def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
+        return self.relation.input(group, self.clock(t), state, lam)
+
+    def linearised(
+        self, group: AbstractGroup, t: Scalar, q: Config
+    ) -> tuple[Float[Array, "k n c"], Float[Array, "k c"]]:
+        return self.relation.linearised(group, self.clock(t), q)
+
+    def check(self, group: AbstractGroup) -> str | None:
+        return self.relation.check(group)
+
+    def take(self, pick: Callable[[Array], Array]) -> "AbstractRelation | None":
+        taken = self.relation.take(pick)
+        return None if taken is None else eqx.tree_at(lambda r: r.relation, self, taken)
 
 
 def check_body(name: str, body: int, group: AbstractGroup) -> str | None:

@@ -7,13 +7,14 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._numerics import cross
-from .._types import Config, Local, PerContact, Scalar, State
+from .._types import Local, Scalar, State
 from ..groups import AbstractGroup, rotate
-from ._base import AbstractRelation, check_body
+from ._base import check_body
 from ._body_points import tangents
+from ._contact_points import AbstractContactPoints
 
 
-class ContactFrame(AbstractRelation):
+class ContactFrame(AbstractContactPoints):
     """Contacts from a function that finds closest points and normals.
 
     `g = n · (p1 − p2)`, and with `R_C = [n t1 t2]` the local velocity is that of the material
@@ -42,19 +43,6 @@ class ContactFrame(AbstractRelation):
     @property
     def rows(self) -> int:
         return 5 if self.rolling else 3
-
-    def _points(self, t: Scalar, q: Config) -> tuple[Array, Array, Array]:
-        points = tuple(map(jnp.asarray, self.function(t, q)))
-        shapes = [x.shape for x in points]
-        if len(points) != 3 or len(set(shapes)) > 1 or shapes[0][1:] != (3,):
-            raise ValueError(
-                f"the contact function returned shapes {shapes}; expected (p1, p2, n), each (c, 3)."
-            )
-        return points
-
-    def gap(self, t: Scalar, q: Config) -> PerContact:
-        p1, p2, n = self._points(t, q)
-        return jnp.sum(n * (p1 - p2), axis=-1)
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
         del group, lam

@@ -77,12 +77,12 @@ class FirstOrderRelation(AbstractFirstOrderRelation):
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
         del group
         assert lam is not None
-        y = self.h(t, state.v, _shown(lam))
+        y = self.h(t, state.v, shown(lam))
         return _outputs("h(t, x, lam)", y, lam, state)
 
     def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
         del group
-        return _inputs("g(t, x, lam)", self.g(t, state.v, _shown(lam)), state)
+        return _inputs("g(t, x, lam)", self.g(t, state.v, shown(lam)), state)
 
 
 class FirstOrderType2(AbstractFirstOrderRelation):
@@ -106,12 +106,12 @@ class FirstOrderType2(AbstractFirstOrderRelation):
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
         del group
         assert lam is not None
-        y = self.h(t, state.v, _shown(lam))
+        y = self.h(t, state.v, shown(lam))
         return _outputs("h(t, x, lam)", y, lam, state)
 
     def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
         del group
-        return _inputs("g(t, lam)", self.g(t, _shown(lam)), state)
+        return _inputs("g(t, lam)", self.g(t, shown(lam)), state)
 
 
 class FirstOrderType1(AbstractFirstOrderRelation):
@@ -135,7 +135,7 @@ class FirstOrderType1(AbstractFirstOrderRelation):
 
     def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
         del group
-        return _inputs("g(t, lam)", self.g(t, _shown(lam)), state)
+        return _inputs("g(t, lam)", self.g(t, shown(lam)), state)
 
 
 class FirstOrderLinear(AbstractFirstOrderRelation):
@@ -222,16 +222,16 @@ def _shape_of(operator) -> tuple[int, ...]:
     return jnp.shape(operator) if not callable(operator) else jax.eval_shape(operator, 0.0).shape
 
 
-def _shown(lam: Local) -> Array:
+def shown(lam: Local) -> Array:
     """Multipliers as users' functions see them: `(c,)` if a contact has one row."""
     return lam[:, 0] if lam.shape[1] == 1 else lam
 
 
 def _outputs(name: str, value, lam: Local, state: State) -> Local:
     y = as_float(value, state.v.dtype)
-    if y.shape != _shown(lam).shape:
+    if y.shape != shown(lam).shape:
         raise ValueError(
-            f"{name} must have shape {_shown(lam).shape}, one output for every multiplier, got "
+            f"{name} must have shape {shown(lam).shape}, one output for every multiplier, got "
             f"{y.shape}."
         )
     return y.reshape(lam.shape)

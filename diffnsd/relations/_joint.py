@@ -87,6 +87,31 @@ class JointLimits(eqx.Module):
         return jnp.stack([x - self.lower, self.upper - x])
 
 
+class JointCoupler(eqx.Module):
+    """`x1 − ratio x2 − offset` of two coordinates of joints: gears, screws, belts.
+
+    With `joint.angle` or `joint.displacement` for the coordinates,
+
+        Interaction(RateRelation(JointCoupler(nut.displacement, nut.angle, lead)), Equality())
+
+    is a screw whose lead is given in m/rad, and two angles make a pair of gears. `RateRelation`
+    couples their rates, for any number of turns. `GapRelation` holds the coordinates themselves, for
+    projections too; an angle must then stay within (−π, π).
+
+    **Arguments:** `coordinate1`, `coordinate2`: functions `(t, q) -> ()`; `ratio`, `offset`: shape
+    `()`. The impulse is along `x1`: what acts on `x2` is `−ratio` times it.
+    """
+
+    coordinate1: Callable
+    coordinate2: Callable
+    ratio: Float[Array, ""] = eqx.field(converter=as_float, default=1.0)
+    offset: Float[Array, ""] = eqx.field(converter=as_float, default=0.0)
+
+    def __call__(self, t: Scalar, q: Config) -> Float[Array, "1"]:
+        coupled = self.coordinate1(t, q) - self.ratio * self.coordinate2(t, q) - self.offset
+        return coupled[None]
+
+
 def _world(q: Config, body: int | None, origin: Array, axes: Array) -> tuple[Array, Array]:
     """Origin and axes of a frame fixed to a body, world frame."""
     if body is None:

@@ -6,12 +6,12 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._types import Config, Local, PerContact, Scalar, State
+from .._types import Local, Scalar, State
 from ..groups import AbstractGroup, Euclidean
-from ._base import AbstractRelation
+from ._contact_points import AbstractContactPoints
 
 
-class PlanarContact(AbstractRelation):
+class PlanarContact(AbstractContactPoints):
     """Contacts of bodies in the plane, from a function that finds closest points and normals.
 
     The coordinates of body `i` are the entries `3 i .. 3 i + 2` of `q`: centre `(x, y)` [m] and
@@ -39,18 +39,9 @@ class PlanarContact(AbstractRelation):
     def rows(self) -> int:
         return 3 if self.rolling else 2
 
-    def _points(self, t: Scalar, q: Config) -> tuple[Array, Array, Array]:
-        points = tuple(map(jnp.asarray, self.function(t, q)))
-        shapes = [x.shape for x in points]
-        if len(points) != 3 or len(set(shapes)) > 1 or shapes[0][1:] != (2,):
-            raise ValueError(
-                f"the contact function returned shapes {shapes}; expected (p1, p2, n), each (c, 2)."
-            )
-        return points
-
-    def gap(self, t: Scalar, q: Config) -> PerContact:
-        p1, p2, n = self._points(t, q)
-        return jnp.sum(n * (p1 - p2), axis=-1)
+    @property
+    def dimension(self) -> int:
+        return 2
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
         del group, lam

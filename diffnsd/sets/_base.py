@@ -36,6 +36,11 @@ class AbstractSet(eqx.Module):
     def margin(self, z: Rows) -> Array:
         """Distance of `z` to the nearest change of mode of the projection, shape `(...)`."""
 
+    def refuses(self, rows: int) -> str | None:
+        """Why the set cannot be one of `rows` rows, in the user's terms, or `None`."""
+        del rows
+        return None
+
     def interval(self) -> tuple[Array | float, Array | float] | None:
         """The bounds `(lower, upper)` of every row if the set is a product of intervals, else `None`.
 

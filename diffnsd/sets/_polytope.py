@@ -27,6 +27,12 @@ class Polytope(AbstractSet):
     normals: tuple[tuple[Array, ...], ...]
     offsets: tuple[Array, ...]
 
+    def refuses(self, rows: int) -> str | None:
+        lengths = {len(row) for row in self.normals}
+        if lengths == {rows}:
+            return None
+        return f"Polytope has normals of {sorted(lengths)} entries, got contacts of {rows} rows"
+
     def _faces(self, z: Rows) -> tuple[Array, Array]:
         """`H (p, k, ...)` and `b (p, ...)` in the lanes of `z`."""
 

@@ -19,6 +19,12 @@ class Product(AbstractSet):
     second: AbstractSet
     split: int = eqx.field(static=True)
 
+    def refuses(self, rows: int) -> str | None:
+        if not 0 <= self.split <= rows:
+            return f"Product has {self.split} rows of its first factor, got {rows} rows in all"
+        parts = ((self.first, self.split), (self.second, rows - self.split))
+        return next((why for part, k in parts if k and (why := part.refuses(k))), None)
+
     def _parts(self, z: Rows) -> list[tuple[AbstractSet, Rows]]:
         """The factors that have rows, with their rows."""
         both = ((self.first, z[: self.split]), (self.second, z[self.split :]))

@@ -29,6 +29,11 @@ class RollingCone(AbstractSet):
     mu: Array
     mu_r: Array
 
+    def refuses(self, rows: int) -> str | None:
+        if rows in (3, 5):
+            return None
+        return f"RollingCone needs 5 rows, or 3 in the plane, got {rows}"
+
     def _parts(self, z: Rows):
         half = (z.shape[0] - 1) // 2
         mu, mu_r, normal = self.mu, self.mu_r, z[0]

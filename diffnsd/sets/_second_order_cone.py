@@ -35,6 +35,9 @@ class SecondOrderCone(AbstractSet):
         direction = z[1:] / jnp.where(length > 0, length, 1)[None]
         return normal, length, inside, apex, on_ray, direction
 
+    def refuses(self, rows: int) -> str | None:
+        return None if rows >= 2 else f"SecondOrderCone needs at least 2 rows, got {rows}"
+
     def project(self, z: Rows) -> Rows:
         normal, length, inside, apex, on_ray, _ = self._parts(z)
         scale = self.mu * on_ray / jnp.where(length > 0, length, 1)

@@ -31,6 +31,7 @@ def simulate(
     event: Event | None = None,
     adjoint: AbstractLoopAdjoint | None = None,
     progress: diffrax.AbstractProgressMeter | None = None,
+    start_tolerance: float = 1e-3,
     throw: bool = True,
 ) -> Solution:
     """Simulates a model from `t0` to `t1` with steps of length `dt`.
@@ -51,6 +52,9 @@ def simulate(
     - `adjoint`: how reverse mode stores the loop, default `Checkpointed()`.
     - `progress`: a progress meter of diffrax, for example `diffrax.TextProgressMeter()`; it does
       not change any number.
+    - `start_tolerance`: how deep contacts may penetrate in `state0`, and how far joints be open [m,
+      rad], as far as that is known before compiling. Schemes keep what is accepted: they hold the
+      rates of gaps.
     - `throw`: raise if a step fails; otherwise the failure is in `Solution.result`.
 
     **Returns:** a `Solution`.
@@ -60,7 +64,9 @@ def simulate(
     true, naming cause and remedy, and outside of `jit` and `vmap` the step and its residual too.
     """
     steps = _count(t0, t1, dt)
-    state0 = _checked(model, integrator, t0, (t1 - t0) / max(steps, 1), state0, args)
+    state0 = _checked(
+        model, integrator, t0, (t1 - t0) / max(steps, 1), state0, args, start_tolerance
+    )
     saveat = SaveAt() if saveat is None else saveat
     adjoint = Checkpointed() if adjoint is None else adjoint
     meter = diffrax.NoProgressMeter() if progress is None else progress
@@ -273,13 +279,15 @@ def _count(t0, t1, dt) -> int:
     return steps
 
 
-def _checked(model, integrator, t0, dt, state0, args) -> State:
+def _checked(model, integrator, t0, dt, state0, args, start_tolerance=np.inf) -> State:
     """The initial state as arrays; raises what can be said before anything is compiled."""
     state0 = jax.tree.map(as_float, state0, is_leaf=_is_numbers)
     problem = integrator.supports(model) or model.check(state0)
     if problem is None:
         values = revealed((model, t0, dt, state0, args))
         problem = asked(lambda: integrator.check(*values))
+    if problem is None and start_tolerance < np.inf:
+        problem = asked(lambda: model.check_gaps(t0, state0.q, start_tolerance))
     if problem is not None:
         raise ValueError(f"cannot simulate: {problem}.")
     return state0

@@ -25,6 +25,73 @@ new.
 | `reactionToBoundaryConditions` | the last of `Solution.impulses` |
 | `NewtonEulerDS`, torques in the inertial frame | `NewtonEulerSystem`, `wrench_at(..., couple)` |
 | copies, pointers (`setQ`, `setQPtr`, ...), visitors, `display` | values: `equinox.tree_at`; `print` |
+
+The same for the rest of that package; a dash where nothing is needed or offered.
+
+Systems
+
+| there | here |
+|---|---|
+| `FirstOrderNonLinearDS`, `...LinearDS`, `...LinearTIDS` | `FirstOrderSystem`, `FirstOrderSystem.linear` |
+| `LinearComplementaritySystemsNSDS` | `FirstOrderSystem.linear`, `FirstOrderLinear`, `Complementarity` |
+| `RigidBodyDS`, `RigidBody2dDS` | `NewtonEulerSystem`; `LagrangianSystem` with `PlanarContact` |
+| `Disk`, `Circle`, `SphereLDS`, `SphereNEDS` | `disk_on_line`, `disk_on_disk`, `sphere_on_plane`, ... |
+| `M_gyr`, null gyroscopic term | part of `force`, with its derivative |
+| springs between bodies | `SpringDamper`, `Wrenches` |
+| sparse twins, finite elements, CAD | - |
+
+Relations
+
+| there | here |
+|---|---|
+| `Interaction`, its `y` and `lambda` by level | `Interaction`; `Solution.gaps`, `.impulses`, `.details` |
+| `FirstOrderNonLinearR`, `...Type1R`, `...2R` | `FirstOrderRelation`, `FirstOrderType1`, `FirstOrderType2` |
+| `FirstOrderLinearR`, `FirstOrderLinearTIR` | `FirstOrderLinear`, arrays or functions of `t` |
+| Jacobians `C`, `D`, `K`, `B`; residuals | derived; `integrators.step_residuals` |
+| `LagrangianScleronomousR`, `LagrangianRheonomousR` | `GapRelation`: `t` is an argument |
+| `LagrangianCompliantR`, `...CompliantLinearTIR` | `CompliantRelation`, `CompliantRelation.linear` |
+| `LagrangianLinearTIR`, `NewtonEulerR` | `GapRelation` |
+| `Lagrangian2d1DR`, `...2d2DR`, `...2d3DR` | `PlanarContact`, its rolling row on request |
+| `NewtonEuler1DR`, `...3DR`, `...5DR`, `ContactR` | `ContactFrame`, `BodyPointsPlane` |
+| knee, pivot, prismatic, cylindrical, fixed joints | `ball_joint`, `hinge`, `prismatic`, ... |
+| `CouplerJointR`, joint stops, joint friction | `JointCoupler`, `JointLimits`, `RateRelation` |
+| plane, sphere, box, capsule, height map | `sphere_on_plane`, `BodyPointsPlane`, `sphere_on_surface`, ... |
+
+Laws
+
+| there | here |
+|---|---|
+| `ComplementarityConditionNSL`, `EqualityConditionNSL` | `Complementarity`, `Equality` |
+| `MixedComplementarityConditionNSL`, `RelayNSL` | `Mixed`, `Relay` |
+| `NormalConeNSL` | `NormalCone` |
+| `NewtonImpactNSL`, `NewtonImpactFrictionNSL` | `NewtonImpact`, `CoulombFriction` |
+| `NewtonImpactRollingFrictionNSL` | `RollingFriction` |
+| `FremondImpactFrictionNSL` | `fremond_impact` |
+| `MultipleImpactNSL`, plasticity | - |
+
+Integrators and simulation
+
+| there | here |
+|---|---|
+| `EulerMoreauOSI`, its theta-gamma sibling | `EulerMoreau`, `ThetaGamma` |
+| `MoreauJeanOSI`, `MoreauJeanGOSI` | `MoreauJean`: `v` and `P` together, but for n > 12 |
+| `W` of a step, the compliance of contacts | `integrators.step_matrices` |
+| `...DirectProjectionOSI`, `...CombinedProjectionOSI` | `Projected`, `CombinedProjection` |
+| `SchatzmanPaoliOSI`, `D1MinusLinearOSI` | `SchatzmanPaoli`, `D1MinusLinear` |
+| `ZeroOrderHoldOSI` | `ZeroOrderHold` |
+| `LsodarOSI` and other event-driven ones | `EventDriven`, `Located` |
+| `TimeStepping`, `TimeDiscretisation` | `simulate(model, integrator, t0, t1, dt, state0)` |
+| index sets, activation | `AbstractLaw.active` of a `Context`; `Interaction.max_active` |
+| callbacks on failure | `Solution.result`, `Solution.message` |
+| `LCP`, `MLCP`, `Relay`, `AVI`, friction, `QP` | `ComplementarityProblem`, by its sets |
+| `NCP`, `MCP`, `VI` | `NonlinearComplementarityProblem` |
+| numerics solvers | `complementarity.solvers`, with a table of when which |
+| `ControlManager`, `ControlZOHSimulation`, `PID` | `control.Sampled`, `control.PID` |
+| sensors with delay, `LuenbergerObserver` | `control.Delayed`, `control.Luenberger` |
+| `LinearSMC`, `ExplicitLinearSMC` | `control.ImplicitSlidingMode`, `.ExplicitSlidingMode` |
+| `LinearSMCOT2`, `LinearSMCimproved` | `control.SlidingModeOT2`, `.ImprovedSlidingMode` |
+| `Twisting`, `ExplicitTwisting` | `control.Twisting`, `.ExplicitTwisting` |
+| restart, output, viewers | `equinox.tree_serialise_leaves`; `numpy.savez`; `viz` |
 """
 
 from ._base import AbstractSystem as AbstractSystem

@@ -118,6 +118,14 @@ def test_simulate_a_ready_model(tmp_path):
     assert (tmp_path / "motion.svg").exists()
 
 
+def test_simulate_a_circuit(tmp_path):
+    done = runner.invoke(app, ["simulate", "rlc_diode", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "largest multiplier" in done.output and "energy" in done.output
+    with np.load(tmp_path / "motion.npz") as motion:
+        assert motion["multipliers0"].shape == (len(motion["t"]), 1, 1)
+
+
 def test_version():
     done = runner.invoke(app, ["--version"])
     assert done.exit_code == 0 and done.output.strip() == f"diffnsd {version('diffnsd')}"

@@ -12,7 +12,7 @@ from quick import quick_jit
 from diffnsd import RESULTS, Auto, ComplementarityProblem, solve_complementarity
 from diffnsd.complementarity import Block, MixedProblem, solve_mixed
 from diffnsd.laws import AbstractLaw, Complementarity, CoulombFriction, Equality
-from diffnsd.sets import Box
+from diffnsd.sets import Box, Free, HalfLine, Polytope, Product, RollingCone, SecondOrderCone
 
 
 class Relay(AbstractLaw):
@@ -346,6 +346,10 @@ def test_shapes_that_are_refused(W, q, rows, words):
             (1, 3),
             r"Complementarity acts on 1 row per contact, got 3; .*\(c, 1\)",
         ),
+        (SecondOrderCone(0.3), (3, 1), "SecondOrderCone needs at least 2 rows, got 1"),
+        (Product(Free(), HalfLine(), 2), (3, 1), "Product has 2 rows of its first factor, got 1"),
+        (Polytope(((1.0, 0.0),), (0.0,)), (1, 3), r"normals of \[2\] entries, got .* 3 rows"),
+        (RollingCone(0.3, 0.1), (3, 1), "RollingCone needs 5 rows, or 3 in the plane, got 1"),
     ],
 )
 def test_laws_that_are_refused(law, rows, words):
@@ -357,6 +361,34 @@ def test_laws_that_are_refused(law, rows, words):
         jax.eval_shape(
             lambda q: solve_complementarity(eqx.tree_at(lambda p: p.q, problem, q)), jnp.ones(3)
         )
+
+
+@pytest.mark.parametrize(
+    "laws",
+    [
+        (HalfLine(), (1, 2)),
+        ((HalfLine(), 2),),
+        ((HalfLine(), (2, 1, 1)),),
+        (((2, 1), HalfLine()),),
+        ((HalfLine, (2, 1)),),
+    ],
+)
+def test_laws_that_are_no_pairs(laws):
+    with pytest.raises(ValueError, match=r"laws must be pairs .* such as \(\(HalfLine\(\), \(m, 1"):
+        ComplementarityProblem(jnp.eye(2), jnp.ones(2), laws)
+
+
+def test_one_contact_of_two_rows_is_two_of_one_row():
+    """`(HalfLine(), (1, 2))` is the quadrant; only `active` counts contacts."""
+    W, q = jnp.array([[2.0, 0.5], [0.3, 1.0]]), jnp.array([-1.0, 0.4])
+    one, two = (
+        solve_complementarity(ComplementarityProblem(W, q, ((HalfLine(), rows),)))
+        for rows in ((1, 2), (2, 1))
+    )
+    np.testing.assert_allclose(one.z, [0.5, 0.0], atol=1e-12)
+    np.testing.assert_allclose(one.z, two.z, atol=1e-12)
+    with pytest.raises(ValueError, match="the laws have 1 contacts"):
+        ComplementarityProblem(W, q, ((HalfLine(), (1, 2)),), jnp.array([True, False]))
 
 
 @pytest.mark.parametrize("length", [0, 1, 3])

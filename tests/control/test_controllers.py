@@ -10,10 +10,14 @@ from scipy.linalg import expm
 from diffnsd import EulerMoreau, Model, MoreauJean, SaveAt, State, ZeroOrderHold, simulate
 from diffnsd.control import (
     PID,
+    Delayed,
     ExplicitSlidingMode,
+    ExplicitTwisting,
     ImplicitSlidingMode,
+    ImprovedSlidingMode,
     Luenberger,
     Sampled,
+    SlidingModeOT2,
     Twisting,
 )
 from diffnsd.systems import FirstOrderSystem, LagrangianSystem
@@ -67,6 +71,79 @@ def test_the_implicit_sliding_mode_does_not_chatter():
         assert np.max(np.abs(out.details.control)) <= 1
     assert late[ImplicitSlidingMode] < 0.01 * 0.7  # measured 0.0068
     assert late[ExplicitSlidingMode] > 0.015  # measured 0.02
+
+
+DRIFT = np.array([[0.0, 1.0], [-2.0, 1.0]])
+
+
+def layers(kind):
+    """Largest sliding variable late in a run, for two sampling periods: the second is half the first."""
+    plant = FirstOrderSystem.linear(DRIFT, disturbance, inputs=[[0.0], [2.0]])
+    surface = DRIFT, [[0.0], [2.0]], [[1.0, 1.0]]
+    loop, found = Sampled(ZeroOrderHold(), kind(*surface, 3.0), 4), []
+    for dt in (2e-3, 1e-3):  # as many steps of half the length: one program
+        out = run(plant, loop, [0.0, 0.3], 1000 * dt, dt)
+        found.append(np.max(np.abs(out.states.v[-500::4] @ np.array([1.0, 1.0]))))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "order"), [(ImplicitSlidingMode, 1), (ImprovedSlidingMode, 2), (SlidingModeOT2, 2)]
+)
+def test_the_boundary_layer(kind, order):
+    """Of the order of the period, or of its square where the last disturbance is taken off."""
+    coarse, fine = layers(kind)
+    np.testing.assert_allclose(np.log2(coarse / fine), order, atol=0.25)
+
+
+def test_deadbeat_without_disturbance():
+    """Within reach the exactly sampled plant is on the surface after one period; Euler's is not."""
+    period, x = 0.1, np.array([0.05, 0.02])
+    b, c = np.array([[0.0], [2.0]]), np.array([[1.0, 1.0]])
+    big = np.zeros((3, 3))
+    big[:2, :2], big[:2, 2:] = DRIFT, b
+    ends = {}
+    for kind in (SlidingModeOT2, ImprovedSlidingMode):
+        law = kind(DRIFT, b, c, 5.0)
+        # The first sample expects what it measures: without a prediction there is no disturbance.
+        u, _ = law(0.0, jnp.asarray(x), law.init(0.0, jnp.asarray(x)), jnp.array(period))
+        ends[kind] = float((c @ (expm(period * big) @ [*x, float(u[0])])[:2])[0])
+    assert abs(ends[SlidingModeOT2]) < 1e-13 < 1e-4 < abs(ends[ImprovedSlidingMode])
+
+
+def test_explicit_twisting_chatters():
+    plant = FirstOrderSystem.linear([[0.0, 1.0], [0.0, 0.0]], disturbance, inputs=B)
+    late = []
+    for kind in (Twisting, ExplicitTwisting):
+        out = run(plant, Sampled(ZeroOrderHold(), kind(4.0, 0.5), 10), [1.0, 0.0], 6.0, 1e-3)
+        late.append(np.max(np.abs(out.states.v[-1000:, 1])))
+    assert late[1] > 2 * late[0]
+    u, _ = ExplicitTwisting(4.0, 0.5)(0.0, jnp.array([0.3, -2.0]), (), jnp.array(0.1))
+    assert u[0] == -4 * (1 - 0.5)
+
+
+def test_a_late_sensor():
+    """The difference equation with the measurement of two samples ago."""
+    kp, dt, every, late = 1.5, 0.02, 3, 2
+    loop = Sampled(ZeroOrderHold(), Delayed(PID(kp, reference=1.0), late), every, position)
+    out = run(MOTOR, loop, [0.2, 0.0], 60 * dt, dt)
+    y = np.asarray(out.states.v)[:-1:every, 0]
+    shown = np.concatenate([np.full(late, y[0]), y[:-late]])
+    np.testing.assert_allclose(out.details.control[1::every, 0], kp * (1 - shown), rtol=1e-12)
+
+
+def test_a_failure_of_the_controller_is_told():
+    """A sensor that breaks: the relay problem of the controller has no numbers to solve."""
+    plant = FirstOrderSystem.linear(np.zeros((1, 1)), inputs=[[2.0]])
+    broken = lambda t, state: jnp.where(t > 0.05, jnp.nan, state.v)  # noqa: E731
+    law = ImplicitSlidingMode(np.zeros((1, 1)), [[2.0]], [[1.0]], 1.0)
+    for controller in (law, Delayed(law, 0)):
+        loop = Sampled(ZeroOrderHold(), controller, 2, broken)
+        out = simulate(Model(plant), loop, 0.0, 0.2, 0.01, plant.state([3.0]), throw=False)
+        assert (
+            "step 6 failed" in out.message
+            and "entries in W or q that are not finite" in out.message
+        )
 
 
 def test_the_equivalent_control_keeps_the_surface():
@@ -181,6 +258,8 @@ def test_the_gain_of_a_sliding_mode_is_differentiable():
 def test_what_is_refused():
     with pytest.raises(ValueError, match="every must be at least 1 step, got 0"):
         Sampled(ZeroOrderHold(), PID(1.0), every=0)
+    with pytest.raises(ValueError, match="at least 0 samples, got -1"):
+        Delayed(PID(1.0), -1)
     with pytest.raises(ValueError, match="C B must be positive definite"):
         ImplicitSlidingMode(np.zeros((1, 1)), [[1.0]], [[-1.0]])
     with pytest.raises(ValueError, match="A, B and C must have shapes"):

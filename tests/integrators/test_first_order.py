@@ -297,7 +297,7 @@ def test_relations_of_the_wrong_kind():
             FirstOrderType1(lambda t, x: x, lambda t, z: z[:1], 2),
             r"g\(t, lam\) must have shape \(2,\)",
         ),
-        (FirstOrderLinear(np.ones((1, 3)), np.ones((3, 1))), r"B must have shape \(2, 1\)"),
+        (FirstOrderLinear(np.ones((1, 3)), np.ones((3, 1))), r"C must have shape \(1, 2\)"),
     ],
 )
 def test_functions_of_the_wrong_shape(relation, message):

@@ -13,7 +13,7 @@ def test_ready_models_can_be_simulated(name):
     ready = READY[name]()
     assert ready.summary and len(ready.summary) < 100
     assert ready.model.check(ready.state0) is None
-    assert len(ready.coordinates) == ready.model.system.group.dim
+    assert len(ready.coordinates) == ready.model.system.velocities
     shapes = eqx.filter_eval_shape(
         lambda state0: simulate(ready.model, ready.integrator, 0.0, ready.t1, ready.dt, state0),
         ready.state0,

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from quick import quick_jit
 
-from diffnsd import State
+from diffnsd import Interaction, Model, MoreauJean, SaveAt, State, simulate
 from diffnsd.groups import Euclidean, Pose, PoseGroup, rotate, rotation_matrix
+from diffnsd.laws import Equality
 from diffnsd.relations import (
     ContactFrame,
     GapRelation,
     Harmonic,
+    JointCoupler,
     PlanarContact,
     PrescribedVelocity,
     RateRelation,
@@ -21,6 +23,7 @@ from diffnsd.relations import (
     hinge,
     prismatic,
 )
+from diffnsd.systems import NewtonEulerSystem
 
 RANDOM = np.random.default_rng(3)
 AXIS = np.array([0.48, -0.6, 0.64])
@@ -186,3 +189,49 @@ def test_prescribed_velocities():
     np.testing.assert_allclose(drift[0], -wanted, rtol=1e-14)
     np.testing.assert_array_equal(PrescribedVelocity(1).output(group, t, state, None), [[2.0]])
     assert "index has 3" in (PrescribedVelocity(3).check(group) or "")
+
+
+@quick_jit
+def reached(model, start, t1, dt):
+    """The state at the end."""
+    return simulate(model, MoreauJean(), 0.0, t1, dt, start, saveat=SaveAt.end()).states
+
+
+def test_a_screw():
+    """A nut that falls turns: `z = lead θ`, `(m + I/lead²) z'' = −m g`."""
+    mass, inertia, lead, g = 2.0, 0.01, 0.05, 9.81
+    q = Pose(jnp.zeros((1, 3)), jnp.array([[1.0, 0.0, 0.0, 0.0]]))
+    guide = cylindrical(q, np.zeros(3), [0.0, 0.0, 1.0])
+    thread = JointCoupler(guide.displacement, guide.angle, lead)
+    model = Model(
+        NewtonEulerSystem(mass, inertia, gravity=(0.0, 0.0, -g)),
+        [
+            Interaction(GapRelation(guide), Equality()),
+            Interaction(RateRelation(thread), Equality()),
+        ],
+    )
+    start = State(q, jnp.zeros(6))
+    end = reached(model, start, 0.5, 1e-2)
+    fall = -mass * g / (mass + inertia / lead**2) * 0.5
+    np.testing.assert_allclose(end.v[jnp.array([2, 5])], [fall, fall / lead], rtol=1e-9)
+    np.testing.assert_allclose(end.q.position[0, 2], fall * 0.25, rtol=1e-9)
+
+
+def test_a_pair_of_gears():
+    """Rates in the ratio of the gears, over several turns; the torque is shared by inertias."""
+    inertia, ratio, torque = 0.3, -2.5, 4.0
+    still = jnp.array([[1.0, 0.0, 0.0, 0.0]] * 2)
+    q = Pose(jnp.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]]), still)
+    axis = [0.0, 0.0, 1.0]
+    hinges = [hinge(q, q.position[i], axis, i) for i in (0, 1)]
+    teeth = JointCoupler(hinges[0].angle, hinges[1].angle, ratio)
+    turning = lambda t, state, args: jnp.zeros((2, 6)).at[0, 5].set(torque)  # noqa: E731
+    model = Model(
+        NewtonEulerSystem([1.0, 1.0], [[inertia] * 3] * 2, gravity=(0.0, 0.0, 0.0), wrench=turning),
+        # Without bearings: a couple about the axes of two free round bodies moves nothing else.
+        Interaction(RateRelation(teeth), Equality()),
+    )
+    end = reached(model, State(q, jnp.zeros(12)), 3.0, 0.05)
+    first = torque / (inertia + inertia / ratio**2) * 3.0
+    assert first > 4 * np.pi  # it has turned round several times
+    np.testing.assert_allclose(end.v[jnp.array([5, 11])], [first, first / ratio], rtol=1e-9)

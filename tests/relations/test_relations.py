@@ -56,7 +56,15 @@ def slip_gap(t, q):
     return jnp.stack([q[:1] * q[1:2] - t**2, q[1:2] ** 3], axis=-1)
 
 
+NETWORK = eqx.nn.MLP(2, 3, 8, 1, jnp.tanh, key=jax.random.key(1))
+
+
 CASES = {
+    "a neural network": (
+        Euclidean(2),
+        GapRelation(lambda t, q: NETWORK(q) - 0.1 * t),
+        State(jnp.array([0.7, -1.2]), jnp.array([0.3, 2.0])),
+    ),
     "points": (PoseGroup(1), BodyPointsPlane(POINTS, NORMAL, 0.2), pose_state(1)),
     "points of the second body": (
         PoseGroup(2),

@@ -8,9 +8,17 @@ import pytest
 from quick import quick_jit
 
 from diffnsd import EulerMoreau, Interaction, Model, MoreauJean, Pose, SaveAt, State, simulate
-from diffnsd.laws import Complementarity, CoulombFriction, NewtonImpact, Relay
+from diffnsd.laws import (
+    AbstractLaw,
+    Complementarity,
+    CoulombFriction,
+    Equality,
+    NewtonImpact,
+    Relay,
+)
 from diffnsd.models import block_state, bouncing_ball, sliding_block
 from diffnsd.relations import BodyPointsPlane, ContactFrame, FirstOrderLinear, GapRelation
+from diffnsd.sets import SecondOrderCone
 from diffnsd.simulation import _simulate
 from diffnsd.systems import FirstOrderSystem, LagrangianSystem, NewtonEulerSystem
 
@@ -117,6 +125,73 @@ def test_bad_input_is_refused_with_the_remedy(name):
     with pytest.raises(ValueError, match=words):
         model, start = make()
         reached(model, start or AT_REST)
+
+
+def away(t, q):
+    del t
+    return q - 0.2
+
+
+HELD = Interaction(GapRelation(away), Equality())
+STARTS = {
+    "penetration": (bouncing_ball(), -0.02, "gap is -0.02, and an open gap is expected; move"),
+    "the remedy of penetration": (bouncing_ball(), -0.02, "accept it by start_tolerance=0.0202"),
+    "an open joint": (
+        Model(LagrangianSystem(np.eye(1)), HELD),
+        0.25,
+        "GapRelation. is a joint that is open by 0.05 in the initial state; start in a configur",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_a_start_that_contradicts_the_contacts(name):
+    model, q, words = STARTS[name]
+    start = State(jnp.array([q]), jnp.zeros(1))
+    with pytest.raises(ValueError, match=words):
+        reached(model, start)
+    with pytest.raises(ValueError, match=words):
+        jax.grad(lambda v: reached(model, State(start.q, v)))(start.v)
+    accepted = simulate(model, MoreauJean(), 0.0, 0.1, 0.1, start, start_tolerance=0.06)
+    assert np.all(np.isfinite(accepted.states.q))
+    # What a transformation hides is not looked at.
+    jax.eval_shape(lambda q: reached(model, State(q, start.v)), start.q)
+
+
+@pytest.mark.parametrize("q", [-5e-4, 0.0])
+def test_a_small_penetration_is_no_contradiction(q):
+    reached(bouncing_ball(), State(jnp.array([q]), jnp.zeros(1)))
+
+
+class Misshapen(AbstractLaw):
+    """A law of two rows whose shift is given for one row only."""
+
+    lifts: bool = eqx.field(static=True)
+
+    @property
+    def rows(self):
+        return None
+
+    def set(self):
+        return SecondOrderCone(jnp.array(0.5))
+
+    def shift(self, context):
+        return 0 * context.u_minus if self.lifts else 0.5 * context.u_minus[0]
+
+    def lift(self, w):
+        return w if self.lifts else 0 * w[0]
+
+
+@pytest.mark.parametrize(
+    ("lifts", "words"),
+    [
+        (False, r"Misshapen.shift must have shape \(3, 3\), one entry for every row .* got \(3,\)"),
+        (True, r"Misshapen.lift must have shape \(3,\), one entry per contact, got \(3, 3\)"),
+    ],
+)
+def test_a_law_of_a_user_that_returns_another_shape(lifts, words):
+    with pytest.raises(ValueError, match=words):
+        reached(Model(BODY, Interaction(POINTS, Misshapen(lifts))), AT_REST)
 
 
 def test_lists_and_integers_are_numbers_too():

@@ -91,8 +91,8 @@ class EventDriven(AbstractIntegrator):
         return True
 
     def supports(self, model: Model) -> str | None:
-        if model.system.stepping_problem is not None:
-            return model.system.stepping_problem
+        if model.stepping_problem is not None:
+            return model.stepping_problem
         for interaction in model.interactions:
             if interaction.rows != 1 or not interaction.law.is_unilateral:
                 return (

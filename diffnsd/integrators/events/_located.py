@@ -103,7 +103,7 @@ class Located(AbstractIntegrator):
         return True
 
     def supports(self, model: Model) -> str | None:
-        return self.inner.supports(model)
+        return model.compliance_problem or self.inner.supports(model)
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
         return self.inner.init(model, t0, state, args)

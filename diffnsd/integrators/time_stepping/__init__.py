@@ -18,4 +18,9 @@ from ._points import (
 )
 from ._projected import CombinedProjection as CombinedProjection, Projected as Projected
 from ._schatzman_paoli import SchatzmanPaoli as SchatzmanPaoli
-from ._theta import BackwardEuler as BackwardEuler, MoreauJean as MoreauJean
+from ._theta import (
+    BackwardEuler as BackwardEuler,
+    MoreauJean as MoreauJean,
+    StepMatrices as StepMatrices,
+    step_matrices as step_matrices,
+)

@@ -6,9 +6,7 @@ which relations are evaluated and the weight `w` of the new input, a step solves
     d(x1) = G (w r + (1 − w) r0),    r = g(t_p, x_p, lam),    y = h(t_p, x_p, lam),
     K* ∋ y ⟂ lam ∈ K,                t_p = t0 + p (t1 − t0),    x_p = (1 − p) x0 + p x1.
 
-Linearised at `(x*, lam*)`, with `C`, `D` the slopes of `h`, the output is `y = y* + C dx + ds`: the
-part `ds = D (lam − lam*)` that does not come from `x` is an unknown of its own where there is
-feedthrough. So the step problem keeps its one form, `A dv = b + B lam` and `w = H dv + offset`.
+Outputs may depend on multipliers: `nonlinear_problem` linearises both.
 """
 
 from collections.abc import Callable
@@ -21,12 +19,13 @@ import numpy as np
 from jaxtyping import Array
 
 from ..._types import Args, Scalar, State, Vector, is_hidden
-from ...complementarity import Auto, Block, MixedProblem
-from ...complementarity._problem import broadcast_law, gather
+from ...complementarity import Auto, MixedProblem
+from ...complementarity._problem import broadcast_law
 from ...laws import Context
 from ...model import Interaction, Model
 from .._base import StepInfo
-from .._step import outcome, solve_step
+from .._contacts import shift_of
+from .._step import Contact, nonlinear_problem, outcome, own_parts, solve_step
 
 
 class Memory(eqx.Module):
@@ -93,7 +92,7 @@ def first_order_step(scheme, model: Model, t0, t1, state: State, carry: Memory, 
     h, weight = t1 - t0, scheme.weight
     warm = tuple(lam.T for lam in carry.multipliers)
     parameters = scheme, model, t0, t1, state, carry, args
-    guess = jnp.concatenate([state.v, *_feedthroughs(model, warm)])
+    guess = jnp.concatenate([state.v, *own_parts(model.interactions, warm)])
     v, z, stats, converged = solve_step(
         _equations, parameters, guess, warm, scheme.solver, scheme.newton, scheme.adjoint
     )
@@ -136,17 +135,10 @@ def _on_their_sets(model: Model, told: FirstOrderDetails) -> tuple[Array, ...]:
     return tuple(map(one, model.interactions, told.multipliers, told.outputs))
 
 
-def _feedthroughs(model: Model, z) -> list[Vector]:
-    """Zeros for the parts of the outputs that do not come from the state."""
-    pairs = zip(model.interactions, z, strict=True)
-    return [jnp.zeros(part.size, part.dtype) for i, part in pairs if i.relation.has_feedthrough]
-
-
 def _equations(parameters):
     """The step linearised at any point, as a function of its parameters only."""
     scheme, model, t0, t1, state, carry, args = parameters
     x0, h, p, weight = state.v, t1 - t0, scheme.point, scheme.weight
-    n = x0.shape[0]
     smooth = scheme.smooth(model.system, t0, t1, state, args)
     relations = _Relations(model, t0 + p * h)
     start = _Relations(model, t0)
@@ -155,33 +147,19 @@ def _equations(parameters):
         r = weight * relations.input(_placed(scheme, x0, x), z)
         return smooth.defect(x) - smooth.gain(r if weight == 1 else r + (1 - weight) * carry.input)
 
-    def linearise(v, z):
-        x = v[:n]
-        matrix, slopes = jax.jacfwd(residual, (0, 1))(x, z)
-        inputs = [-jnp.moveaxis(slope, 0, 1) for slope in slopes]
-        rhs = sum(map(gather, inputs, z), residual(x, z))
-        total = n + sum(f.shape[0] for f in _feedthroughs(model, z))
-        at, loads, blocks = n, [-rhs], []
-        for i, lam, lam0, b in zip(model.interactions, z, carry.multipliers, inputs, strict=True):
-            output = lambda x, lam, i=i: relations.output(i, _placed(scheme, x0, x), lam)  # noqa: E731
-            c = jnp.moveaxis(jax.jacfwd(output)(x, lam), -1, 1)
-            pad = ((0, 0), (0, total - n), (0, 0))
-            c, b = jnp.pad(c, pad), jnp.pad(b, pad)
-            if i.relation.has_feedthrough:
-                own = np.eye(lam.size, dtype=x.dtype).reshape(*lam.shape, lam.size).swapaxes(1, 2)
-                d = jax.jacfwd(output, 1)(x, lam).reshape(lam.size, *lam.shape).swapaxes(0, 1)
-                c = c.at[:, at : at + lam.size].set(own)
-                b = b.at[:, at : at + lam.size].set(d)
-                loads.append(-gather(d, lam))
-                at += lam.size
-            around = _context(start.output(i, x0, lam0.T), h, p)
-            law = broadcast_law(i.law, lam.shape[1], x.dtype)
-            active = jax.lax.stop_gradient(law.active(around))
-            blocks.append(Block(c, b, output(x, lam) + law.shift(around), law, active))
-        matrix = jnp.pad(matrix, (0, total - n)) + np.diag(np.arange(total) >= n).astype(x.dtype)
-        return MixedProblem(matrix, jnp.concatenate(loads), tuple(blocks))
+    def motion(x, z):
+        at = _placed(scheme, x0, x)
+        pairs = zip(model.interactions, z, strict=True)
+        return residual(x, z), tuple(relations.output(i, at, part) for i, part in pairs)
 
-    return linearise
+    def contact(i: Interaction, lam0) -> Contact:
+        around = _context(start.output(i, x0, lam0.T), h, p)
+        law = broadcast_law(i.law, lam0.shape[0], x0.dtype)
+        active = jax.lax.stop_gradient(law.active(around))
+        return Contact(shift_of(law, around), law, active, i.relation.has_feedthrough)
+
+    contacts = tuple(map(contact, model.interactions, carry.multipliers))
+    return nonlinear_problem(motion, contacts, x0.shape[0])
 
 
 def _context(y0: Array, h: Scalar, point: float) -> Context:
@@ -261,5 +239,5 @@ def _one_step_matrix(scheme, model, t, h, state, lam, args):
 def _first_problem(scheme, model, t, h, state, lam, args) -> MixedProblem:
     """The first step linearised at the initial state and at given multipliers."""
     memory = Memory(tuple(part.T for part in lam), jnp.zeros_like(state.v))
-    v = jnp.concatenate([state.v, *_feedthroughs(model, lam)])
+    v = jnp.concatenate([state.v, *own_parts(model.interactions, lam)])
     return _equations((scheme, model, t, t + h, state, memory, args))(v, lam)

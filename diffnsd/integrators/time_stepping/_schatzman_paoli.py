@@ -53,8 +53,8 @@ class SchatzmanPaoli(AbstractIntegrator):
         return False
 
     def supports(self, model: Model) -> str | None:
-        if model.system.stepping_problem is not None:
-            return model.system.stepping_problem
+        if model.stepping_problem is not None:
+            return model.stepping_problem
         if any(i.law.needs_implicit_positions for i in model.interactions):
             return (
                 "SchatzmanPaoli holds gaps by itself, and has no use for a law that sees them; use "

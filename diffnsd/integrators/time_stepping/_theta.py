@@ -3,15 +3,25 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from ..._numerics import matvec
 from ..._result import RESULTS
 from ..._types import Args, Scalar, State
 from ...complementarity import AbstractAdjoint, Auto, ImplicitAdjoint
+from ...complementarity._problem import broadcast_law
 from ...model import Model
 from .._base import AbstractIntegrator, Carry, StepInfo, check_fractions
-from .._contacts import build_block, context, law_block, left_out, select, zero_impulses
-from .._step import Newton, linear_problem, nonlinear_problem, outcome, solve_step
+from .._contacts import build_block, context, left_out, select, shift_of, zero_impulses
+from .._step import (
+    Contact,
+    Newton,
+    linear_problem,
+    nonlinear_problem,
+    outcome,
+    own_parts,
+    solve_step,
+)
 from ._points import AbstractPoint, AtIterate, AtStart
 
 
@@ -33,40 +43,65 @@ def _equations(scheme):
             after = system.force(t1, State(place(AtIterate(), v), v), args)
             return matvec(mass, v - state.v) - h * (theta * after + (1 - theta) * before)
 
-        if not scheme.contacts_at.is_implicit:
+        compliant = any(i.relation.has_feedthrough for i in interactions)
+        if not (compliant or scheme.contacts_at.is_implicit):
             at = t1, place(scheme.contacts_at, state.v)
             blocks = tuple(build_block(i, model, t0, state, h, gamma, at=at) for i in interactions)
             return linear_problem(residual, lambda v: blocks)
 
+        coupled = [_coupling(scheme, i, model, t0, t1, state) for i in interactions]
+
         def motion(v, z):
+            rigid, soft = place(scheme.contacts_at, v), place(AtIterate(theta), v)
+            total, outputs = residual(v), []
+            for (contact, act), part in zip(coupled, z, strict=True):
+                impulse, output = act(soft if contact.has_feedthrough else rigid, v, part)
+                total = total - impulse
+                outputs.append(output)
+            return total, tuple(outputs)
+
+        def inputs(v, z):
+            del z
             q = place(scheme.contacts_at, v)
-            total, velocities = residual(v), []
-            for i, part in zip(interactions, z, strict=True):
+            return [i.relation.linearised(system.group, t1, q)[0][: i.rows] for i in interactions]
 
-                def velocity(w, i=i):
-                    u = i.relation.output(system.group, t1, State(q, w), None)
-                    return u[:, : i.rows]
-
-                # `u` is affine in the velocity: its pull-back is `H^T`, by virtual power.
-                u, pull = jax.vjp(velocity, v)
-                total = total - pull(part.T)[0]
-                velocities.append(u.T)
-            return total, tuple(velocities)
-
-        def inputs(v):
-            q = place(scheme.contacts_at, v)
-            return tuple(
-                i.relation.linearised(system.group, t1, q)[0][: i.rows] for i in interactions
-            )
-
-        around = [context(i, model, t0, state, h, gamma) for i in interactions]
-
-        def blocks_at(slopes, velocities, inputs):
-            return tuple(map(law_block, interactions, around, slopes, velocities, inputs))
-
-        return nonlinear_problem(motion, inputs, blocks_at)
+        contacts = tuple(contact for contact, _ in coupled)
+        return nonlinear_problem(motion, contacts, state.v.shape[0], None if compliant else inputs)
 
     return equations
+
+
+def _coupling(scheme, interaction, model: Model, t0, t1, state: State):
+    """An interaction at any end velocity `v`: its `Contact`, and `act(q, v, z)`, impulse and output.
+
+    A compliant relation holds at the theta point, between a position and the mean force `z/h` of the
+    step; others tie end velocities to impulses.
+    """
+    group, relation, h = model.system.group, interaction.relation, t1 - t0
+    theta, k = scheme.theta, interaction.rows
+    compliant = relation.has_feedthrough
+
+    def soft(q, v, z):
+        t, force = t0 + theta * h, jnp.pad(z.T, ((0, 0), (0, relation.rows - k))) / h
+        # Over h, to be of the size of a velocity: the laws hold for y as for y/h.
+        output = relation.output(group, t, State(q, v), force)[:, :k].T / h
+        return h * relation.input(group, t, State(q, v), force), output
+
+    def rigid(q, v, z):
+        def velocity(v):
+            return relation.output(group, t1, State(q, v), None)[:, :k]
+
+        # Affine in the velocity: the pull-back is `H^T`, by virtual power.
+        output, pull = jax.vjp(velocity, v)
+        return pull(z.T)[0], output.T
+
+    # Where contacts are compliant there are no impacts, and no velocity before them.
+    before = jnp.zeros_like if compliant else lambda u: u
+    around = context(interaction, model, t0, state, h, scheme.gamma, before)
+    law = broadcast_law(interaction.law, around.gap.shape[0], state.v.dtype)
+    active = jax.lax.stop_gradient(law.active(around))
+    contact = Contact(shift_of(law, around), law.in_step(around), active, compliant)
+    return contact, soft if compliant else rigid
 
 
 class MoreauJean(AbstractIntegrator):
@@ -141,7 +176,8 @@ class BackwardEuler(AbstractIntegrator):
         M (v1 − v0) = h F(t1, q1, v1) + H^T P,      q1 = q0 exp(h v1)
 
     Order one, dissipative, unconditionally stable for linear systems. Each Newton iteration
-    factorises `S = M − h ∂F/∂v − h² ∂F/∂q`.
+    factorises `S = M − h ∂F/∂v − h² ∂F/∂q`; `step_matrices` gives it, with the compliance
+    `H S^-1 H^T` of the contacts.
 
     **Arguments:** as in `MoreauJean`, without `theta`;
     `Newton(max_iterations=1)` is the linearised method.
@@ -186,6 +222,48 @@ class BackwardEuler(AbstractIntegrator):
         return theta_step(self, model, t0, t1, state, carry, args)
 
 
+class StepMatrices(eqx.Module):
+    """The linearised step of a theta scheme, without and with its contacts.
+
+    **Arguments:** `system`: `S = M − h theta ∂F/∂v − h² theta² ∂F/∂q`, `(n, n)`; `outputs`: `H`,
+    `(m, n)`, the rows that take part in the laws, contact by contact, normal first; `compliance`:
+    `H S^-1 H^T`, `(m, m)`, from impulses to velocities.
+    """
+
+    system: Array
+    outputs: Array
+    compliance: Array
+
+
+def step_matrices(
+    scheme, model: Model, t0: Scalar, t1: Scalar, state: State, args: Args = None
+) -> StepMatrices:
+    """The matrices of the first Newton iteration of a step from a state.
+
+    **Arguments:** `scheme`: `MoreauJean` or `BackwardEuler`; the others as in `simulate`. Multipliers
+    are those of no contact.
+
+    **Returns:** `StepMatrices`.
+
+    **Raises:** `ValueError` if the scheme cannot step the model, or contacts are compliant.
+    """
+    problem = scheme.supports(model) or model.compliance_problem
+    if problem is not None:
+        raise ValueError(f"no step matrices: {problem}.")
+    zero = tuple(jnp.swapaxes(z, 0, 1) for z in zero_impulses(model, t0, state))
+    parameters = (model, model.interactions, t0, t1, state, args)
+    step = _equations(scheme)(parameters)(state.v, zero)
+
+    def flat(x):
+        return jnp.transpose(x, (2, 0, 1)).reshape(-1, x.shape[1])
+
+    inputs = [b.output if b.input is None else b.input for b in step.blocks]
+    none = [jnp.zeros((0, state.v.shape[0]), state.v.dtype)]
+    outputs = jnp.concatenate([flat(b.output) for b in step.blocks] or none)
+    loads = jnp.concatenate([flat(b) for b in inputs] or none)
+    return StepMatrices(step.matrix, outputs, outputs @ jnp.linalg.solve(step.matrix, loads.T))
+
+
 def theta_step(scheme, model: Model, t0, t1, state: State, carry: Carry, args: Args):
     """One step of the theta scheme; see `MoreauJean`."""
     h = t1 - t0
@@ -194,9 +272,11 @@ def theta_step(scheme, model: Model, t0, t1, state: State, carry: Carry, args: A
     warm = tuple(jnp.moveaxis(s.pick(z), 0, 1) for s, z in zip(selections, carry, strict=True))
 
     parameters = (model, solved, t0, t1, state, args)
+    guess = jnp.concatenate([state.v, *own_parts(solved, warm)])
     v, z, stats, newton_converged = solve_step(
-        _equations(scheme), parameters, state.v, warm, scheme.solver, scheme.newton, scheme.adjoint
+        _equations(scheme), parameters, guess, warm, scheme.solver, scheme.newton, scheme.adjoint
     )
+    v = v[: state.v.shape[0]]
     impulses = tuple(
         s.spread(jnp.moveaxis(part, 1, 0)) for s, part in zip(selections, z, strict=True)
     )

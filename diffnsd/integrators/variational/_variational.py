@@ -83,7 +83,7 @@ class AbstractVariational(AbstractIntegrator):
         return True
 
     def supports(self, model: Model) -> str | None:
-        return model.system.stepping_problem or self.retraction.problem(model.system.group)
+        return model.stepping_problem or self.retraction.problem(model.system.group)
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
         del args

@@ -1,0 +1,126 @@
+"""Compliant relations of mechanical systems: positions that multipliers give way to."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._numerics import as_float, matvec
+from .._types import Config, Local, PerContact, Scalar, State, Vector, eagerly
+from ..groups import AbstractGroup
+from ._base import AbstractRelation
+from ._first_order import shown
+from ._gap import GapRelation
+
+
+class CompliantRelation(AbstractRelation):
+    """`y = h(t, q, lam)` with forces `lam`, whose generalised force is `(∂h/∂q)^T lam`.
+
+    A contact or a joint that gives way: `h = g(q) + C lam` with `Complementarity` is a stop of the
+    stiffness `1/C`, `lam = max(0, −g/C)`, and with `Equality` a spring; `C` may be as small as one
+    likes, and motions tend to those of the rigid contact. There is no impact, so no restitution, and
+    derivatives are true without `Located`: forces change without jumps. The energy `C lam²/2` that
+    is stored is not part of `Model.energy`.
+
+    The law holds between `y` [m] and `lam` [N] at the point `theta` of a step, with its mean force:
+    `MoreauJean(theta=0.5)` is the midpoint rule, which keeps the energy of a linear contact, and
+    `BackwardEuler` the dissipative one. `Solution.impulses` are `h lam`.
+
+    **Arguments:**
+
+    - `h`: `h(t, q, lam)` with `lam` and the value of shape `(c,)`; it may be an `equinox.Module`: its
+      leaves are parameters.
+    - `contacts`: `c`. `rows_per_contact`: `k`; if it is not 1 the shapes are `(c, k)`.
+
+    **Raises:** `ValueError` in a simulation, before it is compiled, if `h` returns another shape, or
+    the law asks for velocities (restitution, friction).
+
+    Reference: V. Acary, B. Brogliato, Numerical methods for nonsmooth dynamical systems (2008),
+    doi:10.1007/978-3-540-75392-6.
+    """
+
+    h: Callable
+    contacts: int = eqx.field(static=True)
+    rows_per_contact: int = eqx.field(default=1, static=True)
+
+    @staticmethod
+    def linear(C, D, e=None) -> "CompliantRelation":
+        """`y = C q + D lam + e` of a system on R^n.
+
+        **Arguments:** `C`: `(m, n)`; `D`: compliance, `(m, m)` [m/N]; `e`: `(m,)`, `None` for zero.
+
+        **Raises:** `ValueError` on shapes that do not fit.
+        """
+        C, D = eagerly(as_float, C), eagerly(as_float, D)
+        m = C.shape[0] if C.ndim == 2 else 0
+        e = jnp.zeros(m, C.dtype) if e is None else eagerly(as_float, e)
+        if m < 1 or D.shape != (m, m) or e.shape != (m,):
+            raise ValueError(
+                "C, D and e must have shapes (m, n), (m, m) and (m,), got "
+                f"{C.shape}, {D.shape} and {e.shape}."
+            )
+        return CompliantRelation(_Linear(C, D, e), m)
+
+    @property
+    def rows(self) -> int:
+        return self.rows_per_contact
+
+    @property
+    def has_feedthrough(self) -> bool:
+        return True
+
+    def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
+        del group, t, q
+        return self.contacts
+
+    def gap(self, t: Scalar, q: Config) -> PerContact | None:
+        """None: what looks like a penetration is the deformation."""
+        del t, q
+
+    def _at(self, lam: Local) -> GapRelation:
+        """The relation for given forces."""
+
+        def value(t, q):
+            y = as_float(self.h(t, q, shown(lam)), lam.dtype)
+            if y.shape != shown(lam).shape:
+                raise ValueError(
+                    f"h(t, q, lam) must have shape {shown(lam).shape}, one output for every force, "
+                    f"got {y.shape}."
+                )
+            return y.reshape(lam.shape)
+
+        return GapRelation(value, self.rows)
+
+    def _unloaded(self, dtype) -> GapRelation:
+        return self._at(jnp.zeros((self.contacts, self.rows), dtype))
+
+    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
+        """`y (c, k)` [m], of a free state without `lam`."""
+        del group
+        relation = self._unloaded(state.v.dtype) if lam is None else self._at(lam)
+        return relation.function(t, state.q)
+
+    def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
+        return self._at(lam).input(group, t, state, lam)
+
+    def linearised(
+        self, group: AbstractGroup, t: Scalar, q: Config
+    ) -> tuple[Float[Array, "k n c"], Float[Array, "k c"]]:
+        """`∂h/∂q` and `∂h/∂t` without forces."""
+        return self._unloaded(jax.tree.leaves(q)[0].dtype).linearised(group, t, q)
+
+
+class _Linear(eqx.Module):
+    """`C q + D lam + e`."""
+
+    c_matrix: Array
+    d_matrix: Array
+    e_vector: Array
+
+    def __call__(self, t, q, lam):
+        del t
+        if q.shape != self.c_matrix.shape[1:]:
+            raise ValueError(f"C has shape {self.c_matrix.shape}, but q has shape {q.shape}.")
+        return matvec(self.c_matrix, q) + matvec(self.d_matrix, lam) + self.e_vector
