@@ -24,6 +24,7 @@ from .._impact import (
     resting,
 )
 from .._step import without_derivative
+from ._switching import switching_step
 
 
 class Located(AbstractIntegrator):
@@ -103,7 +104,14 @@ class Located(AbstractIntegrator):
         return True
 
     def supports(self, model: Model) -> str | None:
-        return self.inner.supports(model)
+        problem = self.inner.supports(model)
+        if problem is None and model.system.first_order_problem is None and self.inner.point != 1:
+            return (
+                "switches are located for laws that hold at the end of a step, and those of "
+                f"{type(self.inner).__name__} hold at {self.inner.point:g} of it; use EulerMoreau or "
+                "ZeroOrderHold"
+            )
+        return problem
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
         return self.inner.init(model, t0, state, args)
@@ -113,6 +121,10 @@ class Located(AbstractIntegrator):
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
         if not model.interactions or self.max_impacts == 0:
             return self.inner.step(model, t0, t1, state, carry, args)
+        if model.system.first_order_problem is None:
+            return switching_step(
+                self.inner, self.max_impacts, model, t0, t1, state, carry, args
+            )
         grid = t0, t1
         none = jnp.zeros(sum(model.contacts(t0, state.q)), dtype=bool)
         run = self._trial(model, grid, t0, state, carry, args, none, jnp.array(True))

@@ -33,11 +33,6 @@ class AbstractFirstOrderScheme(AbstractIntegrator):
         return False
 
     @property
-    def point(self) -> float:
-        """Where in the step relations hold, in [0, 1]."""
-        return 1.0
-
-    @property
     def weight(self) -> float:
         """Weight of the new input, in [0, 1]; the rest is that of the step before."""
         return 1.0
