@@ -30,13 +30,32 @@ def repeat_where_pending(body: Callable, run, rounds: int):
 
     **Returns:** the last `run`, differentiable in forward and reverse mode.
     """
-    run = jax.tree.map(_strong, run)
 
     def once(run, _):
-        new = call_where(run.pending, body, run)
-        return jax.tree.map(lambda a, b: jnp.where(run.pending, a, b), new, run), None
+        return _where(run.pending, call_where(run.pending, body, run), run), None
 
-    return jax.lax.scan(once, run, length=rounds)[0]
+    return jax.lax.scan(once, jax.tree.map(_strong, run), length=rounds)[0]
+
+
+def settle_where_pending(body: Callable, run, rounds: int, read: Callable) -> Any:
+    """`read(run)` after `rounds` passes of `run = body(run)` where `run.pending`.
+
+    As `repeat_where_pending`, for few rounds: a lane that needs one pays for all of them, and what
+    is not read costs nothing.
+    """
+
+    def once(run, _):
+        return _where(run.pending, body(run), run), None
+
+    def settled(run):
+        return read(jax.lax.scan(once, run, length=rounds)[0])
+
+    run = jax.tree.map(_strong, run)
+    return _where(run.pending, call_where(run.pending, settled, run), read(run))
+
+
+def _where(condition, new, old):
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
 
 
 def _strong(x):

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._lanes import repeat_where_pending
+from ..._lanes import settle_where_pending
 from ..._result import RESULTS, first_error
 from ..._types import Args, Local, Scalar, State
 from ...complementarity import Auto
@@ -128,12 +128,13 @@ class Located(AbstractIntegrator):
         grid = t0, t1
         none = jnp.zeros(sum(model.contacts(t0, state.q)), dtype=bool)
         run = self._trial(model, grid, t0, state, carry, args, none, jnp.array(True))
-        run = repeat_where_pending(
-            lambda run: self._strike(model, grid, args, run), run, self.max_impacts
+        end, told, carry, result = settle_where_pending(
+            lambda run: self._strike(model, grid, args, run),
+            run,
+            self.max_impacts,
+            lambda run: (run.end, run.info, run.carry, run.result),
         )
-        impulses = jax.tree.map(jnp.add, run.impulses, run.trial_impulses)
-        info = StepInfo(impulses, run.residual, run.iterations, run.margin)
-        return run.end, info, run.carry, run.result
+        return end, told, carry, result
 
     def _trial(self, model, grid, t, state, carry, args, touching, may) -> "_Run":
         """The rest of a step without the contacts that strike in it."""
@@ -230,3 +231,9 @@ class _Run(eqx.Module):
     iterations: Int[Array, ""]
     margin: Float[Array, ""]
     result: RESULTS
+
+    @property
+    def info(self) -> StepInfo:
+        """The report of the step, if the trial is its end."""
+        impulses = jax.tree.map(jnp.add, self.impulses, self.trial_impulses)
+        return StepInfo(impulses, self.residual, self.iterations, self.margin)
