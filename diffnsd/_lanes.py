@@ -1,7 +1,7 @@
 """Calling a function only where it is needed: few lanes of a batch, or not at all.
 
 Under `vmap` a conditional pays both branches for every lane. Here the lanes that need the function
-are gathered, an eighth of the batch at a time: in its values, in its derivative and in the transpose
+are gathered, a sixteenth of the batch at a time: in its values, in its derivative and in the transpose
 of that, because each of them is such a call again.
 """
 
@@ -104,7 +104,7 @@ def _evaluate(condition, *operands, program, shared):
     if condition.ndim == 0:
         return jax.lax.cond(condition, lambda *x: function(*x), lambda *_: zeros, *operands)
     lanes = condition.shape[0]
-    capacity = lanes if lanes <= WHOLE else max(8, lanes // 8)
+    capacity = lanes if lanes <= WHOLE else max(8, lanes // 16)
     axes = [None if s else 0 for s in shared]
     zeros = [jnp.zeros((lanes, *x.shape), x.dtype) for x in zeros]
     every = jax.vmap(lambda _, *x: function(*x), in_axes=(0, *axes))

@@ -23,11 +23,12 @@ def test_located_switches_are_exact(name):
 
 
 @pytest.mark.parametrize("name", CROSSED)
-def test_corrected_switches_converge(name):
+def test_corrected_switches_are_exact(name):
     values, slopes = errors(KNOWN_MOTIONS[name], CORRECTED, [1e-2, 1e-3, 1e-4])
     plain, _ = errors(KNOWN_MOTIONS[name], EulerMoreau(), [1e-2, 1e-3, 1e-4])
     assert np.array_equal(values, plain)
-    assert slopes[-1] < 1e-3 and slopes[-1] < 0.05 * slopes[0]
+    # Measured 2e-13; the plain scheme is off by 1, however short the steps.
+    assert np.all(slopes < 1e-10)
 
 
 @pytest.mark.parametrize("name", ["relay switches", "conduction angle", "resonator with diode"])
@@ -48,7 +49,7 @@ def test_reverse_mode_second_derivatives_and_batches():
     np.testing.assert_allclose(found[0], known[0], rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(found[1], known[1], rtol=1e-8, atol=1e-9)
 
-    lanes = x + jnp.linspace(-0.3, 0.3, 20)[:, None] * jnp.array([1.0, 0.0, 0.0])
+    lanes = x[None] + jnp.linspace(-0.3, 0.3, 20)[:, None] * jnp.array([[1.0, 0.0, 0.0]])
     values = quick_jit(jax.vmap(run))(lanes)
     np.testing.assert_allclose(values, jax.vmap(motion.exact)(lanes), atol=1e-11)
 

@@ -67,7 +67,8 @@ def switching_step(
             _held(model, t, state, outputs), t, t1, state, carry, args
         )
         after = _outputs(model, t1, end, info.details.multipliers)
-        crossed = jnp.where(outputs > 0, after < -tiny, (outputs < 0) & (after > tiny))
+        # One that ends at zero has crossed too: it is free in the next step.
+        crossed = jnp.where(outputs > 0, after < tiny, (outputs < 0) & (after > -tiny))
         none = jax.tree.map(jnp.zeros_like, info.impulses)
         return _Run(
             t, state, carry, outputs, end, last, crossed, jnp.any(crossed), count, none, info, result
@@ -108,6 +109,7 @@ def switching_step(
         s, _ = jax.lax.scan(lambda s, _: (newton(given, s, first), None), s, length=2)
 
         t = run.t + s
+        t = t + jax.lax.stop_gradient(jnp.minimum(t, t1 - 1e-9 * length) - t)
         at, info, outputs = step(given, s)
         outputs = jax.lax.stop_gradient(jnp.where(first, 0, outputs))
         begin = inner.init(model, t, at, args)
