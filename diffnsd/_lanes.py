@@ -161,7 +161,9 @@ def _pushed(program: ClosedJaxpr, moving: tuple[bool, ...]) -> ClosedJaxpr:
 
 
 @lru_cache(maxsize=256)
-def _pulled(program: ClosedJaxpr, linear: tuple[bool, ...], wanted: tuple[bool, ...]) -> ClosedJaxpr:
+def _pulled(
+    program: ClosedJaxpr, linear: tuple[bool, ...], wanted: tuple[bool, ...]
+) -> ClosedJaxpr:
     """From the operands that are not `linear`, and cotangents, to those of the linear ones."""
     function, avals = jaxpr_as_fun(program), program.in_avals
     given = [a for a, x in zip(avals, linear, strict=True) if not x]
@@ -254,9 +256,7 @@ def _batch(args, dims, *, program, shared):
         )
         return out, [int(condition.ndim > 0)] * len(out)
     condition = jnp.moveaxis(condition, where, 0)
-    moved = [
-        x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(operands, axes, strict=True)
-    ]
+    moved = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(operands, axes, strict=True)]
     if condition.ndim == 1:
         alike = tuple(d is None for d in axes)
         out = call_where_p.bind(condition, *moved, program=program, shared=alike)

@@ -17,7 +17,7 @@ the located motion to second order, and impacts are differentiated there.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 
 from ..._lanes import call_where, settle_where_pending
 from ..._result import RESULTS
@@ -55,7 +55,10 @@ class Corrected(AbstractIntegrator):
     """A scheme with the derivatives of impact times added: values are those of `inner`, bit by bit.
 
     The tangent of a step in which contacts struck is that of the impact at its crossing, as
-    `Located` finds it; everywhere else it is that of `inner`.
+    `Located` finds it; everywhere else it is that of `inner`. Measured on `models.KNOWN_MOTIONS`, with
+    `MoreauJean()` at h = 1e-4: below 1e-8 of the sensitivities of balls, a slope, a column, a rod, a
+    vibrating table and a billiard, whose values are off by up to 5e-3; 8e-6 on a rigid body that falls
+    on its corner, 2e-4 on a pendulum (first order, as the motion between impacts is that of `inner`).
 
     - What strikes is decided as in `Located`, from the speed at the start of the step. Slower
       contacts keep the derivative of `inner`.
@@ -65,9 +68,12 @@ class Corrected(AbstractIntegrator):
       their gaps: this is a choice, their order is not resolved. Others have crossings of their own.
     - The motion beside that of `inner` on which impacts are differentiated starts again from `inner`
       where its next crossing is more than eight steps away: in long and chaotic motions.
+    - In a first-order system it is the switches of relays that are corrected, as `Located` finds them
+      from the same start. Measured below 1e-12.
 
     The correction costs two steps of `inner` and two impacts for the lanes of a batch in which a
-    contact struck, and a linearised step for all of them, only if a derivative is asked for.
+    contact struck, and a linearised step for those in which others push, only if a derivative is
+    asked for.
 
     **Arguments:** `inner`; `slow`: as in `Located`; `solver`: of the impact.
 
@@ -127,7 +133,7 @@ class Corrected(AbstractIntegrator):
             known[4], masks,
         )  # fmt: skip
         end = _attached(model.system.group, end, by, jnp.any(struck))
-        ahead = _followed(self.inner, *known, jnp.any(pushed))
+        ahead = _followed(self.inner, known, jnp.any(pushed))
         ahead = jnp.where(jnp.any(struck), after, ahead)
         ahead = jnp.where(jnp.all(jnp.isfinite(ahead)), ahead, 0)
         return end, info, _Beside(new, jax.lax.stop_gradient(ahead)), result
@@ -140,12 +146,13 @@ class _Beside(eqx.Module):
     ahead: Vector
 
 
-def _followed(inner, model, t0, t1, state, end: State, args, carry: _Beside, pushed: Array):
+def _followed(inner: AbstractIntegrator, known, pushed: Array) -> Vector:
     """The motion beside a step without impact: the linearised free motion, or plain step.
 
     The linearised plain step is taken where contacts push, for lanes that are not on the plain
     motion. Elsewhere an error of second order is small beside `ahead`.
     """
+    model, t0, t1, state, end, args, carry = known
     group, h = model.system.group, t1 - t0
 
     def linearised(step, carry, state, end, ahead):
@@ -221,28 +228,27 @@ def _located(scheme: Corrected, model, grid, state, ahead, carry, args, plain: S
     group, h = model.system.group, t1 - t0
     here = without_derivative(state)
     start = _shifted(group, here, ahead)
-    near = _is_near(*without_derivative((model, t0, h, here, start)), struck)
+    near = _is_near(without_derivative((model, t0, h, here, start)), struck)
     start = jax.tree.map(lambda a, b: jnp.where(near, a, b), start, here)
     start = _shifted(group, start, _difference(group, here, state))
 
     def body(run: _Run) -> _Run:
         t = t0 + run.past
-        before = approach(*without_derivative((model, t, h, run.start, args)), scheme.slow)
+        held, now, length, at, given = without_derivative((model, t, h, run.start, args))
+        before = approach(held, now, length, at, given, scheme.slow)
         gated = gate(model, t, run.start, ~(run.left | before.strikes), run.touching)
         end, *_ = scheme.inner.step(gated, t, t + h, run.start, carry, args)
         curve = motion(model, t, h, run.start, end)
         over = ~jnp.any(run.left)
 
-        s, hit = _next(*without_derivative((model, curve, end)), run.left, run.count)
+        s, hit = _next(without_derivative((model, curve, end)), run.left, run.count)
         s = crossing(model, curve, s, hit.astype(h.dtype), REACH)
         at = curve(model, jnp.where(over, h - run.past, s))
         touching = hit | pushed | rests
         gated = gate(model, t + s, at, touching, touching)
         v, *_ = impact(gated, t + s, h, at, scheme.solver)
         after = State(at.q, jnp.where(over, at.v, v))
-        return _Run(
-            run.past + s, after, run.left & ~hit, touching, after, ~over, run.count + 1
-        )
+        return _Run(run.past + s, after, run.left & ~hit, touching, after, ~over, run.count + 1)
 
     count = jnp.zeros((), jnp.int32)
     run = _Run(jnp.zeros_like(h), start, struck, pushed, start, jnp.any(struck), count)
@@ -251,8 +257,9 @@ def _located(scheme: Corrected, model, grid, state, ahead, carry, args, plain: S
     return _difference(group, there, end), _difference(group, plain, there)
 
 
-def _next(model, curve, end: State, left: Array, count: Array):
+def _next(trial, left: Array, count: Array):
     """When the first of the contacts that are left crosses along a curve, and all that feel it."""
+    model, curve, end = trial
     gap0, rate0 = normal_motion(model, curve.t, curve.start)
     gap1, rate1 = normal_motion(model, curve.t + curve.h, end)
     times = crossing_times(curve.h, gap0, rate0, gap1, rate1, REACH)
@@ -264,8 +271,9 @@ def _next(model, curve, end: State, left: Array, count: Array):
     return s, left & (first | felt | (count >= GROUPS - 1))
 
 
-def _is_near(model, t, h, plain: State, beside: State, struck: Array) -> Bool[Array, ""]:
+def _is_near(case, struck: Array) -> Bool[Array, ""]:
     """Whether what struck on the plain motion is about to strike beside it, or just has."""
+    model, t, h, plain, beside = case
     _, rate = normal_motion(model, t, plain)
     gap, other = normal_motion(model, t, beside)
     falls = other < rate / 2

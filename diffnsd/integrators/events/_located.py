@@ -67,6 +67,10 @@ class Located(AbstractIntegrator):
     - `max_impacts`: impacts per step, at least 1 for any effect.
     - `slow`, `simultaneous`: see above. `solver`: of the impacts.
 
+    In a first-order system the switches of relays are located in the same way: a step is tried with
+    multipliers held at their bounds, and the crossing is the root of the output at the end of a step
+    of that length. Nothing jumps there but the rate. `max_impacts` counts switches then.
+
     Through impacts the order is at most 2. In a batch, the lanes with an impact are gathered.
 
     Reference: R. I. Leine, H. Nijmeijer, Dynamics and bifurcations of non-smooth mechanical systems
@@ -122,9 +126,7 @@ class Located(AbstractIntegrator):
         if not model.interactions or self.max_impacts == 0:
             return self.inner.step(model, t0, t1, state, carry, args)
         if model.system.first_order_problem is None:
-            return switching_step(
-                self.inner, self.max_impacts, model, t0, t1, state, carry, args
-            )
+            return switching_step(self.inner, self.max_impacts, model, t0, t1, state, carry, args)
         grid = t0, t1
         none = jnp.zeros(sum(model.contacts(t0, state.q)), dtype=bool)
         run = self._trial(model, grid, t0, state, carry, args, none, jnp.array(True))

@@ -71,7 +71,18 @@ def switching_step(
         crossed = jnp.where(outputs > 0, after < tiny, (outputs < 0) & (after > -tiny))
         none = jax.tree.map(jnp.zeros_like, info.impulses)
         return _Run(
-            t, state, carry, outputs, end, last, crossed, jnp.any(crossed), count, none, info, result
+            t,
+            state,
+            carry,
+            outputs,
+            end,
+            last,
+            crossed,
+            jnp.any(crossed),
+            count,
+            none,
+            info,
+            result,
         )
 
     def switch(run: _Run) -> _Run:
