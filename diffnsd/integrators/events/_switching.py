@@ -57,15 +57,16 @@ def switching_step(
     args: Args,
 ):
     """A step of a first-order system with its switches located; what `AbstractIntegrator.step` returns."""
+    counts = model.contacts(t0, state.q)
     size = 1 + max_abs(jax.lax.stop_gradient(state.v))
     tiny = 1e2 * jnp.finfo(state.v.dtype).eps ** 0.75 * size
 
     def trial(t, state, carry, outputs, count) -> _Run:
         """The rest of a step with relays held where outputs put them; all free after the last switch."""
         outputs = jnp.where((jnp.abs(outputs) > tiny) & (count < max_switches), outputs, 0)
-        end, info, last, result = inner.step(
-            _held(model, t, state, outputs), t, t1, state, carry, args
-        )
+        held = _held(model, t, state, outputs)
+        outputs = jnp.where(_is_held(held, counts, outputs), outputs, 0)
+        end, info, last, result = inner.step(held, t, t1, state, carry, args)
         after = _outputs(model, t1, end, info.details.multipliers)
         # One that ends at zero has crossed too: it is free in the next step.
         crossed = jnp.where(outputs > 0, after < tiny, (outputs < 0) & (after > -tiny))
@@ -175,3 +176,15 @@ def _held(model: Model, t: Scalar, state: State, outputs: Array) -> Model:
 
     held = tuple(map(one, model.interactions, parts))
     return eqx.tree_at(lambda m: m.interactions, model, held)
+
+
+def _is_held(model: Model, counts: tuple[int, ...], outputs: Array) -> Bool[Array, " c"]:
+    """Which contacts have one possible multiplier only; a diode, for one, is never held."""
+    parts = jnp.split(jnp.full_like(outputs, 1e30)[None], np.cumsum(counts)[:-1], axis=1)
+    ends = [
+        i.law.set().project(x)[0] == i.law.set().project(-x)[0]
+        if i.rows == 1
+        else jnp.zeros_like(x[0], dtype=bool)
+        for i, x in zip(model.interactions, parts, strict=True)
+    ]
+    return jnp.concatenate(ends)
