@@ -63,6 +63,8 @@ MECHANICAL = {
 }
 FIRST_ORDER = {
     "plain": EulerMoreau(),
+    "located": Located(EulerMoreau()),
+    "corrected": Corrected(EulerMoreau()),
     "smoothed": EulerMoreau(adjoint=SMOOTHED),
 }
 DIFFERENCES = {"differences 1e-6": 1e-6, "differences 1e-2": 1e-2}

@@ -1,14 +1,24 @@
-"""Repeating a function only where it is needed: few lanes of a batch, or not at all.
+"""Calling a function only where it is needed: few lanes of a batch, or not at all.
 
 Under `vmap` a conditional pays both branches for every lane. Here the lanes that need the function
-are gathered, an eighth of the batch at a time; the derivative is that of a plain scan.
+are gathered, a sixteenth of the batch at a time: in its values, in its derivative and in the transpose
+of that, because each of them is such a call again.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
+from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
+from jax.interpreters import ad, batching, mlir
+from jaxtyping import Array, Bool, PyTree
+
+WHOLE = 16
+"""Batches up to this size are not gathered."""
 
 
 def repeat_where_pending(body: Callable, run, rounds: int):
@@ -20,31 +30,32 @@ def repeat_where_pending(body: Callable, run, rounds: int):
 
     **Returns:** the last `run`, differentiable in forward and reverse mode.
     """
+
+    def once(run, _):
+        return _where(run.pending, call_where(run.pending, body, run), run), None
+
+    return jax.lax.scan(once, jax.tree.map(_strong, run), length=rounds)[0]
+
+
+def settle_where_pending(body: Callable, run, rounds: int, read: Callable) -> Any:
+    """`read(run)` after `rounds` passes of `run = body(run)` where `run.pending`.
+
+    As `repeat_where_pending`, for few rounds: a lane that needs one pays for all of them, and what
+    is not read costs nothing.
+    """
+
+    def once(run, _):
+        return _where(run.pending, body(run), run), None
+
+    def settled(run):
+        return read(jax.lax.scan(once, run, length=rounds)[0])
+
     run = jax.tree.map(_strong, run)
-    body = eqx.filter_closure_convert(lambda r: jax.tree.map(_strong, body(r)), run)
-    dynamic, static = eqx.partition((body, run), eqx.is_array)
-    floats, others = eqx.partition(dynamic, eqx.is_inexact_array)
+    return _where(run.pending, call_where(run.pending, settled, run), read(run))
 
-    @jax.custom_jvp
-    def repeat(floats, others):
-        function, run = eqx.combine(floats, others, static)
-        return _compact(function, run)
 
-    @repeat.defjvp
-    def repeat_jvp(primals, tangents):
-        floats, others = primals
-
-        def of_floats(floats):
-            function, run = eqx.combine(floats, others, static)
-
-            def once(run, _):
-                return jax.lax.cond(run.pending, lambda r: function(r), lambda r: r, run), None
-
-            return jax.lax.scan(once, run, length=rounds)[0]
-
-        return jax.jvp(of_floats, (floats,), (tangents[0],))
-
-    return repeat(floats, others)
+def _where(condition, new, old):
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
 
 
 def _strong(x):
@@ -52,46 +63,221 @@ def _strong(x):
     return jax.lax.convert_element_type(x, x.dtype) if not x.weak_type else jnp.array(x, x.dtype)
 
 
-def _compact(function, run):
-    """The loop without derivative; under `vmap` on the lanes that need it."""
-    dynamic, static = eqx.partition(function, eqx.is_array)
+def call_where(condition: Bool[Array, ""], function: Callable, *operands: PyTree) -> Any:
+    """`function(*operands)` where the condition holds, zeros of the same shapes elsewhere.
 
-    @jax.custom_batching.custom_vmap
-    def call(dynamic, run):
-        function = eqx.combine(dynamic, static)
-        return jax.lax.while_loop(lambda r: r.pending, lambda r: function(r), run)
+    **Arguments:** `condition`: of one lane; `function`: pure, from pytrees of arrays to a pytree of
+    arrays; it may close over arrays, and is differentiated in them too.
+    """
+    arrays, static = eqx.partition(operands, eqx.is_array)
+    leaves, tree = jax.tree.flatten(arrays)
+    leaves = [jnp.asarray(x) for x in leaves]
 
-    @call.def_vmap
-    def rule(lanes, in_batched, dynamic, run):
-        batched, run_batched = in_batched
-        run = jax.tree.map(
-            lambda x, b: x if b else jnp.broadcast_to(x, (lanes, *x.shape)), run, run_batched
+    def flat(*leaves):
+        return function(*eqx.combine(jax.tree.unflatten(tree, leaves), static))
+
+    closed, shape = jax.make_jaxpr(flat, return_shape=True)(*leaves)
+    count = len(closed.consts)
+
+    def open_(*given):
+        return jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, given[:count]))(*given[count:])
+
+    given = [*map(jnp.asarray, closed.consts), *leaves]
+    program = _trace(open_, map(jax.typeof, given))
+    out = call_where_p.bind(condition, *given, program=program, shared=(False,) * len(given))
+    return jax.tree.unflatten(jax.tree.structure(shape), out)
+
+
+# Operands are the condition, `()` or `(lanes,)`, and those of the program of one lane. With lanes,
+# all operands have them on the first axis but the `shared` ones.
+call_where_p = Primitive("diffnsd_call_where")
+call_where_p.multiple_results = True
+
+
+def _trace(function: Callable, avals) -> ClosedJaxpr:
+    return jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals))
+
+
+def _evaluate(condition, *operands, program, shared):
+    function = jaxpr_as_fun(program)
+    zeros = [jnp.zeros(a.shape, a.dtype) for a in program.out_avals]
+    if condition.ndim == 0:
+        return jax.lax.cond(condition, lambda *x: function(*x), lambda *_: zeros, *operands)
+    lanes = condition.shape[0]
+    capacity = lanes if lanes <= WHOLE else max(8, lanes // 16)
+    axes = [None if s else 0 for s in shared]
+    zeros = [jnp.zeros((lanes, *x.shape), x.dtype) for x in zeros]
+    every = jax.vmap(lambda _, *x: function(*x), in_axes=(0, *axes))
+
+    def visit(state):
+        pending, out = state
+        _, index = jax.lax.top_k(pending.astype(jnp.int32), capacity)
+        chosen = pending[index]
+        new = every(index, *(x if s else x[index] for x, s in zip(operands, shared, strict=True)))
+
+        def put(old, new):
+            mask = chosen.reshape(chosen.shape + (1,) * (new.ndim - 1))
+            return old.at[index].set(jnp.where(mask, new, old[index]), unique_indices=True)
+
+        return pending.at[index].set(False), list(map(put, out, new))
+
+    return jax.lax.while_loop(lambda s: jnp.any(s[0]), visit, (condition, zeros))[1]
+
+
+@jax.jit(static_argnames=("program", "shared"))
+def _evaluate_compiled(condition, *operands, program, shared):
+    return _evaluate(condition, *operands, program=program, shared=shared)
+
+
+@call_where_p.def_impl
+def _impl(condition, *operands, program, shared):
+    return _evaluate_compiled(condition, *operands, program=program, shared=shared)
+
+
+@call_where_p.def_abstract_eval
+def _abstract(condition, *operands, program, shared):
+    del operands, shared
+    return [ShapedArray((*condition.shape, *a.shape), a.dtype) for a in program.out_avals]
+
+
+@lru_cache(maxsize=256)
+def _pushed(program: ClosedJaxpr, moving: tuple[bool, ...]) -> ClosedJaxpr:
+    """From operands and the tangents of those that move to the tangents of inexact outputs."""
+    function, avals = jaxpr_as_fun(program), program.in_avals
+    smooth = [jnp.issubdtype(a.dtype, jnp.inexact) for a in program.out_avals]
+
+    def push(*given):
+        operands, tangents = list(given[: len(avals)]), given[len(avals) :]
+        places = [i for i, m in enumerate(moving) if m]
+
+        def of_moving(*moved):
+            for i, x in zip(places, moved, strict=True):
+                operands[i] = x
+            return [x for x, s in zip(function(*operands), smooth, strict=True) if s]
+
+        return jax.jvp(of_moving, tuple(given[i] for i in places), tangents)[1]
+
+    return _trace(push, [*avals, *(a for a, m in zip(avals, moving, strict=True) if m)])
+
+
+@lru_cache(maxsize=256)
+def _pulled(
+    program: ClosedJaxpr, linear: tuple[bool, ...], wanted: tuple[bool, ...]
+) -> ClosedJaxpr:
+    """From the operands that are not `linear`, and cotangents, to those of the linear ones."""
+    function, avals = jaxpr_as_fun(program), program.in_avals
+    given = [a for a, x in zip(avals, linear, strict=True) if not x]
+    unknown = [a for a, x in zip(avals, linear, strict=True) if x]
+    out = [a for a, w in zip(program.out_avals, wanted, strict=True) if w]
+
+    def pull(*values):
+        known, cotangents = values[: len(given)], values[len(given) :]
+
+        def of_linear(*moved):
+            rest, moved = iter(known), iter(moved)
+            found = function(*(next(moved if x else rest) for x in linear))
+            return [x for x, w in zip(found, wanted, strict=True) if w]
+
+        shapes = (jax.ShapeDtypeStruct(a.shape, a.dtype) for a in unknown)
+        return jax.linear_transpose(of_linear, *shapes)(list(cotangents))
+
+    return _trace(pull, [*given, *out])
+
+
+@lru_cache(maxsize=256)
+def _batched(program: ClosedJaxpr, axes: tuple[int | None, ...], size: int) -> ClosedJaxpr:
+    """The program of one lane for many values of some operands, on their first axis."""
+    avals = [
+        a if axis is None else ShapedArray((size, *a.shape), a.dtype)
+        for a, axis in zip(program.in_avals, axes, strict=True)
+    ]
+    return _trace(jax.vmap(jaxpr_as_fun(program), in_axes=axes, axis_size=size), avals)
+
+
+def _jvp(primals, tangents, *, program, shared):
+    moving = tuple(not isinstance(t, ad.Zero) for t in tangents[1:])
+    out = call_where_p.bind(*primals, program=program, shared=shared)
+    changes = call_where_p.bind(
+        *primals,
+        *(t for t, m in zip(tangents[1:], moving, strict=True) if m),
+        program=_pushed(program, moving),
+        shared=(*shared, *(s for s, m in zip(shared, moving, strict=True) if m)),
+    )
+    rest = iter(changes)
+    return out, [
+        next(rest)
+        if jnp.issubdtype(x.dtype, jnp.inexact)
+        else ad.Zero(jax.typeof(x).to_tangent_aval())
+        for x in out
+    ]
+
+
+def _transpose(cotangents, condition, *operands, program, shared):
+    linear = tuple(ad.is_undefined_primal(x) for x in operands)
+    wanted = tuple(not isinstance(c, ad.Zero) for c in cotangents)
+    known = [x for x, u in zip(operands, linear, strict=True) if not u]
+    given = [c for c, w in zip(cotangents, wanted, strict=True) if w]
+    found = iter(
+        call_where_p.bind(
+            condition,
+            *known,
+            *given,
+            program=_pulled(program, linear, wanted),
+            shared=(
+                *(s for s, u in zip(shared, linear, strict=True) if not u),
+                *(False for _ in given),
+            ),
         )
-        axes = jax.tree.map(lambda b: 0 if b else None, batched)
+    )
+    lanes = condition.ndim > 0
 
-        def once(dynamic, run):
-            return eqx.combine(dynamic, static)(run)
+    def one(is_linear, is_shared):
+        if not is_linear:
+            return None
+        x = next(found)
+        return jnp.sum(x, axis=0) if lanes and is_shared else x
 
-        def body(run):
-            if lanes <= 16:
-                chosen, own = run, dynamic
-            else:
-                capacity = max(8, lanes // 8)
-                _, index = jax.lax.top_k(run.pending.astype(jnp.int32), capacity)
-                chosen = jax.tree.map(lambda x: x[index], run)
-                own = jax.tree.map(lambda x, b: x[index] if b else x, dynamic, batched)
-            new = jax.vmap(once, in_axes=(axes, 0))(own, chosen)
+    return [None, *map(one, linear, shared)]
 
-            def pick(a, b):
-                mask = chosen.pending.reshape(chosen.pending.shape + (1,) * (a.ndim - 1))
-                return jnp.where(mask, a, b)
 
-            new = jax.tree.map(pick, new, chosen)
-            if lanes <= 16:
-                return new
-            return jax.tree.map(lambda x, y: x.at[index].set(y), run, new)
+def _batch(args, dims, *, program, shared):
+    (condition, *operands), (where, *axes) = args, dims
+    size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
+    if where is None:
+        # All of them need the function or none: it is the function that has a batch.
+        front = [int(condition.ndim > 0 and not s) for s in shared]
+        moved = [
+            x if d is None else jnp.moveaxis(x, d, f)
+            for x, d, f in zip(operands, axes, front, strict=True)
+        ]
+        inner = tuple(None if d is None else 0 for d in axes)
+        out = call_where_p.bind(
+            condition, *moved, program=_batched(program, inner, size), shared=shared
+        )
+        return out, [int(condition.ndim > 0)] * len(out)
+    condition = jnp.moveaxis(condition, where, 0)
+    moved = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(operands, axes, strict=True)]
+    if condition.ndim == 1:
+        alike = tuple(d is None for d in axes)
+        out = call_where_p.bind(condition, *moved, program=program, shared=alike)
+        return out, [0] * len(out)
+    outer, lanes = condition.shape
 
-        run = jax.lax.while_loop(lambda r: jnp.any(r.pending), body, run)
-        return run, jax.tree.map(lambda _: True, run)
+    def spread(x, d, s):
+        if s and d is None:
+            return x
+        x = x if d is not None else jnp.broadcast_to(x[None], (outer, *x.shape))
+        if s:
+            x = jnp.broadcast_to(x[:, None], (outer, lanes, *x.shape[1:]))
+        return x.reshape(outer * lanes, *x.shape[2:])
 
-    return call(dynamic, run)
+    alike = tuple(s and d is None for s, d in zip(shared, axes, strict=True))
+    spreads = map(spread, moved, axes, shared)
+    out = call_where_p.bind(condition.reshape(-1), *spreads, program=program, shared=alike)
+    return [x.reshape(outer, lanes, *x.shape[1:]) for x in out], [0] * len(out)
+
+
+ad.primitive_jvps[call_where_p] = _jvp
+ad.primitive_transposes[call_where_p] = _transpose
+batching.primitive_batchers[call_where_p] = _batch
+mlir.register_lowering(call_where_p, mlir.lower_fun(_evaluate, multiple_results=True))

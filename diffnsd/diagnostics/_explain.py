@@ -162,7 +162,10 @@ def explain_gradient(
     model, state = build(parameters)
     problem = integrator.supports(model) or model.check(state)
     if problem is None and (state.q is None or not model.interactions):
-        problem = "it is made for mechanical systems with contacts; others have no impact times"
+        problem = (
+            "it is made for mechanical systems with contacts; for relays that are crossed take "
+            "Located(...) or Corrected(...)"
+        )
     if problem is not None:
         raise ValueError(f"cannot explain the gradient: {problem}.")
     h = jnp.asarray((t1 - t0) / max(steps, 1), state.v.dtype)

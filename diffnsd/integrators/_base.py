@@ -43,6 +43,11 @@ class AbstractIntegrator(eqx.Module):
         """Whether a step without contact is a symplectic map."""
 
     @property
+    def point(self) -> float:
+        """Where in the step laws hold, in [0, 1]: at its end unless a scheme says otherwise."""
+        return 1.0
+
+    @property
     def keeps_impact_times(self) -> bool:
         """Whether derivatives through impacts have that of the time of the impact."""
         return False

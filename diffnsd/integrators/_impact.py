@@ -122,10 +122,10 @@ def motion(model: Model, t: Scalar, h: Scalar, start: State, end: State) -> Moti
     return Motion(t, h, start, chord, end.v - start.v)
 
 
-def crossing_times(h: Scalar, gap0, rate0, gap1, rate1) -> Array:
+def crossing_times(h: Scalar, gap0, rate0, gap1, rate1, reach: float = 1.0) -> Array:
     """When gaps that close fast reach zero, `(c,)` in units of `h`: roots of cubics through both ends.
 
-    Negative for gaps that are closed already.
+    Negative for gaps that are closed already. Those beyond `reach` are at `reach`.
     """
 
     def visit(_, x):
@@ -136,18 +136,21 @@ def crossing_times(h: Scalar, gap0, rate0, gap1, rate1) -> Array:
         value = gap0 + x * (h * rate0 + x * (b + x * a))
         slope = h * rate0 + x * (2 * b + 3 * x * a)
         fine = slope < 0
-        return jnp.where(fine, jnp.clip(x - value / jnp.where(fine, slope, 1), -1, 1), x)
+        return jnp.where(fine, jnp.clip(x - value / jnp.where(fine, slope, 1), -reach, reach), x)
 
     falls = gap0 - gap1 > 0
     chord = gap0 / jnp.where(falls, gap0 - gap1, 1)
-    return jax.lax.fori_loop(0, 6, visit, jnp.where(falls, jnp.clip(chord, -1, 1), 0))
+    return jax.lax.fori_loop(0, 6, visit, jnp.where(falls, jnp.clip(chord, -reach, reach), 0))
 
 
-def crossing(model: Model, curve: Motion, guess: Scalar, weights: Array) -> Scalar:
+def crossing(
+    model: Model, curve: Motion, guess: Scalar, weights: Array, reach: float = 1.0
+) -> Scalar:
     """The time at which the weighted gap vanishes along a curve, with all its derivatives.
 
     Newton's method without derivatives to the root `s`; then two passes with them,
     `s − g(s)/g'(s)`: the first has the derivative of the implicit function, both have its second.
+    It is looked for up to `reach` lengths of the curve away.
     """
 
     def newton(curve, model, s):
@@ -162,7 +165,7 @@ def crossing(model: Model, curve: Motion, guess: Scalar, weights: Array) -> Scal
     held, frozen = without_derivative((curve, model))
     start = jax.lax.stop_gradient(guess)
     s = jax.lax.fori_loop(0, 3, lambda _, s: newton(held, frozen, s), start)
-    s = jnp.clip(s, -curve.h, curve.h)
+    s = jnp.clip(s, -reach * curve.h, reach * curve.h)
     s = newton(curve, model, jax.lax.stop_gradient(s))
     return newton(curve, model, s)
 

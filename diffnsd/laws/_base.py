@@ -123,6 +123,14 @@ class AbstractLaw(eqx.Module):
         del context
         return self
 
+    def held(self, y: Float[Array, " c"]) -> "AbstractLaw":
+        """The law with multipliers held at the bounds where outputs put them; nothing is where y = 0.
+
+        Itself unless a law switches between bounds. For contacts of one row.
+        """
+        del y
+        return self
+
     def check(self) -> str | None:
         """What is wrong with the parameters whose values are known, in the user's terms."""
         return None

@@ -59,5 +59,8 @@ class Gated(AbstractLaw):
     def in_step(self, context: Context) -> "Gated":
         return eqx.tree_at(lambda g: g.law, self, self.law.in_step(self._seen(context)))
 
+    def held(self, y: Float[Array, " c"]) -> "Gated":
+        return Gated(self.law.held(y), self.on, self.touching)
+
     def check(self) -> str | None:
         return self.law.check()

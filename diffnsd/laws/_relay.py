@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float
 
 from .._types import is_hidden
 from ..sets import AbstractSet, Box
@@ -36,6 +36,13 @@ class Relay(AbstractLaw):
 
     def active(self, context: Context) -> Bool[Array, "..."]:
         return jnp.ones_like(context.gap, dtype=bool)
+
+    def held(self, y: Float[Array, " c"]) -> "Relay":
+        lower, upper = self.lower, self.upper
+        return Relay(
+            jnp.where((y < 0) & (upper < jnp.inf), upper, lower),
+            jnp.where((y > 0) & (lower > -jnp.inf), lower, upper),
+        )
 
     def check(self) -> str | None:
         if is_hidden(self.lower) or is_hidden(self.upper):

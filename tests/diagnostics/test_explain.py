@@ -86,6 +86,24 @@ def test_sensitivities_that_explode():
     np.testing.assert_allclose(found.lyapunov_time, 1 / 5, rtol=0.2)
 
 
+def test_a_point_on_the_edge_between_two_modes():
+    """A ball that touches the ground without a load: held or not, nothing says."""
+
+    def floating(height):
+        return bouncing_ball(0.5, 0.0), State(height, jnp.zeros(1))
+
+    found = explain_gradient(speed, jnp.zeros(1), floating, MoreauJean(), 0.0, 0.02, 0.01)
+    assert any("set-valued" in w and "bundled_gradient" in w for w in found.warnings)
+
+
+def test_a_gradient_that_is_not_finite():
+    def loss(states):
+        return jnp.sqrt(states.q[-1, 0] - states.q[-1, 0])
+
+    found = explain_gradient(loss, AT, build, MoreauJean(), 0.0, 0.02, 0.01)
+    assert any("not finite" in w and "shorten" in w for w in found.warnings)
+
+
 def test_first_order_systems_are_refused():
     from diffnsd import EulerMoreau
 

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._lanes import repeat_where_pending
+from ..._lanes import settle_where_pending
 from ..._result import RESULTS, first_error
 from ..._types import Args, Local, Scalar, State
 from ...complementarity import Auto
@@ -24,6 +24,7 @@ from .._impact import (
     resting,
 )
 from .._step import without_derivative
+from ._switching import switching_step
 
 
 class Located(AbstractIntegrator):
@@ -66,6 +67,10 @@ class Located(AbstractIntegrator):
     - `max_impacts`: impacts per step, at least 1 for any effect.
     - `slow`, `simultaneous`: see above. `solver`: of the impacts.
 
+    In a first-order system the switches of relays are located in the same way: a step is tried with
+    multipliers held at their bounds, and the crossing is the root of the output at the end of a step
+    of that length. Nothing jumps there but the rate. `max_impacts` counts switches then.
+
     Through impacts the order is at most 2. In a batch, the lanes with an impact are gathered.
 
     Reference: R. I. Leine, H. Nijmeijer, Dynamics and bifurcations of non-smooth mechanical systems
@@ -103,7 +108,14 @@ class Located(AbstractIntegrator):
         return True
 
     def supports(self, model: Model) -> str | None:
-        return model.compliance_problem or self.inner.supports(model)
+        problem = model.compliance_problem or self.inner.supports(model)
+        if problem is None and model.system.first_order_problem is None and self.inner.point != 1:
+            return (
+                "switches are located for laws that hold at the end of a step, and those of "
+                f"{type(self.inner).__name__} hold at {self.inner.point:g} of it; use EulerMoreau or "
+                "ZeroOrderHold"
+            )
+        return problem
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
         return self.inner.init(model, t0, state, args)
@@ -113,15 +125,18 @@ class Located(AbstractIntegrator):
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
         if not model.interactions or self.max_impacts == 0:
             return self.inner.step(model, t0, t1, state, carry, args)
+        if model.system.first_order_problem is None:
+            return switching_step(self.inner, self.max_impacts, model, t0, t1, state, carry, args)
         grid = t0, t1
         none = jnp.zeros(sum(model.contacts(t0, state.q)), dtype=bool)
         run = self._trial(model, grid, t0, state, carry, args, none, jnp.array(True))
-        run = repeat_where_pending(
-            lambda run: self._strike(model, grid, args, run), run, self.max_impacts
+        end, told, carry, result = settle_where_pending(
+            lambda run: self._strike(model, grid, args, run),
+            run,
+            self.max_impacts,
+            lambda run: (run.end, run.info, run.carry, run.result),
         )
-        impulses = jax.tree.map(jnp.add, run.impulses, run.trial_impulses)
-        info = StepInfo(impulses, run.residual, run.iterations, run.margin)
-        return run.end, info, run.carry, run.result
+        return end, told, carry, result
 
     def _trial(self, model, grid, t, state, carry, args, touching, may) -> "_Run":
         """The rest of a step without the contacts that strike in it."""
@@ -218,3 +233,9 @@ class _Run(eqx.Module):
     iterations: Int[Array, ""]
     margin: Float[Array, ""]
     result: RESULTS
+
+    @property
+    def info(self) -> StepInfo:
+        """The report of the step, if the trial is its end."""
+        impulses = jax.tree.map(jnp.add, self.impulses, self.trial_impulses)
+        return StepInfo(impulses, self.residual, self.iterations, self.margin)

@@ -33,11 +33,6 @@ class AbstractFirstOrderScheme(AbstractIntegrator):
         return False
 
     @property
-    def point(self) -> float:
-        """Where in the step relations hold, in [0, 1]."""
-        return 1.0
-
-    @property
     def weight(self) -> float:
         """Weight of the new input, in [0, 1]; the rest is that of the step before."""
         return 1.0
@@ -76,8 +71,9 @@ class EulerMoreau(AbstractFirstOrderScheme):
 
     Derivatives converge to those of the motion where multipliers act on their own outputs at once,
     by `D` or `C B` (relative degree 0 or 1): diodes, dry friction, sliding modes. A relay of higher
-    degree, or one whose output others drive across its threshold, switches at the end of a step, and
-    the derivative of that time is lost, as that of an impact time is by `MoreauJean`.
+    degree, or one whose output others drive across its threshold, switches with a step, and the
+    derivative of that time is lost, as that of an impact time is by `MoreauJean`: use
+    `Located(EulerMoreau())` or `Corrected(EulerMoreau())`.
 
     `Solution.details` holds `FirstOrderDetails`: multipliers and outputs.
 

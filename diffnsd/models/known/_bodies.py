@@ -54,14 +54,45 @@ def dropped_rod(end=0.44):
 CORNER, INERTIA = np.array([0.3, -0.2, -0.5]), 0.2
 
 
-def corner(x, wrap):
-    """A body of equal moments falls on one corner; `x`: height, speed, friction, restitution."""
-    height, speed, mu, e = x
-    law = wrap(CoulombFriction(mu, e))
+LEVER = np.array(
+    [[0, -CORNER[2], CORNER[1]], [CORNER[2], 0, -CORNER[0]], [-CORNER[1], CORNER[0], 0]]
+)
+
+
+def _on_corner(height, speed, law):
+    """A body of equal moments above a plane, level, that moves along it with a speed."""
     zero = jnp.zeros_like(height)
     pose = Pose(jnp.stack([zero, zero, height])[None], jnp.array([[1.0, 0, 0, 0]]))
     model = Model(NewtonEulerSystem(1.0, INERTIA), Interaction(BodyPointsPlane(CORNER[None]), law))
     return model, State(pose, jnp.stack([speed, zero, zero, zero, zero, zero]))
+
+
+def _strikes(height):
+    """When its corner strikes."""
+    return jnp.sqrt(2 * (height + CORNER[2]) / G)
+
+
+def _pushed_corner(height, speed, push, end):
+    """Its state at the end, after an impulse `push` on its corner."""
+    t = _strikes(height)
+    zero = jnp.zeros_like(t)
+    after, spin = jnp.stack([speed, zero, -G * t]) + push, LEVER @ push / INERTIA
+    rest = end - t
+    fall = jnp.stack([speed * t, zero, height - G * t**2 / 2])
+    x1 = fall + after * rest - jnp.array([0, 0, G / 2]) * rest**2
+    turn = spin * rest
+    angle = jnp.sqrt(jnp.sum(turn**2))
+    q = jnp.concatenate([jnp.cos(angle / 2)[None], jnp.sin(angle / 2) * turn / angle])
+    return jnp.concatenate([x1, q, after - jnp.array([0, 0, G]) * rest, spin])
+
+
+MOBILITY = np.eye(3) - LEVER @ LEVER / INERTIA
+
+
+def corner(x, wrap):
+    """It falls on one corner; `x`: height, speed, friction, restitution."""
+    height, speed, mu, e = x
+    return _on_corner(height, speed, wrap(CoulombFriction(mu, e)))
 
 
 def dropped_corner(mu, end=0.45):
@@ -69,20 +100,16 @@ def dropped_corner(mu, end=0.45):
 
     def exact(x):
         height, speed, mu, e = x
-        t = jnp.sqrt(2 * (height + CORNER[2]) / G)
+        t = _strikes(height)
         zero = jnp.zeros_like(t)
         v = jnp.stack([speed, zero, -G * t])
-        c = np.array(
-            [[0, -CORNER[2], CORNER[1]], [CORNER[2], 0, -CORNER[0]], [-CORNER[1], CORNER[0], 0]]
-        )
-        W = np.eye(3) - c @ c / INERTIA
         wanted = jnp.stack([zero, zero, -e * v[2]]) - v  # at the point, if it sticks
-        stick = jnp.linalg.solve(W, wanted)
+        stick = jnp.linalg.solve(MOBILITY, wanted)
 
         def slip_after(direction):
             pull = jnp.stack([*(-mu * direction), 1 + zero])
-            normal = wanted[2] / jnp.sum(W[2] * pull)
-            return normal * pull, (v + normal * W @ pull)[:2]
+            normal = wanted[2] / jnp.sum(MOBILITY[2] * pull)
+            return normal * pull, (v + normal * MOBILITY @ pull)[:2]
 
         def settle(d):  # the direction of slip after the impact
             u = slip_after(d)[1]
@@ -93,19 +120,30 @@ def dropped_corner(mu, end=0.45):
             d = settle(d)
         sticks = jnp.sum(stick[:2] ** 2) <= (mu * stick[2]) ** 2
         push = jnp.where(sticks, stick, slip_after(d)[0])
-        after, spin = v + push, c @ push / INERTIA
-        rest = end - t
-        fall = jnp.stack([speed * t, zero, height - G * t**2 / 2])
-        x1 = fall + after * rest - jnp.array([0, 0, G / 2]) * rest**2
-        turn = spin * rest
-        angle = jnp.sqrt(jnp.sum(turn**2))
-        q = jnp.concatenate([jnp.cos(angle / 2)[None], jnp.sin(angle / 2) * turn / angle])
-        v1 = after - jnp.array([0, 0, G]) * rest
-        return jnp.concatenate([x1, q, v1, spin])
+        return _pushed_corner(height, speed, push, end)
 
     return KnownMotion(
         ("height [m]", "speed [m/s]", "mu", "e"), (1.0, 1.5, mu, 0.3), end, corner, exact
     )
+
+
+def smooth_corner(x, wrap):
+    """The same without friction; `x`: height, speed, restitution."""
+    height, speed, e = x
+    return _on_corner(height, speed, wrap(NewtonImpact(e)))
+
+
+def dropped_smooth_corner(end=0.45):
+    """Without friction: the ground pushes upwards, and the body turns."""
+
+    def exact(x):
+        height, speed, e = x
+        zero = jnp.zeros_like(e)
+        push = (1 + e) * G * _strikes(height) / MOBILITY[2, 2]
+        return _pushed_corner(height, speed, jnp.stack([zero, zero, push]), end)
+
+    names = "height [m]", "speed [m/s]", "e"
+    return KnownMotion(names, (1.0, 1.5, 0.3), end, smooth_corner, exact)
 
 
 def table(x, wrap):

@@ -85,6 +85,26 @@ def relay_switches(end=0.8):
     return KnownMotion(names, (1.0, 0.7, 2.0), end, relay, exact, jumps=False)
 
 
+def driven_relay(x, wrap):
+    """`x' = b − s Sgn(x)`; `x`: start, drive `b`, `s`."""
+    start, drive, s = x
+    relation = FirstOrderLinear([[1.0]], s[None, None])
+    system = FirstOrderSystem.linear(jnp.zeros((1, 1)), drive[None])
+    return Model(system, Interaction(relation, wrap(Relay()))), State(None, start[None])
+
+
+def relay_is_crossed(end=0.7):
+    """With `b > s` it does not slide: the rate jumps from `b + s` to `b − s`."""
+
+    def exact(x):
+        start, drive, s = x
+        return ((drive - s) * (end + start / (drive + s)))[None]
+
+    return KnownMotion(
+        ("start", "drive", "relay"), (-1.0, 2.3, 0.9), end, driven_relay, exact, jumps=False
+    )
+
+
 def double_relay(x, wrap):
     """`x'' = −s Sgn(x)`; `x`: start, rate, `s`."""
     start, rate, s = x
