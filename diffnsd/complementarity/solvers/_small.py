@@ -13,19 +13,27 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._numerics import inverse, staged
-from .._dense import DenseProblem, join, norm, ratio, row_steps, split
-from .._natural_map import argument, derivative, projected
+from .._dense import DenseProblem, join, norm, ratio, row_steps
+from .._natural_map import projected
 from ._base import Best
 
 SMALL = 16
 """Most unknowns of a problem that is solved here."""
+FEW = 16
+"""Most problems that are solved one by one instead."""
 CHUNK = 64
 """Lanes of a chunk: enough to fill vector registers, few enough for the cache."""
-SPLITTING, NEWTON, VISITS = 30, 5, 20
-"""Iterations and passes of one visit, and visits of one lane."""
-RELAXATION, PENALTY = 1.6, 1.0
-PROXIMAL, DAMPING = 1e-8, 0.1
-"""Newton's matrix is regularised by `max(PROXIMAL, DAMPING * residual)`."""
+VISITS = 20
+"""Most visits of one lane."""
+SPLITTING, NEWTON, LATER = 20, 5, (20, 2)
+"""Iterations and passes of the first visit, and how many more are made in each of the next three."""
+RELAXATION = 1.6
+PENALTIES = 1.0, 0.1, 0.03, 0.1
+"""Penalties of consecutive visits, relative to the diagonal. Where impulses are redundant splitting may
+drift along them for long before the mode changes, the faster the weaker the penalty.
+"""
+DAMPING = 0.1
+"""Newton's matrix is regularised by a little more than rounding, or so much of the residual."""
 
 
 class Columns(eqx.Module):
@@ -54,32 +62,31 @@ def product(W: Array, z: Array) -> Array:
 
 
 class _Run(eqx.Module):
-    """What a lane is left with between visits: its best point, and the state of the splitting."""
+    """A lane between visits: its best point, and `y` and the scaled dual variable of the splitting."""
 
     best: Best
     y: Array
     dual: Array
-    penalty: Array
     visits: Array
 
 
 def visit_small(problem: DenseProblem, best: Best, tolerance) -> Best:
     """Visits until all lanes have converged, or were visited `VISITS` times."""
     W = jnp.moveaxis(problem.W, 0, 2)
-    rho = row_steps(problem.shapes, W)
-    lanes = problem.q.shape[1]
+    small = DenseProblem(Columns(W), problem.q, problem.contacts)
+    rho = small.steps()
+    lanes = rho.shape[1]
     chunk = min(CHUNK, lanes)
-    level = jnp.full(lanes, PENALTY, rho.dtype)
-    dual = -problem.lift(problem.velocity(best.z)) * rho / level[None]
-    run = _Run(best, best.z, dual, level, jnp.zeros(lanes, jnp.int32))
-    whole = DenseProblem(Columns(W), problem.q, problem.contacts), rho
+    dual = -problem.lift(small.velocity(best.z)) * rho
+    run = _Run(best, best.z, dual, jnp.zeros(lanes, jnp.int32))
 
     def waiting(run):
         return (run.best.residual > tolerance) & (run.visits < VISITS)
 
     def body(run):
+        # Lanes that were visited least come first: a chunk is made of equals.
         _, index = jax.lax.top_k(jnp.where(waiting(run), VISITS - run.visits, 0), chunk)
-        part, some = jax.tree.map(lambda x: x[..., index], (whole, run))
+        part, some = jax.tree.map(lambda x: x[..., index], ((small, rho), run))
         some = _visit(*part, some, tolerance)
         return jax.tree.map(lambda x, y: x.at[..., index].set(y), run, some)
 
@@ -87,87 +94,83 @@ def visit_small(problem: DenseProblem, best: Best, tolerance) -> Best:
 
 
 def _visit(problem: DenseProblem, rho: Array, run: _Run, tolerance) -> _Run:
-    """Splitting, then Newton's method from what it has found."""
-    run = _split(problem, rho, run, tolerance)
-    best = _newton(problem, rho, run.y, run.best, tolerance)
+    """Splitting, then Newton's method from what it has found.
+
+    Intervals have few modes, and Newton's method alone finds them for most problems.
+    """
+    later = jnp.minimum(jnp.min(run.visits), 3)
+    if all(part.law.set().interval() is not None for part in problem.contacts):
+        run = jax.lax.cond(
+            later > 0, lambda r: _split(problem, rho, r, later, tolerance), lambda r: r, run
+        )
+    else:
+        run = _split(problem, rho, run, later, tolerance)
+    best = _newton(problem, rho, run.y, run.best, NEWTON + LATER[1] * later, tolerance)
     return eqx.tree_at(lambda r: (r.best, r.visits), run, (best, run.visits + 1))
 
 
-def _split(problem: DenseProblem, rho: Array, run: _Run, tolerance) -> _Run:
-    """Iterations of `_splitting`, and a better penalty for the next visit."""
+def _split(problem: DenseProblem, rho: Array, run: _Run, later, tolerance) -> _Run:
+    """Iterations of operator splitting, see `_splitting`."""
     pending = jnp.any(run.best.residual > tolerance)
-    sigma = run.penalty[None] / rho
-    m = len(rho)
-    identity = jnp.eye(m, dtype=rho.dtype)[:, :, None]
+    level = jnp.asarray(PENALTIES, rho.dtype)[run.visits % len(PENALTIES)]
+    sigma = level[None] / rho
+    identity = jnp.eye(len(rho), dtype=rho.dtype)[:, :, None]
     matrix = staged(pending, block_inverse, problem.W.W + identity * sigma[None])
 
+    def aim(sigma, y, dual, shift):
+        return sigma * (y - dual) - problem.q - shift
+
     def body(_, carry):
-        y, dual, w, _, _ = carry
+        y, dual, w = carry
         shift = problem.lift(w) - w
-        target = staged(pending, lambda *x: x[0] * (x[1] - x[2]) - problem.q - x[3], sigma, y, dual, shift)
-        z = staged(pending, product, matrix, target)
+        z = staged(pending, product, matrix, staged(pending, aim, sigma, y, dual, shift))
         w = sigma * (y - dual - z) - shift
         moved = RELAXATION * z + (1 - RELAXATION) * y + dual
-        new = problem.project(moved)
-        return new, moved - new, w, z, new - y
+        y = problem.project(moved)
+        return y, moved - y, w
 
-    zero = jnp.zeros_like(run.y)
-    first = run.y, run.dual, problem.velocity(run.y), zero, zero
-    y, dual, _, z, change = jax.lax.fori_loop(0, SPLITTING, body, first)
-    primal = ratio(norm(z - y), jnp.maximum(norm(z), norm(y)))
-    slack = ratio(norm(sigma * change), norm(sigma * dual))
-    factor = jnp.clip(jnp.sqrt(ratio(primal, jnp.maximum(slack, 1e-30))), 0.2, 5.0)
-    penalty = jnp.clip(run.penalty * factor, 1e-6, 1e6)
-    return _Run(
-        run.best.count(tolerance, SPLITTING),
-        y,
-        dual * (run.penalty / penalty)[None],
-        penalty,
-        run.visits,
-    )
+    count = SPLITTING + LATER[0] * later
+    # Between visits the dual variable is kept for a penalty of one.
+    first = run.y, run.dual / level[None], problem.velocity(run.y)
+    y, dual, _ = jax.lax.fori_loop(0, count, body, first)
+    best = run.best.moved(y - run.y).count(tolerance, count)
+    return _Run(best, y, dual * level[None], run.visits)
 
 
-def _newton(problem: DenseProblem, rho: Array, z: Array, best: Best, tolerance) -> Best:
+def _newton(problem: DenseProblem, rho: Array, z: Array, best: Best, steps, tolerance) -> Best:
     """Full steps of Newton's method; the best point is kept."""
+    least = 1e-8 if jnp.finfo(z.dtype).bits >= 64 else 1e-5
+
+    def visit(z, best, pending):
+        w = staged(pending, lambda z: problem.velocity(z), z)
+        residual = staged(pending, lambda z, w: problem.residual(z, w), z, w)
+        return w, best.offer(z, residual, tolerance)
 
     def proceed(carry):
         *_, best, count = carry
-        return jnp.any(best.residual > tolerance) & (count < NEWTON)
+        return jnp.any(best.residual > tolerance) & (count < steps)
 
     def body(carry):
         z, w, best, count = carry
         pending = jnp.any(best.residual > tolerance)
+        best = best.count(tolerance)
         f, d, n = staged(pending, lambda z, w: _linearise(problem, rho, z, w), z, w)
         size = ratio(norm(f), jnp.maximum(norm(z), norm(rho * problem.q)))
-        eps = jnp.maximum(PROXIMAL, DAMPING * jnp.minimum(size, 1.0))
+        eps = jnp.maximum(least, DAMPING * jnp.minimum(size, 1.0))
         matrix = staged(
             pending, lambda *x: newton_matrix(*x, problem.shapes), problem.W.W, d, n, eps
         )
         z = z - block_solve(matrix, f, pending)
-        w, residual, better = evaluated(problem, z, best, pending, tolerance)
-        return z, w, better.count(tolerance), count + 1
+        return z, *visit(z, best, pending), count + 1
 
-    def evaluated(problem, z, best, pending, tolerance):
-        w = staged(pending, lambda z: problem.velocity(z), z)
-        residual = staged(pending, lambda z, w: problem.residual(z, w), z, w)
-        return w, residual, best.offer(z, residual, tolerance)
-
-    pending = jnp.any(best.residual > tolerance)
-    w, _, best = evaluated(problem, z, best, pending, tolerance)
+    w, best = visit(z, best, jnp.any(best.residual > tolerance))
     return jax.lax.while_loop(proceed, body, (z, w, best, jnp.zeros((), jnp.int32)))[2]
 
 
 def _linearise(problem: DenseProblem, rho: Array, z: Array, w: Array):
     """The natural map and its derivatives."""
-    f, d, n = [], [], []
-    for part in zip(problem.contacts, *map(problem.split, (w, z, rho)), strict=True):
-        contacts, u, p, r = part
-        x = argument(contacts, u, p, r[0])
-        f.append(p - projected(contacts, x))
-        pair = derivative(contacts, u, x, r[0])
-        d.append(pair[0])
-        n.append(pair[1])
-    return join(f), tuple(d), tuple(n)
+    x, d, n = problem.linearise(z, w, rho)
+    return z - join(map(projected, problem.contacts, x)), d, n
 
 
 def newton_matrix(W: Array, d, n, eps: Array, shapes) -> Array:
@@ -200,11 +203,15 @@ def block_solve(matrix: Array, right: Array, pending: Array) -> Array:
     heads = []
     while len(rest):
         k = min(BLOCK, len(rest))
-        head = staged(pending, lambda rest, k=k: _times(_block_inverse(rest[:k, :k]), rest[:k, k:]), rest)
-        heads.append(head)
-        rest = staged(
-            pending, lambda rest, head, k=k: rest[k:, k:] - _times(rest[k:, :k], head), rest, head
-        )
+
+        def first(rest, k=k):
+            return _times(_block_inverse(rest[:k, :k]), rest[:k, k:])
+
+        def others(rest, head, k=k):
+            return rest[k:, k:] - _times(rest[k:, :k], head)
+
+        heads.append(staged(pending, first, rest))
+        rest = staged(pending, others, rest, heads[-1])
     x = jnp.zeros((0, *right.shape[1:]), right.dtype)
     for head in reversed(heads):
         new = head[:, -1] - product(head[:, :-1], x) if len(x) else head[:, -1]
