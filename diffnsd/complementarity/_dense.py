@@ -199,41 +199,6 @@ class DenseProblem(eqx.Module):
         identity = jnp.eye(self.q.shape[0], dtype=self.q.dtype)
         return newton_matrix(self.W + diagonal[:, None, :] * identity[None], self.shapes, d, n)
 
-    def newton_solve(self, d, n, added: Array, right: Array, symmetric: Array) -> Array:
-        """`G^-1 r` with the matrix above, `(m, l)`; zero where that is not finite.
-
-        Rows of intervals are inside (`D = 1`) or at a bound (`D = 0`, `dz = r`). Where W is
-        `symmetric`, a scalar, the rows that are inside are solved by Cholesky's factors.
-        """
-
-        def general():
-            return solve_matrix(self.newton_matrix(d, n, added), right)
-
-        if any(part.law.set().interval() is None for part in self.contacts):
-            return general()
-
-        def by_modes():
-            on, rho = (
-                join([jnp.stack([x[i, i] for i in range(len(x))]) for x in parts]) for parts in (d, n)
-            )
-            held = (1 - on) * right
-            target = held + on * (right / jnp.where(rho > 0, rho, 1) - self.apply(held))
-            identity = jnp.eye(len(right), dtype=right.dtype)
-            inside = on.T
-            matrix = inside[:, :, None] * inside[:, None, :] * self.W
-            matrix = matrix + (1 - inside + inside * added.T)[:, None, :] * identity[None]
-            x = solve_definite(matrix, target)
-            return jax.lax.cond(jnp.all(jnp.isfinite(x)), lambda: x, general)
-
-        return jax.lax.cond(symmetric, by_modes, general)
-
-    def is_symmetric(self) -> Array:
-        """Whether W is symmetric up to rounding in all lanes, a scalar."""
-        skew = jnp.abs(self.W - jnp.swapaxes(self.W, 1, 2))
-        size = jnp.max(jnp.abs(self.W), axis=(1, 2), initial=0)
-        eps = 8 * float(jnp.finfo(self.W.dtype).eps)
-        return jnp.all(skew <= eps * size[:, None, None])
-
     def margin(self, z: Array, w: Array, rho: Array) -> Array:
         """Distance of the projections' arguments to the nearest change of mode, relative, `(l,)`."""
         least = jnp.full(self.q.shape[1:], jnp.inf, self.q.dtype)
@@ -292,19 +257,16 @@ def solve_matrix(matrix: Array, right: Array) -> Array:
     return jnp.where(jnp.all(jnp.isfinite(x), axis=0)[None], x, 0)
 
 
-def solve_definite(matrix: Array, right: Array) -> Array:
-    """The same for symmetric positive definite matrices; not a number where they are not."""
-    factor = jnp.linalg.cholesky(matrix, symmetrize_input=False)
-    x = jax.lax.linalg.triangular_solve(factor, right.T[..., None], left_side=True, lower=True)
-    x = jax.lax.linalg.triangular_solve(factor, x, left_side=True, lower=True, transpose_a=True)
-    return x[..., 0].T
-
-
 def solve_damped(matrix: Array, right: Array, damping: Array) -> Array:
     """The minimiser of `|G x − r|² + damping |G|²/m |x|²` for every lane (Levenberg, Marquardt)."""
     m = matrix.shape[-1]
     square = jnp.einsum("lki,lkj->lij", matrix, matrix)
     trace = jnp.einsum("lii->l", square) / m
     square = square + (damping * trace)[:, None, None] * jnp.eye(m, dtype=matrix.dtype)[None]
-    x = solve_definite(square, jnp.einsum("lki,kl->il", matrix, right))
+    factor = jnp.linalg.cholesky(square)
+    target = jnp.einsum("lki,kl->li", matrix, right)[..., None]
+    x = jax.lax.linalg.triangular_solve(factor, target, left_side=True, lower=True)
+    x = jax.lax.linalg.triangular_solve(factor, x, left_side=True, lower=True, transpose_a=True)[
+        ..., 0
+    ].T
     return jnp.where(jnp.all(jnp.isfinite(x), axis=0)[None], x, 0)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._dense import DenseProblem, norm, solve_damped
+from .._dense import DenseProblem, norm, solve_damped, solve_matrix
 from ._base import AbstractSolver, Best, along, check_tolerance, start
 
 
@@ -117,7 +117,6 @@ def proximal(
     is what its solution leaves of the residual without the proximal term.
     """
     rho = problem.steps()
-    symmetric = problem.is_symmetric()
     lowest = 1e-9 if jnp.finfo(z.dtype).bits >= 64 else 1e-6
     noise = 8 * float(jnp.finfo(z.dtype).eps)
 
@@ -136,7 +135,7 @@ def proximal(
 
         f = problem.natural_map(z, w, rho)
         _, d, n = problem.linearise(z, w, rho)
-        dz = problem.newton_solve(d, n, weight, -f, symmetric)
+        dz = solve_matrix(problem.newton_matrix(d, n, weight), -f)
         least, t = along(norms, z, w, dz, problem.apply(dz) + weight * dz)
         here = norm(f)
         moved = least < here

@@ -17,7 +17,7 @@ from .._dense import DenseProblem, join, norm, ratio, row_steps
 from .._natural_map import projected
 from ._base import Best
 
-SMALL = 16
+SMALL = 64
 """Most unknowns of a problem that is solved here."""
 FEW = 16
 """Most problems that are solved one by one instead."""
