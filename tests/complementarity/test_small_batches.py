@@ -119,27 +119,26 @@ def test_newton_matrix_is_the_dense_one():
     np.testing.assert_allclose(found, dense, rtol=0, atol=1e-13)
 
 
-KINDS = {
-    "lcp": ((HalfLine(), (6, 1)),),
-    "mlcp": ((Free(), (2, 1)), (HalfLine(), (4, 1))),
-    "relay": ((Box(jnp.float32(-1.0), jnp.float32(0.5)), (6, 1)),),
-    "friction": ((CoulombFriction(jnp.float32(0.4)), (2, 3)),),
-}
+LAWS = (
+    (HalfLine(), (2, 1)),
+    (Free(), (1, 1)),
+    (Box(jnp.float32(-1.0), jnp.float32(0.5)), (2, 1)),
+    (CoulombFriction(jnp.float32(0.4)), (1, 3)),
+)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_single_precision(kind):
-    """Alone and in a batch, to what single precision holds: 1e-5 and, in velocity, 1e-3."""
+def test_single_precision():
+    """All kinds in one problem, in a batch: to 1e-5, in velocity to 1e-3."""
+    lanes = 20
     random = np.random.default_rng(4)
-    root = random.normal(size=(20, 6, 6))
-    W = jnp.asarray(root @ np.swapaxes(root, 1, 2) / 6 + 0.3 * np.eye(6), jnp.float32)
-    q = jnp.asarray(random.normal(size=(20, 6)), jnp.float32)
-
-    def run(W, q):
-        return solve(W, q, KINDS[kind])
-
-    many, one = quick_jit(lambda W, q: (jax.vmap(run)(W, q), run(W[0], q[0])))(W, q)
-    assert many.z.dtype == one.z.dtype == jnp.float32
-    assert np.all(np.asarray(many.result == RESULTS.successful)) and one.result == RESULTS.successful
-    assert np.max(many.residual) <= 1e-5 and np.max(many.velocity_residual) <= 1e-3
-    np.testing.assert_allclose(one.z, many.z[0], rtol=0, atol=1e-4)
+    root = random.normal(size=(lanes, 8, 8))
+    W = root @ np.swapaxes(root, 1, 2) / 8 + 0.3 * np.eye(8)
+    q = random.normal(size=(lanes, 8))
+    given = jnp.asarray(W, jnp.float32), jnp.asarray(q, jnp.float32)
+    out = quick_jit(jax.vmap(lambda W, q: solve(W, q, LAWS)))(*given)
+    assert out.z.dtype == out.residual.dtype == jnp.float32
+    assert np.all(np.asarray(out.result == RESULTS.successful))
+    # The equality holds in the units of velocity.
+    w = np.einsum("bij,bj->bi", W, np.asarray(out.z, float)) + q
+    assert np.max(np.abs(w[:, 2])) <= 1e-3
+    assert np.max(out.residual) <= 1e-5 and np.max(out.velocity_residual) <= 1e-3

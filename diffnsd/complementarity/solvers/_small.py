@@ -37,16 +37,17 @@ DAMPING = 0.1
 
 
 class Columns(eqx.Module):
-    """A matrix for every lane as an operator, `(m, m, l)`."""
+    """A matrix for every lane as an operator: `W (m, m, l)` and its size `|W| (l,)`."""
 
     W: Array
+    size: Array
 
     def __call__(self, z: Array) -> Array:
         return product(self.W, z)
 
     def frobenius(self) -> Array:
         """`|W|`, shape `(l,)`."""
-        return jnp.sqrt(jnp.sum(self.W * self.W, axis=(0, 1)))
+        return self.size
 
     def steps(self, shapes) -> Array:
         """The step of the natural map, see `row_steps`."""
@@ -73,7 +74,7 @@ class _Run(eqx.Module):
 def visit_small(problem: DenseProblem, best: Best, tolerance) -> Best:
     """Visits until all lanes have converged, or were visited `VISITS` times."""
     W = jnp.moveaxis(problem.W, 0, 2)
-    small = DenseProblem(Columns(W), problem.q, problem.contacts)
+    small = DenseProblem(Columns(W, problem.frobenius()), problem.q, problem.contacts)
     rho = small.steps()
     lanes = rho.shape[1]
     chunk = min(CHUNK, lanes)
@@ -142,7 +143,7 @@ def _newton(problem: DenseProblem, rho: Array, z: Array, best: Best, steps, tole
     least = 1e-8 if jnp.finfo(z.dtype).bits >= 64 else 1e-5
 
     def visit(z, best, pending):
-        w = staged(pending, lambda z: problem.velocity(z), z)
+        w = problem.velocity(z)
         residual = staged(pending, lambda z, w: problem.residual(z, w), z, w)
         return w, best.offer(z, residual, tolerance)
 
