@@ -4,6 +4,8 @@ Newton's method goes first, for the problems that it solves in a few passes. The
 MLCP, relays): the central path, and Lemke's pivots. Then, for all sets, rounds of splitting, which
 gets near the solution of almost every monotone problem, and of Newton's method from there, which gets
 close; Gauss-Seidel sweeps go between them in later rounds. What is small is enumerated in the end.
+
+Batches of small problems begin with `_small` instead, which leaves next to none.
 """
 
 from typing import NamedTuple

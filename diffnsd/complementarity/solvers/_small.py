@@ -87,8 +87,8 @@ def visit_small(problem: DenseProblem, best: Best, tolerance) -> Best:
     def body(run):
         # Lanes that were visited least come first: a chunk is made of equals.
         _, index = jax.lax.top_k(jnp.where(waiting(run), VISITS - run.visits, 0), chunk)
-        part, some = jax.tree.map(lambda x: x[..., index], ((small, rho), run))
-        some = _visit(*part, some, tolerance)
+        (chunk_problem, steps), some = jax.tree.map(lambda x: x[..., index], ((small, rho), run))
+        some = _visit(chunk_problem, steps, some, tolerance)
         return jax.tree.map(lambda x, y: x.at[..., index].set(y), run, some)
 
     return jax.lax.while_loop(lambda run: jnp.any(waiting(run)), body, run).best
@@ -147,6 +147,9 @@ def _newton(problem: DenseProblem, rho: Array, z: Array, best: Best, steps, tole
         residual = staged(pending, lambda z, w: problem.residual(z, w), z, w)
         return w, best.offer(z, residual, tolerance)
 
+    def newton(W, d, n, eps):
+        return newton_matrix(W, d, n, eps, problem.shapes)
+
     def proceed(carry):
         *_, best, count = carry
         return jnp.any(best.residual > tolerance) & (count < steps)
@@ -158,9 +161,7 @@ def _newton(problem: DenseProblem, rho: Array, z: Array, best: Best, steps, tole
         f, d, n = staged(pending, lambda z, w: _linearise(problem, rho, z, w), z, w)
         size = ratio(norm(f), jnp.maximum(norm(z), norm(rho * problem.q)))
         eps = jnp.maximum(least, DAMPING * jnp.minimum(size, 1.0))
-        matrix = staged(
-            pending, lambda *x: newton_matrix(*x, problem.shapes), problem.W.W, d, n, eps
-        )
+        matrix = staged(pending, newton, problem.W.W, d, n, eps)
         z = z - block_solve(matrix, f, pending)
         return z, *visit(z, best, pending), count + 1
 
