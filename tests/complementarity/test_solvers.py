@@ -113,9 +113,27 @@ def test_contacts_that_take_no_part():
 
 
 def test_all_contacts_padded():
+    """No impulse, and derivatives that are zero and not undefined."""
     W, q = positive(2)
-    out = solve(ComplementarityProblem(W, q, LAWS["friction"], jnp.zeros(2, bool)), Auto())
+
+    def run(W, q, mu):
+        laws = ((CoulombFriction(mu), (2, 3)),)
+        problem = ComplementarityProblem(W, q, laws, jnp.zeros(2, bool))
+        out = solve_complementarity(problem, throw=False)
+        return out.z, out
+
+    slopes, out = quick_jit(jax.jacrev(run, (0, 1, 2), has_aux=True))(W, q, jnp.array(0.4))
     assert out.result == RESULTS.successful and np.all(np.asarray(out.z) == 0)
+    assert all(np.all(np.asarray(slope) == 0) for slope in slopes)
+
+
+def test_no_contact_has_no_derivative():
+    def run(q, scale):
+        problem = ComplementarityProblem(jnp.zeros((0, 0)), scale * q, ((HalfLine(), (0, 1)),))
+        return jnp.sum(solve_complementarity(problem).w)
+
+    by_q, by_scale = jax.grad(run, (0, 1))(jnp.zeros(0), jnp.array(2.0))
+    assert by_q.shape == (0,) and by_scale == 0
 
 
 def test_the_matrix_as_an_operator():
