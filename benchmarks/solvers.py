@@ -10,7 +10,9 @@ beside the solvers of other packages that are installed. Success is what the res
 
 import argparse
 import json
+import multiprocessing
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import equinox as eqx
@@ -19,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import _problems
+import _solver_derivatives
 import _solver_peers
 from diffnsd import RESULTS, solve_complementarity
 from diffnsd.complementarity import (
@@ -91,25 +94,85 @@ def run(loaded, solver=None):
     return row, (np.full_like(z, np.nan) if row["status"] == "infeasible" else z)
 
 
-def default_method(files) -> tuple[list[dict], dict[str, np.ndarray]]:
-    """The default method over all files."""
-    rows, solutions = [], {}
+def serve(connection) -> None:
+    """A process of its own: solves the files whose paths come in, one after the other."""
+    jax.config.update("jax_enable_x64", True)
+    for path in iter(connection.recv, None):
+        connection.send(run(_problems.load(path)))
+        jax.clear_caches()
+
+
+class Worker:
+    """Solves files in another process, which is ended when a file takes too long."""
+
+    def __init__(self):
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def solve(self, path: Path, limit: float | None):
+        """Row and `z` of a file, `None` if it took longer than `limit` seconds or ended the process."""
+        self.connection.send(path)
+        try:
+            return self.connection.recv() if self.connection.poll(limit) else None
+        except EOFError:
+            return None
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+
+def default_method(
+    files, rows: list[dict], solutions: dict, limit: float | None, keep: Callable[[], None]
+) -> None:
+    """The default method over the files that have no row yet; `keep` is called after each."""
+    done = {row["file"] for row in rows}
+    worker = None
     for path in files:
-        row, solutions[path.stem] = run(_problems.load(path))
+        if path.stem in done:
+            continue
+        worker = worker or Worker()
+        begin = time.perf_counter()
+        out = worker.solve(path, limit)
+        if out is None:
+            worker.close()
+            worker = None
+            loaded = _problems.load(path)
+            out = (
+                {
+                    "file": loaded.name,
+                    "kind": loaded.kind,
+                    "n": loaded.size,
+                    "status": "timeout",
+                    "res_rel": None,
+                    "res_vel": None,
+                    "iterations": 0,
+                    "us": 1e6 * (time.perf_counter() - begin),
+                    "compile_s": None,
+                },
+                None,
+            )
+        row, z = out
         rows.append(row)
+        if z is not None:
+            solutions[path.stem] = z
+        keep()
+        measured = "" if z is None else f"{row['res_rel']:9.1e} {row['res_vel']:9.1e}"
         print(
-            f"{row['file']:44} {row['kind']:6} {row['n']:6} {row['status']:14}"
-            f"{row['res_rel']:9.1e} {row['res_vel']:9.1e} {row['iterations']:7} {row['us']:12.0f} us",
+            f"{row['file']:44} {row['kind']:6} {row['n']:6} {row['status']:14}{measured:19} "
+            f"{row['iterations']:7} {row['us']:12.0f} us",
             flush=True,
         )
-        if jax.config.jax_enable_x64 and row["n"] > 200:
-            jax.clear_caches()
-    return rows, solutions
+    if worker is not None:
+        worker.close()
 
 
 def solved(row) -> bool:
     """Whether a row passes the criterion of the problem set."""
-    return row["res_rel"] <= 1e-8 and row["res_vel"] <= 1e-6
+    return row["res_rel"] is not None and row["res_rel"] <= 1e-8 and row["res_vel"] <= 1e-6
 
 
 def table(files) -> list[dict]:
@@ -145,22 +208,41 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, help="where the rows go")
     parser.add_argument("--files", nargs="*", help="stems of the files, default all")
     parser.add_argument("--only-default", action="store_true", help="no table and no batches")
+    parser.add_argument(
+        "--derivatives", type=int, help="derivatives of problems with at most so many unknowns"
+    )
+    parser.add_argument("--limit", type=float, help="seconds for one file, compilation included")
+    parser.add_argument("--resume", action="store_true", help="keep what --json and --out hold")
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
 
-    files = sorted(options.data.glob("*.npz"))
+    files = sorted(options.data.glob("*.npz"), key=lambda path: path.stat().st_size)
     if options.files:
         files = [path for path in files if path.stem in options.files]
-    rows, solutions = default_method(files)
+    rows, solutions = [], {}
+    if options.resume and options.json and options.json.exists():
+        rows = json.loads(options.json.read_text(encoding="utf-8"))["rows"]
+    if options.resume and options.out and options.out.exists():
+        solutions = dict(np.load(options.out, allow_pickle=False))
+    report: dict = {"rows": rows}
+
+    def keep():
+        if options.out:
+            np.savez(options.out, **solutions)
+        if options.json:
+            options.json.write_text(json.dumps(report, indent=1), encoding="utf-8")
+
+    default_method(files, rows, solutions, options.limit, keep)
     print(f"solved: {sum(map(solved, rows))} of {len(rows)}")
-    if options.out:
-        np.savez(options.out, **solutions)
-    report = {"rows": rows}
+    keep()
+    if options.derivatives:
+        report["derivatives"] = _solver_derivatives.sweep(files, solutions, options.derivatives)
+        keep()
     if not options.only_default:
         report["solvers"] = table(files)
         report["batches"] = _solver_peers.batches()
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1), encoding="utf-8")
+        report["hard lanes"] = _solver_peers.hard_lanes()
+        keep()
 
 
 if __name__ == "__main__":

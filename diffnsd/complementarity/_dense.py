@@ -71,7 +71,8 @@ def ratio(a: Array, b: Array) -> Array:
 class DenseProblem(eqx.Module):
     """`w = W z + q`, `K* ∋ w + lift(w) e_N ⟂ z ∈ K`, for a set of lanes.
 
-    **Arguments:** `W`: shape `(l, m, m)`, or for methods that only multiply a function of `(m, l)`;
+    **Arguments:** `W`: shape `(l, m, m)`, or for methods that only multiply an operator on
+    `(m, l)` with its own `frobenius` and `steps`;
     `q`: shape `(m, l)`; `contacts`: one entry for every law.
     """
 
@@ -130,6 +131,8 @@ class DenseProblem(eqx.Module):
 
     def steps(self) -> Array:
         """The step `rho` of the natural map, one for each row and equal within a contact, `(m, l)`."""
+        if callable(self.W):
+            return self.W.steps(self.shapes)
         return row_steps(self.shapes, jnp.moveaxis(self.W, 0, 2))
 
     def residuals(self, z: Array, w: Array) -> tuple[Array, Array]:

@@ -1,5 +1,6 @@
 """Matrices that are not arrays: products that are never formed, and products alone."""
 
+import math
 from typing import Any
 
 import equinox as eqx
@@ -70,3 +71,33 @@ class Products(eqx.Module):
         signs = jax.random.rademacher(jax.random.key(0), (16, m), dtype=float)
         images = jax.lax.map(lambda x: self(x[:, None])[:, 0], signs)
         return jnp.sqrt(jnp.mean(jnp.sum(images * images, axis=1)))[None]
+
+    def steps(self, shapes) -> Array:
+        """The step of the natural map, equal for all rows: `sqrt(m) / |W|`, shape `(m, 1)`."""
+        m = sum(c * k for c, k in shapes)
+        size = self.frobenius()
+        return jnp.broadcast_to(math.sqrt(m) / jnp.where(size > 0, size, 1), (m, 1))
+
+
+def without_derivative(tree):
+    """The same pytree, which cannot be differentiated.
+
+    **Raises:** `ValueError` where a derivative with respect to it is asked for.
+    """
+    floats, others = eqx.partition(tree, eqx.is_inexact_array)
+    return eqx.combine(_undifferentiated(floats), others)
+
+
+@jax.custom_jvp
+def _undifferentiated(floats):
+    return floats
+
+
+@_undifferentiated.defjvp
+def _refuse(primals, tangents):
+    del primals, tangents
+    raise ValueError(
+        f"an operator of more than {DENSE_LIMIT} unknowns is only multiplied, so its solution has no "
+        "derivative: give W as an array, or take W, q and the parameters of the laws out of the "
+        "derivative with jax.lax.stop_gradient."
+    )

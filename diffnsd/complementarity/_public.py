@@ -16,7 +16,7 @@ from ..sets import AbstractSet
 from ._adjoint import AbstractAdjoint, ImplicitAdjoint
 from ._condensed import Condensed, Outcome, solve_condensed
 from ._dense import Contacts, DenseProblem
-from ._operators import DENSE_LIMIT, Products
+from ._operators import DENSE_LIMIT, Products, without_derivative
 from ._problem import broadcast_law
 from ._solver import Auto
 from .solvers._base import AbstractSolver
@@ -226,9 +226,10 @@ def report(problem: Condensed, z: Array, outcome: Outcome, throw: bool):
 def _by_products(problem, contacts, guess, solver, throw: bool) -> ComplementaritySolution:
     """A large operator: only its products, and no derivative."""
     solver = AcceleratedProjectedGradient(steps=20_000) if solver is None else solver
+    W, q, contacts = without_derivative((problem.W, problem.q, contacts))
     lane = jax.tree.map(lambda x: x[..., None], contacts)
-    dense = DenseProblem(Products(problem.W), problem.q[:, None], lane)
-    best = jax.lax.stop_gradient(solver.dense(dense, guess[:, None]))
+    dense = DenseProblem(Products(W), q[:, None], lane)
+    best = solver.dense(dense, guess[:, None])
     w = dense.velocity(best.z)
     relative, velocity = dense.residuals(best.z, w)
     converged = best.residual[0] <= solver.promise(w.dtype)
@@ -243,7 +244,7 @@ def _by_products(problem, contacts, guess, solver, throw: bool) -> Complementari
         velocity_residual=velocity[0],
         violation=dense.violation(best.z, w)[0],
         iterations=best.passes[0],
-        margin=jnp.full_like(relative[0], jnp.nan),
+        margin=dense.margin(best.z, w, dense.steps())[0],
         certificate=jnp.zeros_like(z),
         result=result,
     )

@@ -21,6 +21,7 @@ from diffnsd.complementarity import (
     Splitting,
     solve_nonlinear_complementarity,
 )
+from diffnsd.complementarity._operators import DENSE_LIMIT
 from diffnsd.laws import CoulombFriction
 from diffnsd.sets import Box, Free, HalfLine
 
@@ -112,9 +113,27 @@ def test_contacts_that_take_no_part():
 
 
 def test_all_contacts_padded():
+    """No impulse, and derivatives that are zero and not undefined."""
     W, q = positive(2)
-    out = solve(ComplementarityProblem(W, q, LAWS["friction"], jnp.zeros(2, bool)), Auto())
+
+    def run(W, q, mu):
+        laws = ((CoulombFriction(mu), (2, 3)),)
+        problem = ComplementarityProblem(W, q, laws, jnp.zeros(2, bool))
+        out = solve_complementarity(problem, throw=False)
+        return out.z, out
+
+    slopes, out = quick_jit(jax.jacrev(run, (0, 1, 2), has_aux=True))(W, q, jnp.array(0.4))
     assert out.result == RESULTS.successful and np.all(np.asarray(out.z) == 0)
+    assert all(np.all(np.asarray(slope) == 0) for slope in slopes)
+
+
+def test_no_contact_has_no_derivative():
+    def run(q, scale):
+        problem = ComplementarityProblem(jnp.zeros((0, 0)), scale * q, ((HalfLine(), (0, 1)),))
+        return jnp.sum(solve_complementarity(problem).w)
+
+    by_q, by_scale = jax.grad(run, (0, 1))(jnp.zeros(0), jnp.array(2.0))
+    assert by_q.shape == (0,) and by_scale == 0
 
 
 def test_the_matrix_as_an_operator():
@@ -175,3 +194,40 @@ def test_bad_shapes_and_entries():
         ComplementarityProblem(W, q, LAWS["lcp"], jnp.ones(3, bool))
     with pytest.raises(ValueError, match="W has entries that are not finite"):
         solve_complementarity(ComplementarityProblem(W.at[0, 0].set(jnp.nan), q, LAWS["lcp"]))
+
+
+def large_diagonal(q):
+    """More unknowns than an operator is made an array for: `2 z + q`, so `z = max(0, −q) / 2`."""
+    m = len(q)
+    index = jnp.stack([jnp.arange(m), jnp.arange(m)], axis=1)
+    W = BCOO((jnp.full(m, 2.0), index), shape=(m, m))
+    return solve_complementarity(ComplementarityProblem(W, q, ((HalfLine(), (m, 1)),)), throw=False)
+
+
+def test_a_large_operator_is_multiplied_only():
+    q = jnp.asarray(np.random.default_rng(0).normal(size=DENSE_LIMIT + 1))
+    out = quick_jit(large_diagonal)(q)
+    assert out.result == RESULTS.successful
+    # Measured 1e-9: the tolerance.
+    np.testing.assert_allclose(out.z, np.maximum(0, -np.asarray(q)) / 2, rtol=0, atol=1e-7)
+    # The natural map's argument of a row is z - w/2 = -q/2, and the size |q|/2.
+    least = np.min(np.abs(q)) / np.linalg.norm(q)
+    np.testing.assert_allclose(out.margin, least, rtol=1e-3)
+    with pytest.raises(ValueError, match=r"has no derivative: give W as an array, .*stop_gradient"):
+        jax.eval_shape(jax.grad(lambda q: jnp.sum(large_diagonal(q).w)), q)
+    fixed = jax.eval_shape(
+        jax.grad(lambda q: jnp.sum(large_diagonal(jax.lax.stop_gradient(q)).w) + jnp.sum(q)), q
+    )
+    assert fixed.shape == q.shape
+
+
+@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, -jnp.inf])
+@pytest.mark.parametrize("place", ["W", "q"])
+def test_entries_that_are_not_finite(place, bad):
+    """Said before anything is compiled where they are known, else reported as the result."""
+    W, q = positive(0)
+    given = {"W": W.at[1, 2].set(bad), "q": q} if place == "W" else {"W": W, "q": q.at[3].set(bad)}
+    problem = ComplementarityProblem(**given, laws=LAWS["lcp"])
+    with pytest.raises(ValueError, match=f"{place} has entries that are not finite"):
+        solve_complementarity(problem)
+    assert solve(problem, Auto()).result == RESULTS.nonfinite_problem

@@ -4,6 +4,8 @@ Newton's method goes first, for the problems that it solves in a few passes. The
 MLCP, relays): the central path, and Lemke's pivots. Then, for all sets, rounds of splitting, which
 gets near the solution of almost every monotone problem, and of Newton's method from there, which gets
 close; Gauss-Seidel sweeps go between them in later rounds. What is small is enumerated in the end.
+
+Batches of small problems begin with `_small` instead, which leaves next to none.
 """
 
 from typing import NamedTuple
@@ -18,6 +20,7 @@ from ._first_order import sweeps
 from ._interior_point import follow
 from ._pivoting import enumerate_modes, free_rows, intervals, modes, pivot
 from ._semismooth import alternate, proximal
+from ._small import FEW, SMALL, visit_small
 from ._splitting import begin, iterate
 
 SPLITTING, NEWTON, SWEEPS = 200, 40, 300
@@ -53,11 +56,14 @@ def combined(problem: DenseProblem, z0: Array, effort: Effort) -> Best:
     # Where W is diagonal this is the solution.
     z = problem.project(-problem.steps() * problem.q)
     best = best.offer(z, problem.residual(z, problem.velocity(z)), tolerance)
-    best = proximal(problem, best.z, best, effort.newton_steps, tolerance, 1e-6)
+    m, lanes = problem.q.shape
+    if m <= SMALL and lanes > FEW and effort.rounds > 0:
+        best = visit_small(problem, best, tolerance)
+    else:
+        best = proximal(problem, best.z, best, effort.newton_steps, tolerance, 1e-6)
     if effort.rounds == 0:
         return best
-    lanes = problem.q.shape[1]
-    if lanes <= 16:
+    if lanes <= FEW:
         open_ = jnp.any(best.residual > tolerance)
         return jax.lax.cond(open_, lambda b: _hard(problem, b, effort), lambda b: b, best)
 

@@ -1,0 +1,251 @@
+"""Batches of small problems: matrices on components, lanes on the last axis, a chunk at a time.
+
+LAPACK takes a call for every lane and every tiny matrix. Here every operation is elementwise over the
+lanes of a chunk, which stays in the cache. A visit of a chunk makes iterations of splitting, which find
+the modes of almost every problem, and passes of Newton's method from there, which make it exact.
+The lanes that are left are gathered into chunks with others that were visited as often: what a hard
+lane costs it costs alone.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ..._numerics import inverse, staged
+from .._dense import DenseProblem, join, norm, ratio, row_steps
+from .._natural_map import projected
+from ._base import Best
+
+SMALL = 64
+"""Most unknowns of a problem that is solved here."""
+FEW = 16
+"""Most problems that are solved one by one instead."""
+CHUNK = 64
+"""Lanes of a chunk: enough to fill vector registers, few enough for the cache."""
+VISITS = 20
+"""Most visits of one lane."""
+SPLITTING, NEWTON, LATER = 20, 5, (20, 2)
+"""Iterations and passes of the first visit, and how many more are made in each of the next three."""
+RELAXATION = 1.6
+PENALTIES = 1.0, 0.1, 0.03, 0.1
+"""Penalties of consecutive visits, relative to the diagonal. Where impulses are redundant splitting may
+drift along them for long before the mode changes, the faster the weaker the penalty.
+"""
+DAMPING = 0.1
+"""Newton's matrix is regularised by a little more than rounding, or so much of the residual."""
+
+
+class Columns(eqx.Module):
+    """A matrix for every lane as an operator: `W (m, m, l)` and its size `|W| (l,)`."""
+
+    W: Array
+    size: Array
+
+    def __call__(self, z: Array) -> Array:
+        return product(self.W, z)
+
+    def frobenius(self) -> Array:
+        """`|W|`, shape `(l,)`."""
+        return self.size
+
+    def steps(self, shapes) -> Array:
+        """The step of the natural map, see `row_steps`."""
+        return row_steps(shapes, self.W)
+
+
+def product(W: Array, z: Array) -> Array:
+    """`W z` as a chain of additions, `(m, m, l)` times `(m, l)`."""
+    total = W[:, 0] * z[0][None]
+    for j in range(1, W.shape[1]):
+        total = total + W[:, j] * z[j][None]
+    return total
+
+
+class _Run(eqx.Module):
+    """A lane between visits: its best point, and `y` and the scaled dual variable of the splitting."""
+
+    best: Best
+    y: Array
+    dual: Array
+    visits: Array
+
+
+def visit_small(problem: DenseProblem, best: Best, tolerance) -> Best:
+    """Visits until all lanes have converged, or were visited `VISITS` times."""
+    W = jnp.moveaxis(problem.W, 0, 2)
+    small = DenseProblem(Columns(W, problem.frobenius()), problem.q, problem.contacts)
+    rho = small.steps()
+    lanes = rho.shape[1]
+    chunk = min(CHUNK, lanes)
+    dual = -problem.lift(small.velocity(best.z)) * rho
+    run = _Run(best, best.z, dual, jnp.zeros(lanes, jnp.int32))
+
+    def waiting(run):
+        return (run.best.residual > tolerance) & (run.visits < VISITS)
+
+    def body(run):
+        # Lanes that were visited least come first: a chunk is made of equals.
+        _, index = jax.lax.top_k(jnp.where(waiting(run), VISITS - run.visits, 0), chunk)
+        (chunk_problem, steps), some = jax.tree.map(lambda x: x[..., index], ((small, rho), run))
+        some = _visit(chunk_problem, steps, some, tolerance)
+        return jax.tree.map(lambda x, y: x.at[..., index].set(y), run, some)
+
+    return jax.lax.while_loop(lambda run: jnp.any(waiting(run)), body, run).best
+
+
+def _visit(problem: DenseProblem, rho: Array, run: _Run, tolerance) -> _Run:
+    """Splitting, then Newton's method from what it has found.
+
+    Intervals have few modes, and Newton's method alone finds them for most problems.
+    """
+    later = jnp.minimum(jnp.min(run.visits), 3)
+    if all(part.law.set().interval() is not None for part in problem.contacts):
+        run = jax.lax.cond(
+            later > 0, lambda r: _split(problem, rho, r, later, tolerance), lambda r: r, run
+        )
+    else:
+        run = _split(problem, rho, run, later, tolerance)
+    best = _newton(problem, rho, run.y, run.best, NEWTON + LATER[1] * later, tolerance)
+    return eqx.tree_at(lambda r: (r.best, r.visits), run, (best, run.visits + 1))
+
+
+def _split(problem: DenseProblem, rho: Array, run: _Run, later, tolerance) -> _Run:
+    """Iterations of operator splitting, see `_splitting`."""
+    pending = jnp.any(run.best.residual > tolerance)
+    level = jnp.asarray(PENALTIES, rho.dtype)[run.visits % len(PENALTIES)]
+    sigma = level[None] / rho
+    identity = jnp.eye(len(rho), dtype=rho.dtype)[:, :, None]
+    matrix = staged(pending, block_inverse, problem.W.W + identity * sigma[None])
+
+    def aim(sigma, y, dual, shift):
+        return sigma * (y - dual) - problem.q - shift
+
+    def body(_, carry):
+        y, dual, w = carry
+        shift = problem.lift(w) - w
+        z = staged(pending, product, matrix, staged(pending, aim, sigma, y, dual, shift))
+        w = sigma * (y - dual - z) - shift
+        moved = RELAXATION * z + (1 - RELAXATION) * y + dual
+        y = problem.project(moved)
+        return y, moved - y, w
+
+    count = SPLITTING + LATER[0] * later
+    # Between visits the dual variable is kept for a penalty of one.
+    first = run.y, run.dual / level[None], problem.velocity(run.y)
+    y, dual, _ = jax.lax.fori_loop(0, count, body, first)
+    best = run.best.moved(y - run.y).count(tolerance, count)
+    return _Run(best, y, dual * level[None], run.visits)
+
+
+def _newton(problem: DenseProblem, rho: Array, z: Array, best: Best, steps, tolerance) -> Best:
+    """Full steps of Newton's method; the best point is kept."""
+    least = 1e-8 if jnp.finfo(z.dtype).bits >= 64 else 1e-5
+
+    def visit(z, best, pending):
+        w = problem.velocity(z)
+        residual = staged(pending, lambda z, w: problem.residual(z, w), z, w)
+        return w, best.offer(z, residual, tolerance)
+
+    def newton(W, d, n, eps):
+        return newton_matrix(W, d, n, eps, problem.shapes)
+
+    def proceed(carry):
+        *_, best, count = carry
+        return jnp.any(best.residual > tolerance) & (count < steps)
+
+    def body(carry):
+        z, w, best, count = carry
+        pending = jnp.any(best.residual > tolerance)
+        best = best.count(tolerance)
+        f, d, n = staged(pending, lambda z, w: _linearise(problem, rho, z, w), z, w)
+        size = ratio(norm(f), jnp.maximum(norm(z), norm(rho * problem.q)))
+        eps = jnp.maximum(least, DAMPING * jnp.minimum(size, 1.0))
+        matrix = staged(pending, newton, problem.W.W, d, n, eps)
+        z = z - block_solve(matrix, f, pending)
+        return z, *visit(z, best, pending), count + 1
+
+    w, best = visit(z, best, jnp.any(best.residual > tolerance))
+    return jax.lax.while_loop(proceed, body, (z, w, best, jnp.zeros((), jnp.int32)))[2]
+
+
+def _linearise(problem: DenseProblem, rho: Array, z: Array, w: Array):
+    """The natural map and its derivatives."""
+    x, d, n = problem.linearise(z, w, rho)
+    return z - join(map(projected, problem.contacts, x)), d, n
+
+
+def newton_matrix(W: Array, d, n, eps: Array, shapes) -> Array:
+    """`1 − D + eps + N W`, shape `(m, m, l)`, from `W (m, m, l)` and `D`, `N (k, k, c, l)` per law."""
+    m = len(W)
+    out, at = [], 0
+    for (c, k), di, ni in zip(shapes, d, n, strict=True):
+        rows = W[at : at + c * k].reshape((c, k, m, -1))
+        placed = jnp.eye(m, dtype=W.dtype)[at : at + c * k].reshape((c, k, m, 1))
+        block = [
+            sum(ni[i, j][:, None] * rows[:, j] - di[i, j][:, None] * placed[:, j] for j in range(k))
+            + (1 + eps)[None, None] * placed[:, i]
+            for i in range(k)
+        ]
+        out.append(jnp.stack(block, axis=1).reshape((c * k, m, -1)))
+        at += c * k
+    return jnp.concatenate(out)
+
+
+BLOCK = 3
+"""Rows that are eliminated at once."""
+
+
+def block_solve(matrix: Array, right: Array, pending: Array) -> Array:
+    """`matrix^-1 right` on components, `(m, m, l)` and `(m, l)`; zero where that is not finite.
+
+    Gaussian elimination by blocks, without an exchange of rows.
+    """
+    rest = jnp.concatenate([matrix, right[:, None]], axis=1)
+    heads = []
+    while len(rest):
+        k = min(BLOCK, len(rest))
+
+        def first(rest, k=k):
+            return _times(_block_inverse(rest[:k, :k]), rest[:k, k:])
+
+        def others(rest, head, k=k):
+            return rest[k:, k:] - _times(rest[k:, :k], head)
+
+        heads.append(staged(pending, first, rest))
+        rest = staged(pending, others, rest, heads[-1])
+    x = jnp.zeros((0, *right.shape[1:]), right.dtype)
+    for head in reversed(heads):
+        new = head[:, -1] - product(head[:, :-1], x) if len(x) else head[:, -1]
+        x = jnp.concatenate([new, x])
+    return jnp.where(jnp.all(jnp.isfinite(x), axis=0)[None], x, 0)
+
+
+def block_inverse(matrix: Array) -> Array:
+    """`matrix^-1` on components by Gauss-Jordan elimination in place, one pivot per pass."""
+    m = len(matrix)
+    index = jnp.arange(m)[:, None]
+
+    def pivot(k, a):
+        here = index == k
+        row, column = a[k], a[:, k]
+        row = jnp.where(here, 1, row) * (1 / row[k])[None]
+        column = jnp.where(here, 0, column)
+        rest = jnp.where(here[None], 0, a) - column[:, None] * row[None]
+        return jnp.where(here[:, None], row[None], rest)
+
+    return jax.lax.fori_loop(0, m, pivot, matrix)
+
+
+def _times(a: Array, b: Array) -> Array:
+    """`(i, k, l)` times `(k, j, l)`."""
+    total = a[:, 0][:, None] * b[0][None]
+    for i in range(1, a.shape[1]):
+        total = total + a[:, i][:, None] * b[i][None]
+    return total
+
+
+def _block_inverse(a: Array) -> Array:
+    k = len(a)
+    rows = inverse([[a[i, j] for j in range(k)] for i in range(k)])
+    return jnp.stack([jnp.stack(row) for row in rows])

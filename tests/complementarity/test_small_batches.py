@@ -1,0 +1,144 @@
+"""Batches of small problems: component algebra, hard lanes among easy ones, both precisions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from quick import quick_jit
+
+from diffnsd import RESULTS, ComplementarityProblem, solve_complementarity
+from diffnsd.complementarity._dense import DenseProblem, row_steps
+from diffnsd.complementarity._public import contacts_of
+from diffnsd.complementarity.solvers._small import block_inverse, block_solve, newton_matrix
+from diffnsd.laws import CoulombFriction
+from diffnsd.sets import Box, Free, HalfLine
+
+LANES, CONTACTS = 96, 4
+SIZE = 3 * CONTACTS
+BODY = ((CoulombFriction(0.5), (CONTACTS, 3)),)
+
+
+def body_on_corners(seed=0):
+    """A falling body on random corners: W has rank 6, half of the impulses are redundant."""
+    random = np.random.default_rng(seed)
+    points = random.uniform(-1, 1, size=(LANES, CONTACTS, 3))
+    axes = np.roll(np.eye(3), 1, axis=0)
+    arms = np.cross(points[:, :, None], axes[None, None])
+    H = np.concatenate([np.broadcast_to(axes, arms.shape), arms], axis=-1).reshape(LANES, SIZE, 6)
+    velocity = random.normal(size=(LANES, 6)) - [0, 0, 1, 0, 0, 0]
+    return np.einsum("bij,bkj->bik", H, H), np.einsum("bij,bj->bi", H, velocity)
+
+
+def solve(W, q, laws):
+    return solve_complementarity(ComplementarityProblem(W, q, laws), throw=False)
+
+
+@quick_jit
+@jax.vmap
+def solve_bodies(W, q):
+    return solve(W, q, BODY)
+
+
+@pytest.fixture(scope="module")
+def bodies():
+    W, q = body_on_corners()
+    return W, q, jax.tree.map(np.asarray, solve_bodies(jnp.asarray(W), jnp.asarray(q)))
+
+
+def natural_map(W, q, z, mu=0.5):
+    """Of friction contacts at the step that has no units, by the definition alone."""
+    w = W @ z + q
+    rho = np.sqrt(len(q)) / np.linalg.norm(W)
+    u, p = w.reshape(-1, 3), z.reshape(-1, 3)
+    slip = np.hypot(u[:, 1], u[:, 2])
+    x = p - rho * (u + np.outer(mu * slip, [1, 0, 0]))
+    out = np.zeros_like(x)
+    for i, (normal, *tangent) in enumerate(x):
+        length = np.hypot(*tangent)
+        if length <= mu * normal:
+            out[i] = x[i]
+        elif mu * length > -normal:
+            on_cone = (normal + mu * length) / (1 + mu**2)
+            out[i] = on_cone * np.array([1, *(mu * np.array(tangent) / length)])
+    return np.linalg.norm(p - out) / (rho * max(np.linalg.norm(q), np.linalg.norm(w)))
+
+
+def test_every_lane_of_redundant_contacts_is_solved(bodies):
+    W, q, out = bodies
+    assert np.all(out.residual <= 1e-8)
+    worst = max(natural_map(*lane) for lane in zip(W, q, out.z, strict=True))
+    assert worst <= 1e-7, worst
+
+
+def test_a_lane_without_solution_leaves_the_others_alone(bodies):
+    """One frictionless pair that must part and cannot, in a batch of solvable problems."""
+    W, q, out = bodies
+    W, q = W.copy(), q.copy()
+    W[5] = 0
+    W[5, 0, 0] = W[5, 3, 3] = 1.0
+    W[5, 0, 3] = W[5, 3, 0] = -1.0
+    q[5] = 0
+    q[5, [0, 3]] = -1.0
+    mixed = jax.tree.map(np.asarray, solve_bodies(jnp.asarray(W), jnp.asarray(q)))
+    others = np.arange(LANES) != 5
+    assert mixed.residual[5] > 1e-8 or mixed.velocity_residual[5] > 1e-6
+    assert bool(np.any(mixed.certificate[5] != 0))
+    assert np.all(mixed.residual[others] <= 1e-8)
+    np.testing.assert_allclose(mixed.w[others], out.w[others], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("m", [1, 3, 8])
+def test_elimination_by_blocks(m):
+    random = np.random.default_rng(m)
+    matrix = random.normal(size=(5, m, m)) + 3 * np.eye(m)
+    right = random.normal(size=(5, m))
+    last = jnp.asarray(np.moveaxis(matrix, 0, 2))
+    x = block_solve(last, jnp.asarray(right.T), jnp.array(True))
+    exact = np.linalg.solve(matrix, right[..., None])[..., 0]
+    np.testing.assert_allclose(x.T, exact, rtol=0, atol=1e-12)
+    inverted = np.moveaxis(np.asarray(block_inverse(last)), 2, 0)
+    np.testing.assert_allclose(inverted, np.linalg.inv(matrix), rtol=0, atol=1e-12)
+
+
+def test_newton_matrix_is_the_dense_one():
+    random = np.random.default_rng(0)
+    laws = ((HalfLine(), (2, 1)), (CoulombFriction(0.7), (2, 3)), (Free(), (1, 1)))
+    m, lanes = 9, 4
+    W, q = random.normal(size=(lanes, m, m)), random.normal(size=(m, lanes))
+    lay = jax.tree.map(
+        lambda x: jnp.broadcast_to(x[..., None], (*x.shape, lanes)), contacts_of(laws, None, float)
+    )
+    problem = DenseProblem(jnp.asarray(W), jnp.asarray(q), lay)
+    z = problem.project(jnp.asarray(random.normal(size=(m, lanes))))
+    _, d, n = problem.linearise(z, problem.velocity(z), problem.steps())
+    last = jnp.moveaxis(problem.W, 0, 2)
+    np.testing.assert_allclose(row_steps(problem.shapes, last), problem.steps(), rtol=1e-15)
+    eps = jnp.linspace(0.0, 0.3, lanes)
+    found = np.moveaxis(np.asarray(newton_matrix(last, d, n, eps, problem.shapes)), 2, 0)
+    dense = np.asarray(problem.newton_matrix(d, n)) + np.asarray(eps)[:, None, None] * np.eye(m)
+    np.testing.assert_allclose(found, dense, rtol=0, atol=1e-13)
+
+
+LAWS = (
+    (HalfLine(), (2, 1)),
+    (Free(), (1, 1)),
+    (Box(jnp.float32(-1.0), jnp.float32(0.5)), (2, 1)),
+    (CoulombFriction(jnp.float32(0.4)), (1, 3)),
+)
+
+
+def test_single_precision():
+    """All kinds in one problem, in a batch: to 1e-5, in velocity to 1e-3."""
+    lanes = 20
+    random = np.random.default_rng(4)
+    root = random.normal(size=(lanes, 8, 8))
+    W = root @ np.swapaxes(root, 1, 2) / 8 + 0.3 * np.eye(8)
+    q = random.normal(size=(lanes, 8))
+    given = jnp.asarray(W, jnp.float32), jnp.asarray(q, jnp.float32)
+    out = quick_jit(jax.vmap(lambda W, q: solve(W, q, LAWS)))(*given)
+    assert out.z.dtype == out.residual.dtype == jnp.float32
+    assert np.all(np.asarray(out.result == RESULTS.successful))
+    # The equality holds in the units of velocity.
+    w = np.einsum("bij,bj->bi", W, np.asarray(out.z, float)) + q
+    assert np.max(np.abs(w[:, 2])) <= 1e-3
+    assert np.max(out.residual) <= 1e-5 and np.max(out.velocity_residual) <= 1e-3
