@@ -101,7 +101,8 @@ def nonlinear_problem(
             return value, value
 
         (matrix, slopes), (residual, outputs) = jax.jacfwd(valued, has_aux=True)(x)
-        if inputs is None or total > n:
+        by_input, by_output = (), ()
+        if z and (inputs is None or total > n):
             by_input, by_output = jax.jacfwd(lambda z: motion(x, z))(z)
         entered = inputs(x, z) if inputs else [-jnp.moveaxis(b, 0, 1) for b in by_input]
         rhs = sum(map(gather, entered, z), residual)
