@@ -149,6 +149,10 @@ class SO3(AbstractGroup):
     def coAd(self, g: Config, mu: Vector) -> Vector:
         return rotate(self.inverse(g), mu)
 
+    def casimirs(self, mu: Vector) -> Float[Array, " k"]:
+        """`|mu|²`."""
+        return dot(mu, mu)[None]
+
     def dexp(self, xi: Vector, w: Vector) -> Vector:
         t = dot(xi, xi)
         first = cross(xi, w)

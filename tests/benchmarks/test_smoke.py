@@ -9,6 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,6 +117,21 @@ def test_exact_motions(data_dir, tmp_path):
     # Measured 4.33: the steps that fit into a smoke test are long for an eccentric orbit.
     assert abs(ours[-1]["observed_order"] - 4) < 0.5
     assert "best RKMK RK4" in printed
+
+
+def test_every_exact_motion_is_recognised(data_dir, monkeypatch):
+    """All files are read, and every start is the motion at its first time, in both forms."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    load = pytest.importorskip("_motions").load
+    paths = sorted((data_dir / "exact_solutions").glob("*.npz"))
+    assert paths
+    for path in paths:
+        motion = load(path)
+        for form in (motion, motion.mechanical or motion):
+            start = form.fields(jax.tree.map(lambda x: jnp.asarray(x)[None], form.state0))
+            assert start.keys() == motion.exact.keys()
+            for key, exact in motion.exact.items():
+                np.testing.assert_allclose(start[key][0], exact[0], atol=1e-15, err_msg=path.stem)
 
 
 def test_conformance_of_two_cases(data_dir, tmp_path):
