@@ -1,10 +1,10 @@
 """Coefficients of Runge-Kutta methods."""
 
-import math
+from fractions import Fraction
 
 import equinox as eqx
 import numpy as np
-from numpy.polynomial import legendre, polynomial
+from numpy.polynomial import legendre
 
 Row = tuple[float, ...]
 
@@ -169,13 +169,17 @@ def _check_stages(stages: int) -> None:
 
 def _collocation(c: np.ndarray, order: int) -> ButcherTableau:
     """`a_ij = ∫_0^c_i l_j`, `b_j = ∫_0^1 l_j` with the Lagrange polynomials `l_j` of the nodes."""
-    s = c.size
-    rows = []
-    for j in range(s):
-        others = np.delete(c, j)
-        basis = polynomial.polyfromroots(others) / math.prod(c[j] - others)
-        rows.append(polynomial.polyint(basis))
-    a = np.array([[polynomial.polyval(x, row) for row in rows] for x in c])
-    a += (c - a.sum(axis=1))[:, None] / s  # round-off of the row sums
-    b = np.array([polynomial.polyval(1.0, row) for row in rows])
+    # In rational numbers: the errors of these numbers are the same in every step of a run.
+    nodes = [Fraction(x) for x in c]
+    columns = []
+    for j, node in enumerate(nodes):
+        basis = [Fraction(1)]
+        for other in nodes[:j] + nodes[j + 1 :]:
+            shifted = [Fraction(0), *basis]
+            basis = [x - other * y for x, y in zip(shifted, [*basis, Fraction(0)], strict=True)]
+            basis = [x / (node - other) for x in basis]
+        columns.append(
+            [sum(x * t ** (k + 1) / (k + 1) for k, x in enumerate(basis)) for t in (*nodes, 1)]
+        )
+    *a, b = np.array(columns, float).T
     return ButcherTableau(a, b, c, order)
