@@ -120,8 +120,10 @@ def measure(motion: Motion, integrator, per_interval: int, repetitions: int):
     return largest_error(motion, states), drift, us, statistics.median(seconds), problem
 
 
-def rows_of(motion: Motion, name: str, method: Method, factors, repetitions: int) -> list[dict]:
-    rows, before = [], None
+def rows_of(
+    motion: Motion, name: str, method: Method, factors, repetitions: int, before=None
+) -> list[dict]:
+    rows = []
     for factor in factors:
         per_interval = max(1, round(factor * motion.base))
         error, drift, us, seconds, problem = measure(
@@ -224,7 +226,7 @@ def refined(motion: Motion, rows: list[dict], repetitions: int) -> list[dict]:
         suited = method.motion(motion) or motion
         per_interval = best["steps"] // (len(motion.t) - 1)
         factors = [2 * per_interval / motion.base]
-        more += rows_of(suited, best["method"], method, factors, repetitions)
+        more += rows_of(suited, best["method"], method, factors, repetitions, best["error"])
     return more
 
 
