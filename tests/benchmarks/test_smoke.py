@@ -119,6 +119,8 @@ def test_exact_motions(data_dir, tmp_path):
     assert "best RKMK RK4" in printed
 
 
+@jax.numpy_rank_promotion("allow")  # as where benchmarks run
+@jax.numpy_dtype_promotion("standard")
 def test_every_exact_motion_is_recognised(data_dir, monkeypatch):
     """All files are read, and every start is the motion at its first time, in both forms."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
