@@ -177,7 +177,9 @@ def _mechanical(potential, d, base):
 
 def _kepler(d):
     mu = float(d["p_mu"])
-    base = 16 if float(d["p_e"]) < 0.4 else 128
+    # Steps by the time that the fastest point takes, the pericentre, at the distance a (1 - e).
+    scale = (float(d["p_a"]) * (1 - float(d["p_e"]))) ** 1.5 / mu**0.5
+    base = max(1, round(float(d["t"][1] - d["t"][0]) / (0.04 * scale)))
     return _mechanical(lambda q: -mu / jnp.sqrt(q[0] ** 2 + q[1] ** 2), d, base)
 
 
@@ -203,7 +205,7 @@ def _double_pendulum(d):
         kinetic = kinetic + m2 * l1 * l2 * v[0] * v[1] * jnp.cos(q[0] - q[1])
         return kinetic + (m1 + m2) * g * l1 * jnp.cos(q[0]) + m2 * g * l2 * jnp.cos(q[1])
 
-    system = systems.LagrangianSystem.from_lagrangian(lagrangian, 2)
+    system = systems.LagrangianSystem.from_lagrangian(lagrangian, n=2)
     model = nsd.Model(system)
     state = nsd.State(jnp.asarray(d["theta"][0]), jnp.asarray(d["omega"][0]))
 
@@ -249,7 +251,7 @@ KINDS: dict[str, tuple[set[str], Callable, Callable]] = {
     "rigid_body": ({"pi", "R", "p_I"}, lambda d: True, _rigid_body),
     "double_pendulum": ({"theta", "omega", "p_l1"}, lambda d: True, _double_pendulum),
     "spherical_pendulum": ({"q", "v", "p_g_over_l"}, lambda d: True, _spherical_pendulum),
-    "kepler": ({"q", "p", "p_e", "p_mu"}, lambda d: True, _kepler),
+    "kepler": ({"q", "p", "p_e", "p_a", "p_mu"}, lambda d: True, _kepler),
     "toda": ({"q", "p", "p_y0"}, _columns(3), _toda),
     "henon_heiles": ({"q", "p", "p_y0"}, _columns(2), _henon_heiles),
 }

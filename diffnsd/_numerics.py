@@ -167,7 +167,7 @@ def _economised(series: Sequence[Fraction], degree: int) -> Callable:
         return total
 
     scaled = substituted(series, [square / 2, square / 2])  # in z = 2 t / pi² − 1
-    kept = _chebyshev(scaled)[: degree + 1]
+    kept = _chebyshev(list(scaled))[: degree + 1]
     exact, *others = substituted(np.polynomial.chebyshev.cheb2poly(kept), [-one, 2 * one / square])
     constant, coefficients = float(exact), [float(c) for c in others]
     low = float(exact - Fraction(constant))

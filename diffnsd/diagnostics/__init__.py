@@ -1,5 +1,6 @@
 """What a geometric method should keep, and where a gradient comes from."""
 
+from ..integrators import symplecticity_defect as symplecticity_defect
 from ._explain import (
     GradientExplanation as GradientExplanation,
     explain_gradient as explain_gradient,
@@ -12,5 +13,4 @@ from ._invariants import (
     poisson_defect as poisson_defect,
     spatial_momentum as spatial_momentum,
     step_map as step_map,
-    symplecticity_defect as symplecticity_defect,
 )

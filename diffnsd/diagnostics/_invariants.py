@@ -30,20 +30,16 @@ def spatial_momentum(group: AbstractGroup, g, mu: Vector) -> Vector:
 
 
 def casimirs(group: AbstractGroup, mu: Vector) -> Float[Array, " k"]:
-    """Functions of momentum that are constant on coadjoint orbits: of SO(3) and SE(3) and alike.
+    """Functions of a momentum that are constant on its coadjoint orbit, shape `(k,)`.
 
-    `|pi|²` for momenta of shape `(3,)`, `(|p|², p . pi)` for `(p, pi)` of shape `(6,)`.
+    `|pi|²` on SO(3), `(|p|², p . pi)` on SE(3), `|p|²` on SE(2), all of `mu` on commutative groups,
+    those of the factors on products.
 
-    **Raises:** `ValueError` for groups of another dimension.
+    **Arguments:** `group`; `mu`: body momentum, `(n,)`.
+
+    **Raises:** `ValueError` on GL(n), SL(n), SO(n).
     """
-    if group.dim == 3:
-        return jnp.sum(mu * mu)[None]
-    if group.dim == 6:
-        return jnp.stack([jnp.sum(mu[:3] * mu[:3]), jnp.sum(mu[:3] * mu[3:])])
-    raise ValueError(
-        f"Casimirs are known for SO(3) and SE(3), not for {type(group).__name__} of dimension "
-        f"{group.dim}; compare your own invariants along the solution."
-    )
+    return group.casimirs(mu)
 
 
 def drift(values: Float[Array, "t *k"]) -> Scalar:
@@ -90,32 +86,6 @@ def step_map(
         return integrator.step(model, jnp.asarray(t0), jnp.asarray(t1), state, carry, args)[0]
 
     return advance
-
-
-def symplecticity_defect(
-    step: Callable[[State], State], momentum: Callable[[State], Vector], state: State
-) -> Scalar:
-    """`|D^T J D - J|` of a step on a vector space in positions and momenta, `J` canonical.
-
-    **Arguments:** `step`: a state to the next one, see `step_map`; `momentum`: the canonical
-    momentum `p` of a state, shape `(n,)` (`M v`, where the discrete momentum is that);
-    `state`: where, `q` and `v` arrays of shape `(n,)`. `M` is taken constant.
-
-    **Returns:** the largest entry, 0 for a symplectic method up to round-off.
-    """
-    n = state.v.shape[0]
-    matrix = jax.jacfwd(lambda v: momentum(State(state.q, v)))(state.v)
-
-    def canonical(z):
-        v = jnp.linalg.solve(matrix, z[n:])
-        end = step(State(z[:n], v))
-        return jnp.concatenate([end.q, momentum(end)])
-
-    z0 = jnp.concatenate([state.q, momentum(state)])
-    derivative = jax.jacfwd(canonical)(z0)
-    zero, eye = jnp.zeros((n, n), z0.dtype), jnp.eye(n, dtype=z0.dtype)
-    form = jnp.block([[zero, eye], [-eye, zero]])
-    return jnp.max(jnp.abs(derivative.T @ form @ derivative - form))
 
 
 def poisson_defect(step: Callable[[Vector], Vector], group: AbstractGroup, mu: Vector) -> Scalar:

@@ -147,6 +147,18 @@ class AbstractGroup(eqx.Module):
         """
         return matvec(self.Ad(g).T, mu)
 
+    def casimirs(self, mu: Vector) -> Float[Array, " k"]:
+        """Functions of a body momentum `(n,)` that are constant on its coadjoint orbit, `(k,)`.
+
+        **Raises:** `ValueError` on a group where they are not written down.
+        """
+        del mu
+        raise ValueError(
+            f"Casimirs are known for rotations and rigid motions of plane and space, vector spaces "
+            f"and their products, not for {type(self).__name__}; compare your own invariants along "
+            "the solution."
+        )
+
     def exp_near(self, xi: Vector) -> Config:
         """`exp` for rotations shorter than pi: branch-free where there is a closed form, for steps."""
         return self.exp(xi)

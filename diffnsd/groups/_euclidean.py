@@ -71,6 +71,10 @@ class Euclidean(AbstractGroup):
         del g
         return mu
 
+    def casimirs(self, mu: Vector) -> Float[Array, " k"]:
+        """All of `mu`: a momentum of translations does not change."""
+        return mu
+
     @property
     def quaternion_problem(self) -> str | None:
         return None

@@ -85,6 +85,10 @@ class SO2(AbstractGroup):
     def vee(self, matrix: Float[Array, "2 2"]) -> Vector:
         return matrix[1, :1]
 
+    def casimirs(self, mu: Vector) -> Float[Array, " k"]:
+        """All of `mu`: the group is commutative."""
+        return mu
+
     def ad(self, xi: Vector) -> Float[Array, "1 1"]:
         return jnp.zeros((1, 1), xi.dtype)
 
@@ -168,6 +172,10 @@ class SE2(AbstractGroup):
 
     def vee(self, matrix: Float[Array, "3 3"]) -> Vector:
         return jnp.stack([matrix[0, 2], matrix[1, 2], matrix[1, 0]])
+
+    def casimirs(self, mu: Vector) -> Float[Array, " k"]:
+        """`|p|²` of a momentum `(p, pi)`."""
+        return (mu[0] * mu[0] + mu[1] * mu[1])[None]
 
     def ad(self, xi: Vector) -> Float[Array, "3 3"]:
         zero = jnp.zeros_like(xi[0])

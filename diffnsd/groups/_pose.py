@@ -122,6 +122,10 @@ class PoseGroup(AbstractGroup):
     def coAd(self, g: Config, mu: Vector) -> Vector:
         return self._each("coAd", (g.position, g.orientation), self._rows(mu)).reshape(-1)
 
+    def casimirs(self, mu: Vector) -> Float[Array, " k"]:
+        """`(p, |pi|²)` of every body."""
+        return self._each("casimirs", self._rows(mu)).reshape(-1)
+
     def exp_near(self, xi: Vector) -> Config:
         return Pose(*self._each("exp_near", self._rows(xi)))
 

@@ -44,6 +44,9 @@ class Product(AbstractGroup):
     def inverse(self, a: Config) -> Config:
         return self._map("inverse", a)
 
+    def casimirs(self, mu: Vector) -> Float[Array, " k"]:
+        return jnp.concatenate(self._map("casimirs", self._split(mu)))
+
     def exp(self, xi: Vector) -> Config:
         return self._map("exp", self._split(xi))
 

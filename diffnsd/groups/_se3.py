@@ -93,6 +93,10 @@ class SE3(AbstractGroup):
         torque = mu[3:] - cross(g[0], mu[:3])
         return jnp.concatenate([rotate(back, mu[:3]), rotate(back, torque)])
 
+    def casimirs(self, mu: Vector) -> Float[Array, " k"]:
+        """`(|p|², p · pi)` of a momentum `(p, pi)`."""
+        return jnp.stack([dot(mu[:3], mu[:3]), dot(mu[:3], mu[3:])])
+
     def _dual(self, function, xi: Vector, w: Vector) -> Vector:
         spin, linear = jax.jvp(function, (xi[3:], w[3:]), (xi[:3], w[:3]))
         return jnp.concatenate([linear, spin])

@@ -124,7 +124,8 @@ class SO3(AbstractGroup):
 
     def cay(self, xi: Vector) -> Config:
         """Rotation by `2 atan(|xi|/2)` about `xi`: the quaternion along `(1, xi/2)`."""
-        scale = 1 / jnp.sqrt(1 + dot(xi, xi) / 4)
+        # Not 1/sqrt(..): its rounding has a bias, and attitudes drift from unit norm by it.
+        scale = jnp.sqrt(1 / (1 + dot(xi, xi) / 4))
         return jnp.concatenate([scale[None], scale * xi / 2])
 
     def cay_inv(self, g: Config) -> Vector:
@@ -148,6 +149,10 @@ class SO3(AbstractGroup):
 
     def coAd(self, g: Config, mu: Vector) -> Vector:
         return rotate(self.inverse(g), mu)
+
+    def casimirs(self, mu: Vector) -> Float[Array, " k"]:
+        """`|mu|²`."""
+        return dot(mu, mu)[None]
 
     def dexp(self, xi: Vector, w: Vector) -> Vector:
         t = dot(xi, xi)

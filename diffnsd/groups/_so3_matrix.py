@@ -96,7 +96,7 @@ class SO3Matrix(AbstractGroup):
     hat, vee, ad, bracket = SO3.hat, SO3.vee, SO3.ad, SO3.bracket
     dexp, dexpinv, dcay, dcayinv = SO3.dexp, SO3.dexpinv, SO3.dcay, SO3.dcayinv
     dexp_near, dexpinv_near = SO3.dexp_near, SO3.dexpinv_near
-    angle_squared = SO3.angle_squared
+    angle_squared, casimirs = SO3.angle_squared, SO3.casimirs
 
     def Ad(self, g: Config) -> Float[Array, "3 3"]:
         return g

@@ -86,8 +86,9 @@ def _words(result, failed_step, failed_residual, event_step, end_time) -> str:
     """The outcome of one simulation, all values known."""
     text = RESULTS[result]
     if bool(failed(result)):
-        size = f"{float(failed_residual):.1e}"
-        return f"step {int(failed_step)} failed with the relative residual {size}: {text}"
+        size = float(failed_residual)  # 0 where no solve failed: the chart ended, for example
+        residual = f" with the relative residual {size:.1e}" if size else ""
+        return f"step {int(failed_step)} failed{residual}: {text}"
     if int(event_step) >= 0:
         return f"{text}, at the end of step {int(event_step)}, t = {float(end_time):.6g} s"
     return text

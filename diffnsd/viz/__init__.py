@@ -4,6 +4,7 @@ All need the extra `viz`: `pip install "diffnsd[viz]"`. What they show is passed
 """
 
 from .gradient import gradient_figure as gradient_figure
+from .invariants import invariants_figure as invariants_figure
 from .replay import write_replay as write_replay
 from .report import (
     ParameterRow as ParameterRow,

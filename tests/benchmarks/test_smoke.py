@@ -9,6 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,14 +109,31 @@ def test_exact_motions(data_dir, tmp_path):
     printed = run("geometry.py", "--data", str(folder), "--json", str(file), *options)
     rows = json.loads(file.read_text(encoding="utf-8"))
     ours = [row for row in rows if row["method"] == "RKMK RK4"]
-    assert len(ours) == 3 and len(rows) >= 3
+    assert len(ours) == 4 and len(rows) >= 4  # one more: the third misses 1e-10
     for row in rows:
         names = "file method h error observed_order invariant_drift us_per_step".split()
         assert row.keys() >= set(names)
         assert row["file"] == "kepler_e0.25" and row["us_per_step"] > 0
-    # Measured 4.33: the steps that fit into a smoke test are long for an eccentric orbit.
+    # Measured 4.18: the steps that fit into a smoke test are long for an eccentric orbit.
     assert abs(ours[-1]["observed_order"] - 4) < 0.5
     assert "best RKMK RK4" in printed
+
+
+@jax.numpy_rank_promotion("allow")  # as where benchmarks run
+@jax.numpy_dtype_promotion("standard")
+def test_every_exact_motion_is_recognised(data_dir, monkeypatch):
+    """All files are read, and every start is the motion at its first time, in both forms."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    load = pytest.importorskip("_motions").load
+    paths = sorted((data_dir / "exact_solutions").glob("*.npz"))
+    assert paths
+    for path in paths:
+        motion = load(path)
+        for form in (motion, motion.mechanical or motion):
+            start = form.fields(jax.tree.map(lambda x: jnp.asarray(x)[None], form.state0))
+            assert start.keys() == motion.exact.keys()
+            for key, exact in motion.exact.items():
+                np.testing.assert_allclose(start[key][0], exact[0], atol=1e-15, err_msg=path.stem)
 
 
 def test_conformance_of_two_cases(data_dir, tmp_path):

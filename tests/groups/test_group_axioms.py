@@ -258,6 +258,29 @@ def test_axioms_at_singular_rotations(name, angle):
     check_axioms(name, x, y, w)
 
 
+@pytest.mark.parametrize("name", [name for name in GROUPS if name not in UNCLOSED])
+def test_casimirs_are_all_that_an_orbit_keeps(name):
+    """Constant under the coadjoint action, and as many as the rank of the bracket leaves over."""
+    group = GROUPS[name]
+    x, mu = np.random.default_rng(7).normal(size=(2, group.dim))
+
+    @quick_jit
+    def evaluate(x, mu):
+        gradient = jax.jacfwd(group.casimirs)(mu)
+        bracket = jax.vmap(lambda e: group.ad(e).T @ mu)(jnp.eye(group.dim))
+        return group.casimirs(mu), group.casimirs(group.coAd(group.exp(x), mu)), gradient, bracket
+
+    before, after, gradient, bracket = evaluate(jnp.asarray(x), jnp.asarray(mu))
+    near(after, before)
+    rank = np.linalg.matrix_rank(gradient)
+    assert rank == before.size == group.dim - np.linalg.matrix_rank(bracket)
+
+
+def test_casimirs_that_are_not_written_down():
+    with pytest.raises(ValueError, match="not for SL"):
+        SL(2).casimirs(jnp.ones(3))
+
+
 def test_pose_rotates_bodies_apart():
     """Two bodies are two copies of one, and translations stay in the world frame."""
     random = np.random.default_rng(5)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from quick import quick_jit
 
-from diffnsd.groups import SO3, Euclidean, Pose, PoseGroup, Product, rotate, rotation_matrix
+from diffnsd.groups import SE3, SO3, Euclidean, Pose, PoseGroup, Product, rotate, rotation_matrix
 
 GROUP = SO3()
 
@@ -66,6 +66,31 @@ def test_second_derivatives_at_the_singular_points():
 
     at_pi = quick_jit(jax.hessian(lambda q: jnp.sum(GROUP.log(q))))(jnp.array([0.0, 0.6, 0.0, 0.8]))
     assert np.all(np.isfinite(at_pi))
+
+
+@pytest.mark.parametrize("group", [SO3(), SE3()], ids=["SO(3)", "SE(3)"])
+def test_third_derivatives_across_the_switches_and_at_the_singular_points(group):
+    """`log(exp(x))` is linear and `dexp(x, dexpinv(x, w))` constant in x: nothing may be left."""
+
+    def undone(x):
+        w = jnp.arange(1.0, group.dim + 1)
+        return jnp.concatenate([group.log(group.exp(x)), group.dexp(x, group.dexpinv(x, w))])
+
+    def along(function, direction):
+        return lambda x: jax.jvp(function, (x,), (direction,))[1]
+
+    @quick_jit
+    def second_and_third(x, direction):
+        second = along(along(undone, direction), direction)
+        return second(x), along(second, direction)(x)
+
+    random = np.random.default_rng(11)
+    for angle in (0.0, 1e-9, 1e-4, 0.2, 2 - 1e-6, 2 + 1e-6, 3.0, np.pi - 1e-9, np.pi):
+        x = np.concatenate([[0.3, -0.2, 0.5], angle * np.array([0.6, -0.48, 0.64])])
+        for direction in np.linalg.qr(random.normal(size=(group.dim, 3)))[0].T:
+            second, third = second_and_third(jnp.asarray(x[-group.dim :]), jnp.asarray(direction))
+            # Measured 3e-15 and 2e-14.
+            assert np.max(np.abs(second)) < 2e-14 and np.max(np.abs(third)) < 2e-13, angle
 
 
 def test_against_jaxlie():

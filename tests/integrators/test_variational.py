@@ -26,6 +26,7 @@ from diffnsd.integrators import (
     lobatto,
     symplecticity_defect,
 )
+from diffnsd.integrators.variational._quadrature import basis
 from diffnsd.models import double_pendulum, kepler, kepler_state
 from diffnsd.simulation import SaveAt
 from diffnsd.systems import LagrangianSystem
@@ -171,18 +172,18 @@ def test_order_with_a_mass_matrix_that_depends_on_the_configuration():
 
 
 @pytest.mark.parametrize(
-    ("retraction", "h", "energy"),
+    ("integrator", "h", "steps", "energy"),
     [  # Table of long runs: energy error in 1e5 steps; measured the same to two digits.
-        (Cayley(), 0.1, 6.7e-4),
-        (Exponential(), 0.4, 3.6e-3),
-        (QuaternionVector(), 0.1, 1e-12 / 1.5),  # measured 8e-14
+        (LieVariational(Cayley()), 0.4, 100_000, 9.4e-3),
+        (LieVariational(Exponential()), 0.4, 100_000, 3.6e-3),
+        (LieVariational(QuaternionVector()), 0.1, 100_000, 1e-12 / 1.5),  # measured 8e-14
+        (Galerkin(4, retraction=Exponential()), 0.4, 2_000, 5.3e-12),  # also in 1e5 steps
     ],
-    ids=["cayley", "exponential", "quaternion"],
+    ids=["cayley", "exponential", "quaternion", "galerkin"],
 )
-def test_long_runs_of_a_free_body(retraction, h, energy):
-    steps = 100_000
+def test_long_runs_of_a_free_body(integrator, h, steps, energy):
     last, ok, worst = integrate(
-        BODY, LieVariational(retraction), SPINNING, jnp.asarray(h * steps), jnp.asarray(steps)
+        BODY, integrator, SPINNING, jnp.asarray(h * steps), jnp.asarray(steps)
     )
     assert ok and worst < 1.5 * energy
     spatial = rotate(last.q, jnp.asarray(MOMENTS) * last.v)
@@ -316,6 +317,18 @@ def test_groups_without_the_chart_are_refused():
 def test_settings_that_are_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+@pytest.mark.parametrize("stages", [1, 2, 4, 6])
+def test_polynomials_are_exact_to_rounding(stages):
+    """Powers of t up to the degree, at the nodes: an error here is one of every step of a run."""
+    nodes = gauss(stages).nodes
+    points, values, slopes = basis(stages, nodes)
+    for power in range(1, stages + 1):
+        exact = np.array([[x**power, power * x ** (power - 1)] for x in nodes]).T
+        found = [values @ points**power, slopes @ points**power]
+        # Measured 2e-16 and 2e-15 (6 stages); polynomials by their coefficients had 1e-12.
+        np.testing.assert_allclose(found, exact, rtol=0, atol=5e-15)
 
 
 @pytest.mark.parametrize("rule", [gauss(1), gauss(4), lobatto(2), lobatto(5)])

@@ -24,7 +24,8 @@ class Adaptive(AbstractIntegrator):
     `RKMK(diffrax.Tsit5())`; `tolerance`: largest error estimate of a step in the algebra's
     coordinates; `max_steps`: most steps, rejected ones included, between two times of the grid.
 
-    **Raises:** `ValueError` if the tableau is not explicit or has no embedded pair.
+    **Raises:** `ValueError` if `inner` is no `RKMK`, or its tableau not explicit or without an
+    embedded pair.
 
     Reference: E. Hairer, S. Norsett, G. Wanner, Solving Ordinary Differential Equations I (1993),
     section II.4, doi:10.1007/978-3-540-78862-1.
@@ -35,6 +36,11 @@ class Adaptive(AbstractIntegrator):
     max_steps: int = eqx.field(default=256, static=True)
 
     def __check_init__(self):
+        if not isinstance(self.inner, RKMK):
+            raise ValueError(
+                f"adaptive steps are for RKMK methods, got {type(self.inner).__name__}; use for "
+                "example RKMK(diffrax.Tsit5())."
+            )
         tableau = self.inner.tableau
         if not tableau.is_explicit:
             raise ValueError(

@@ -27,12 +27,13 @@ class CrouchGrossman(AbstractIntegrator):
         Y_i = exp(h a_{i,i-1} k_{i-1}) ... exp(h a_i1 k_1) . y0,     k_i = A(t0 + c_i h, Y_i)
         y1 = exp(h b_s k_s) ... exp(h b_1 k_1) . y0
 
-    The order conditions are more than those of the tableau; default is the method of order 3 with
-    three stages. For the same systems as `RKMK`.
+    The order conditions are more than those of the tableau: with the classical one of order 4 the
+    method is of order 2. Default is the method of order 3 with three stages. For the same systems as
+    `RKMK`.
 
-    **Arguments:** `tableau`: explicit, made for products of exponentials.
+    **Arguments:** `tableau`: an explicit `ButcherTableau`, made for products of exponentials.
 
-    **Raises:** `ValueError` for an implicit tableau.
+    **Raises:** `ValueError` for an implicit tableau, and for what is none.
 
     Reference: P. Crouch, R. Grossman, Numerical integration of ordinary differential equations on
     manifolds (1993), doi:10.1007/BF02429858.
@@ -41,6 +42,11 @@ class CrouchGrossman(AbstractIntegrator):
     tableau: ButcherTableau = ButcherTableau.crouch_grossman3()
 
     def __check_init__(self):
+        if not isinstance(self.tableau, ButcherTableau):
+            raise ValueError(
+                f"products of exponentials need a ButcherTableau, got {type(self.tableau).__name__}; "
+                "use ButcherTableau.crouch_grossman3(), or RKMK, which takes solvers of diffrax."
+            )
         if not self.tableau.is_explicit:
             raise ValueError(
                 "products of exponentials need an explicit tableau; use "
@@ -49,7 +55,7 @@ class CrouchGrossman(AbstractIntegrator):
 
     @property
     def order(self) -> int:
-        return self.tableau.order
+        return self.tableau.product_order
 
     @property
     def is_symplectic(self) -> bool:

