@@ -7,8 +7,9 @@ import pytest
 from impacts import PROBLEMS, errors, final
 from quick import quick_jit
 
-from diffnsd import BackwardEuler, Corrected, MoreauJean
+from diffnsd import BackwardEuler, Corrected, MoreauJean, State, simulate
 from diffnsd.laws import GapStabilized
+from diffnsd.models import bouncing_ball
 
 SLOW = [pytest.param(n, marks=pytest.mark.slow) for n in ("corner, slips", "corner, sticks")]
 FAST = [n for n in PROBLEMS if not n.startswith("corner")]
@@ -64,3 +65,22 @@ def test_second_derivatives(ball):
 
     known = product(PROBLEMS["ball, two impacts"].exact)
     np.testing.assert_allclose(quick_jit(lambda: product(corrected))(), known, rtol=1e-9)
+
+
+def test_columns_of_a_batch():
+    """What `least_squares` does: lanes inside, derivatives outside, columns around both."""
+    heights = jnp.linspace(0.9, 1.1, 3)
+
+    def end(x, height):
+        start = State(height[None] * x[1], jnp.zeros(1))
+        method = Corrected(MoreauJean())
+        return simulate(bouncing_ball(x[0]), method, 0.0, 0.8, 1e-2, start).states.q[-1, 0]
+
+    def lanes(x):
+        return jax.vmap(lambda height: end(x, height))(heights)
+
+    x = jnp.array([0.8, 1.0])
+    found = quick_jit(jax.vmap(lambda t: jax.jvp(lanes, (x,), (t,))[1], out_axes=1))(jnp.eye(2))
+    alone = quick_jit(jax.grad(end))
+    for height, row in zip(heights, found, strict=True):
+        np.testing.assert_allclose(row, alone(x, height), rtol=1e-10)

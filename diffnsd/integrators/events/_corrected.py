@@ -295,29 +295,18 @@ def _difference(group, a: State, b: State) -> Vector:
 
 def _attached(group, end: State, by: Vector, happens: Array) -> State:
     """`end` unchanged, with the tangent of `by` in place of its own where an impact happened."""
-
-    def moved(end, by, happens):
-        held = jax.tree.map(lambda a, b: jnp.where(happens, a, b), without_derivative(end), end)
-        return _shifted(group, held, by)
-
-    @jax.custom_jvp
-    def attach(end, by, happens):
-        del by, happens
-        return end
-
-    @attach.defjvp
-    def rule(primals, tangents):
-        end, by, happens = primals
-        _, tangent = jax.jvp(lambda e, b: moved(e, b, happens), (end, by), tangents[:2])
-        return attach(end, by, happens), tangent
-
-    return attach(end, _zero(by), happens)
+    held = jax.tree.map(lambda a, b: jnp.where(happens, a, b), without_derivative(end), end)
+    return _shifted(group, held, _zero(by, happens))
 
 
 @jax.custom_jvp
-def _zero(by: Vector) -> Vector:
-    """What is zero in value anyway, without its computation: only its derivative is needed."""
-    return jnp.zeros_like(by)
+def _zero(by: Vector, happens: Array) -> Vector:
+    """What is zero in value anyway, without its computation: only its derivative is needed.
+
+    Selected by `happens`, so that a batch of lanes sees that there is one zero for every lane.
+    """
+    zero = jnp.zeros_like(by)
+    return jnp.where(happens, zero, -zero)
 
 
 @_zero.defjvp
