@@ -61,7 +61,18 @@ class _Surface(eqx.Module):
         return matvec(self.c, x)
 
 
-class ImplicitSlidingMode(AbstractController):
+class _AbstractSurfaceMode(AbstractController):
+    """A controller of a nominal plant with a surface `C x = 0` and a bound of its action."""
+
+    surface: _Surface
+    gain: Array
+
+    def __init__(self, A, B, C, gain=1.0):
+        self.surface = _Surface(A, B, C)
+        self.gain = as_float(gain)
+
+
+class ImplicitSlidingMode(_AbstractSurfaceMode):
     """Sliding mode control by one implicit Euler step of the nominal plant: without chattering.
 
         u = u_eq + u_s,     sigma⁺ = sigma + T C B u_s,     u_s ∈ −gain Sgn(sigma⁺)
@@ -77,13 +88,6 @@ class ImplicitSlidingMode(AbstractController):
     Reference: V. Acary, B. Brogliato, Y. Orlov, Chattering-free digital sliding-mode control with
     state observer and disturbance rejection (2012), doi:10.1109/TAC.2011.2174676.
     """
-
-    surface: _Surface
-    gain: Array
-
-    def __init__(self, A, B, C, gain=1.0):
-        self.surface = _Surface(A, B, C)
-        self.gain = as_float(gain)
 
     def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
         del t, y
@@ -108,7 +112,18 @@ class _Prediction(eqx.Module):
     result: RESULTS
 
 
-class ImprovedSlidingMode(AbstractController):
+class _AbstractPredictingMode(_AbstractSurfaceMode):
+    """One that compares a sample with what it expected of it."""
+
+    def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
+        del t
+        return _Prediction(self.surface.sigma(y), RESULTS.successful)
+
+    def result(self, memory: Memory) -> RESULTS:
+        return memory.result
+
+
+class ImprovedSlidingMode(_AbstractPredictingMode):
     """`ImplicitSlidingMode` that takes off the disturbance of the last sampling period.
 
         d = sigma − (what the nominal plant was to reach),     u_p = −(T C B)^-1 d
@@ -123,20 +138,6 @@ class ImprovedSlidingMode(AbstractController):
     state observer and disturbance rejection (2012), doi:10.1109/TAC.2011.2174676.
     """
 
-    surface: _Surface
-    gain: Array
-
-    def __init__(self, A, B, C, gain=1.0):
-        self.surface = _Surface(A, B, C)
-        self.gain = as_float(gain)
-
-    def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
-        del t
-        return _Prediction(self.surface.sigma(y), RESULTS.successful)
-
-    def result(self, memory: Memory) -> RESULTS:
-        return memory.result
-
     def __call__(
         self, t: Scalar, y: Float[Array, " m"], memory: Memory, period: Scalar
     ) -> tuple[Array, Memory]:
@@ -149,7 +150,7 @@ class ImprovedSlidingMode(AbstractController):
         return plant.equivalent(y) + moved + against, _Prediction(expected, result)
 
 
-class SlidingModeOT2(AbstractController):
+class SlidingModeOT2(_AbstractPredictingMode):
     """Sliding mode control of the exactly sampled plant: a boundary layer of the order `T²`.
 
         x⁺ = Phi x + Gamma u + d,     sigma⁺ = C x⁺,     u ∈ −gain Sgn(sigma⁺)
@@ -164,20 +165,6 @@ class SlidingModeOT2(AbstractController):
     sampled-data systems (2000), doi:10.1109/9.847728.
     """
 
-    surface: _Surface
-    gain: Array
-
-    def __init__(self, A, B, C, gain=1.0):
-        self.surface = _Surface(A, B, C)
-        self.gain = as_float(gain)
-
-    def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
-        del t
-        return _Prediction(self.surface.sigma(y), RESULTS.successful)
-
-    def result(self, memory: Memory) -> RESULTS:
-        return memory.result
-
     def __call__(
         self, t: Scalar, y: Float[Array, " m"], memory: Memory, period: Scalar
     ) -> tuple[Array, Memory]:
@@ -190,7 +177,7 @@ class SlidingModeOT2(AbstractController):
         return u, _Prediction(free + matvec(gained, u), result)
 
 
-class ExplicitSlidingMode(AbstractController):
+class ExplicitSlidingMode(_AbstractSurfaceMode):
     """Sliding mode control by the sign of the measured sliding variable: it chatters.
 
         u = u_eq − gain sgn(sigma),     sigma = C x
@@ -203,13 +190,6 @@ class ExplicitSlidingMode(AbstractController):
     Reference: V. Utkin, Sliding modes in control and optimization (1992),
     doi:10.1007/978-3-642-84379-2.
     """
-
-    surface: _Surface
-    gain: Array
-
-    def __init__(self, A, B, C, gain=1.0):
-        self.surface = _Surface(A, B, C)
-        self.gain = as_float(gain)
 
     def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
         del t, y

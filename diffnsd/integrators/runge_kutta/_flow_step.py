@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from ..._result import RESULTS, first_error
-from ..._types import Scalar, State, Vector
+from ..._types import Args, Scalar, State, Vector
 from ...groups import AbstractRetraction
 from ...model import Model
-from .._base import StepInfo
+from .._base import AbstractIntegrator, Carry, StepInfo
 
 
 def combination(weights, vectors, h: Scalar) -> Any:
@@ -24,14 +24,24 @@ def combination(weights, vectors, h: Scalar) -> Any:
     return total
 
 
-def no_impulses(model: Model) -> str | None:
-    """Why a model with interactions is refused."""
-    if model.interactions:
-        return (
-            "a Runge-Kutta step on a group has no impulses, and the model has interactions; use "
-            "MoreauJean() or BackwardEuler(), or a Model without them"
-        )
-    return None
+class AbstractFlowMethod(AbstractIntegrator):
+    """What the Runge-Kutta methods on groups share: they know no impulses, and remember nothing."""
+
+    @property
+    def is_symplectic(self) -> bool:
+        return False
+
+    def supports(self, model: Model) -> str | None:
+        if model.interactions:
+            return (
+                "a Runge-Kutta step on a group has no impulses, and the model has interactions; use "
+                "MoreauJean() or BackwardEuler(), or a Model without them"
+            )
+        return None
+
+    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
+        del model, t0, state, args
+        return ()
 
 
 def chart_holds(retraction: AbstractRetraction, model: Model, h: Scalar, rate: Vector):

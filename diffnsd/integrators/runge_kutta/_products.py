@@ -7,8 +7,8 @@ from ..._result import RESULTS
 from ..._types import Args, Scalar, State, Vector
 from ...groups import Exponential
 from ...model import Model
-from .._base import AbstractIntegrator, Carry, StepInfo
-from ._flow_step import Motion, chart_holds, combination, finish, no_impulses
+from .._base import Carry, StepInfo
+from ._flow_step import AbstractFlowMethod, Motion, chart_holds, combination, finish
 from ._tableau import ButcherTableau
 
 
@@ -21,7 +21,7 @@ def _moved(model: Model, h: Scalar, x: Vector | None, state: State) -> State:
     return model.system.flow_apply(Exponential().map(group, x), state)
 
 
-class CrouchGrossman(AbstractIntegrator):
+class CrouchGrossman(AbstractFlowMethod):
     """Crouch and Grossman's methods: stages moved by a product of exponentials, no `dexpinv`.
 
         Y_i = exp(h a_{i,i-1} k_{i-1}) ... exp(h a_i1 k_1) . y0,     k_i = A(t0 + c_i h, Y_i)
@@ -57,17 +57,6 @@ class CrouchGrossman(AbstractIntegrator):
     def order(self) -> int:
         return self.tableau.product_order
 
-    @property
-    def is_symplectic(self) -> bool:
-        return False
-
-    def supports(self, model: Model) -> str | None:
-        return no_impulses(model)
-
-    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
-        del model, t0, state, args
-        return ()
-
     def step(
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
@@ -89,7 +78,7 @@ class CrouchGrossman(AbstractIntegrator):
         return finish(state, state1, inside)
 
 
-class CommutatorFree(AbstractIntegrator):
+class CommutatorFree(AbstractFlowMethod):
     """The commutator-free method of order 4 with five exponentials.
 
         Y2 = e^{k1/2} y0,  Y3 = e^{k2/2} y0,  Y4 = e^{k3 - k1/2} Y2,           k_i = h A(Y_i)
@@ -104,17 +93,6 @@ class CommutatorFree(AbstractIntegrator):
     @property
     def order(self) -> int:
         return 4
-
-    @property
-    def is_symplectic(self) -> bool:
-        return False
-
-    def supports(self, model: Model) -> str | None:
-        return no_impulses(model)
-
-    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
-        del model, t0, state, args
-        return ()
 
     def step(
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args

@@ -7,14 +7,14 @@ from ..._result import RESULTS
 from ..._types import Args, Scalar, State, Vector
 from ...groups import AbstractRetraction, Exponential
 from ...model import Model
-from .._base import AbstractIntegrator, Carry, StepInfo
+from .._base import Carry, StepInfo
 from .._step import Newton
-from ._flow_step import Motion, chart_holds, combination, finish, no_impulses
+from ._flow_step import AbstractFlowMethod, Motion, chart_holds, combination, finish
 from ._root import find_root
 from ._tableau import ButcherTableau
 
 
-class RKMK(AbstractIntegrator):
+class RKMK(AbstractFlowMethod):
     """A Runge-Kutta method in the coordinates `y = tau(x) . y0` of a group around each step's start.
 
         x_i = h sum_j a_ij k_j,   k_i = dtau_{x_i}^-1 A(t0 + c_i h, tau(x_i) . y0)
@@ -61,16 +61,8 @@ class RKMK(AbstractIntegrator):
     def order(self) -> int:
         return self.tableau.order
 
-    @property
-    def is_symplectic(self) -> bool:
-        return False
-
     def supports(self, model: Model) -> str | None:
-        return no_impulses(model) or self.retraction.problem(model.system.flow_group)
-
-    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
-        del model, t0, state, args
-        return ()
+        return super().supports(model) or self.retraction.problem(model.system.flow_group)
 
     def step(
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
