@@ -39,7 +39,7 @@ from ...groups import AbstractRetraction
 from ...model import Interaction, Model
 from ...systems import AbstractSystem
 from .._base import AbstractIntegrator, Carry, StepInfo
-from .._contacts import build_block, left_out, select
+from .._contacts import build_block, left_out, select, zero_impulses
 from .._step import Newton, linear_problem, outcome, solve_step
 
 
@@ -87,11 +87,7 @@ class AbstractVariational(AbstractIntegrator):
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
         del args
-        counts = model.contacts(t0, state.q)
-        return tuple(
-            jnp.zeros((c, i.rows), state.v.dtype)
-            for c, i in zip(counts, model.interactions, strict=True)
-        )
+        return zero_impulses(model, t0, state)
 
     def step(
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
