@@ -5,11 +5,14 @@ MLCP, relays): the central path, and Lemke's pivots. Then, for all sets, rounds 
 gets near the solution of almost every monotone problem, and of Newton's method from there, which gets
 close; Gauss-Seidel sweeps go between them in later rounds. What is small is enumerated in the end.
 
-Batches of small problems begin with `_small` instead, which leaves next to none.
+The order is a table of stages; a loop goes over it, so that every method is compiled once however often
+it is tried. Batches of small problems begin with `_small` instead, which leaves next to none.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -19,18 +22,20 @@ from ._base import Best, start
 from ._first_order import sweeps
 from ._interior_point import follow
 from ._pivoting import enumerate_modes, free_rows, intervals, modes, pivot
-from ._semismooth import alternate, proximal
+from ._semismooth import levenberg_marquardt, proximal
 from ._small import FEW, SMALL, visit_small
-from ._splitting import begin, iterate
+from ._splitting import SplittingState, begin, iterate
 
 SPLITTING, NEWTON, SWEEPS = 200, 40, 300
 """Iterations of one round; a later round makes more sweeps."""
-PATH = 100
-"""Passes along the central path."""
+PATH, POLISH = 100, 3
+"""Passes along the central path, and passes of Newton's method that clean a result."""
 PIVOT_LIMIT = 300
 """Most unknowns for pivoting."""
 MODES_LIMIT = 4096
 """Most combinations of modes that are tried."""
+PATIENT = 2
+"""Rounds that aim at the tolerance; later ones are content with what is promised, and make sweeps."""
 
 
 class Effort(NamedTuple):
@@ -48,8 +53,8 @@ class Effort(NamedTuple):
 def combined(problem: DenseProblem, z0: Array, effort: Effort) -> Best:
     """Solves for all lanes.
 
-    The lanes that the first Newton passes leave are gathered, an eighth of the batch at a time, so
-    that the batch does not pay for them.
+    The lanes that the first passes leave are gathered, a few at a time, so that the batch does not pay
+    for them.
     """
     tolerance = effort.tolerance
     best = start(problem, z0)
@@ -57,80 +62,163 @@ def combined(problem: DenseProblem, z0: Array, effort: Effort) -> Best:
     z = problem.project(-problem.steps() * problem.q)
     best = best.offer(z, problem.residual(z, problem.velocity(z)), tolerance)
     m, lanes = problem.q.shape
-    if m <= SMALL and lanes > FEW and effort.rounds > 0:
+    stages = _stages(problem, effort)
+    first = effort.newton_steps, 1e-6
+    if lanes <= FEW:
+        return _go_through(problem, best, [(_newton, _Settings(*first)), *stages], effort)
+    small = m <= SMALL and effort.rounds > 0
+    if small:
         best = visit_small(problem, best, tolerance)
     else:
-        best = proximal(problem, best.z, best, effort.newton_steps, tolerance, 1e-6)
-    if effort.rounds == 0:
+        best = proximal(problem, best.z, best, first[0], tolerance, first[1])
+    if not stages:
         return best
-    if lanes <= FEW:
-        open_ = jnp.any(best.residual > tolerance)
-        return jax.lax.cond(open_, lambda b: _hard(problem, b, effort), lambda b: b, best)
-
-    capacity = max(8, lanes // 8)
-    groups = -(-lanes // capacity)
+    # What is left of small problems are single lanes.
+    capacity = 8 if small else max(8, lanes // 8)
 
     def proceed(carry):
-        _, waiting, count = carry
-        return jnp.any(waiting) & (count < groups)
+        return jnp.any(carry[1])
 
     def body(carry):
-        best, waiting, count = carry
+        best, waiting = carry
         _, index = jax.lax.top_k(waiting.astype(jnp.int32), capacity)
         some = jax.tree.map(lambda x: x[..., index], best)
-        some = _hard(problem.take(index), some, effort)
+        some = _go_through(problem.take(index), some, stages, effort)
         best = jax.tree.map(lambda x, y: x.at[..., index].set(y), best, some)
-        return best, waiting.at[index].set(False), count + 1
+        return best, waiting.at[index].set(False)
 
-    carry = best, best.residual > tolerance, jnp.zeros((), jnp.int32)
-    return jax.lax.while_loop(proceed, body, carry)[0]
+    return jax.lax.while_loop(proceed, body, (best, best.residual > tolerance))[0]
 
 
-def _hard(problem: DenseProblem, best: Best, effort: Effort) -> Best:
+class _State(eqx.Module):
+    """What one stage leaves to the next: the best point, a point to start from, the last point of the
+    sweeps, and the splitting.
+    """
+
+    best: Best
+    guess: Array
+    swept: Array
+    splitting: SplittingState
+
+
+class _Settings(NamedTuple):
+    """How a stage goes: how many iterations it may make, the first damping of the proximal point,
+    whether it starts anew and not where it stopped, and whether it is for residuals above the promise.
+    """
+
+    steps: int | Array = 0
+    damping: float | Array = 0.1
+    anew: bool | Array = False
+    late: bool | Array = False
+
+
+Stage = tuple[Callable, _Settings]
+"""A method `(problem, state, settings, tolerance) -> state`, and its settings."""
+
+
+def _stages(problem: DenseProblem, effort: Effort) -> list[Stage]:
     """Everything that there is, in the order of its cost."""
-    tolerance = effort.tolerance
-    best = proximal(problem, best.z, best, effort.hard_steps, tolerance)
-
-    def where_open(method, best):
-        return jax.lax.cond(jnp.any(best.residual > tolerance), method, lambda best: best, best)
-
+    if effort.rounds == 0:
+        return []
     m = problem.q.shape[0]
+    stages = [(_newton, _Settings(effort.hard_steps))]
+    polish = _least_squares, _Settings(POLISH)
     if intervals(problem) is not None:
-        best = where_open(
-            lambda b: follow(problem, problem.project(0 * b.z), b, PATH, tolerance, 0.2), best
-        )
+        stages += [(_path, _Settings(PATH)), polish]
         if free_rows(problem) is not None and m <= PIVOT_LIMIT:
-            best = where_open(lambda b: pivot(problem, b, tolerance), best)
-    best = where_open(lambda b: _rounds(problem, b, effort), best)
+            stages += [(_pivot, _Settings()), polish]
+    for count in range(effort.rounds):
+        late, newton = count >= PATIENT, (_newton, _least_squares)[count % 2]
+        stages.append((_split, _Settings(SPLITTING, anew=count == 0, late=late)))
+        stages.append((newton, _Settings(NEWTON, late=late)))
+        if late:
+            again = _Settings(SWEEPS * count, anew=count == PATIENT, late=True)
+            stages += [(_sweep, again), (_newton, _Settings(NEWTON, damping=1e-3, late=True))]
     count = modes(problem)
     if count is not None and count <= MODES_LIMIT and m <= PIVOT_LIMIT:
-        best = where_open(lambda b: enumerate_modes(problem, b, tolerance), best)
-    return best
+        stages.append((_enumerate, _Settings()))
+    return stages
 
 
-def _rounds(problem: DenseProblem, best: Best, effort: Effort) -> Best:
-    """Splitting, sweeps and Newton in turns. Later rounds are content with `promise`."""
-    tolerance, promise = effort.tolerance, effort.promise
-    state = begin(problem, best.z, 0.3)
+def _go_through(problem: DenseProblem, best: Best, stages: list[Stage], effort: Effort) -> Best:
+    """The stages one after the other, each where a lane is still open."""
+    tolerance = effort.tolerance
+    (m, lanes), dtype = best.z.shape, best.z.dtype
+    methods = list(dict.fromkeys(method for method, _ in stages))
+    kinds = jnp.asarray([methods.index(method) for method, _ in stages], jnp.int32)
+    types = jnp.int32, dtype, bool, bool
+    columns = zip(*(settings for _, settings in stages), strict=True)
+    table = _Settings(*(jnp.asarray(x, t) for x, t in zip(columns, types, strict=True)))
+    branches = [
+        lambda state, settings, method=method: method(problem, state, settings, tolerance)
+        for method in methods
+    ]
 
     def proceed(carry):
-        best, _, _, count = carry
-        goal = jnp.where(count < 2, tolerance, promise)
-        return jnp.any(best.residual > goal) & (count < effort.rounds)
+        state, at = carry
+        return jnp.any(state.best.residual > tolerance) & (at < len(stages))
 
     def body(carry):
-        best, state, swept, count = carry
-        best, state = iterate(problem, best, state, SPLITTING, tolerance, 1.6)
-        best = alternate(problem, state.y, best, NEWTON, tolerance, count)
+        state, at = carry
+        settings = jax.tree.map(lambda x: x[at], table)
+        goal = jnp.where(settings.late, effort.promise, tolerance)
+        state = jax.lax.cond(
+            jnp.any(state.best.residual > goal),
+            lambda state: jax.lax.switch(kinds[at], branches, state, settings),
+            lambda state: state,
+            state,
+        )
+        return state, at + 1
 
-        def more(best):
-            start = jnp.where(count == 2, state.y, swept)
-            best, z = sweeps(problem, start, best, SWEEPS * count, tolerance, 8)
-            return proximal(problem, z, best, NEWTON, tolerance, 1e-3), z
+    unused = SplittingState(best.z, best.z, jnp.ones(lanes, dtype), jnp.zeros((lanes, m, m), dtype))
+    state = _State(best, best.z, best.z, unused)
+    return jax.lax.while_loop(proceed, body, (state, jnp.zeros((), jnp.int32)))[0].best
 
-        late = (count >= 2) & jnp.any(best.residual > promise)
-        best, swept = jax.lax.cond(late, more, lambda best: (best, swept), best)
-        return best, state, swept, count + 1
 
-    carry = best, state, best.z, jnp.zeros((), jnp.int32)
-    return jax.lax.while_loop(proceed, body, carry)[0]
+def _replace(state: _State, **fields) -> _State:
+    names = tuple(fields)
+    return eqx.tree_at(lambda s: [getattr(s, name) for name in names], state, list(fields.values()))
+
+
+def _newton(problem, state, settings, tolerance):
+    best = proximal(problem, state.guess, state.best, settings.steps, tolerance, settings.damping)
+    return _replace(state, best=best)
+
+
+def _least_squares(problem, state, settings, tolerance):
+    best = levenberg_marquardt(problem, state.guess, state.best, settings.steps, tolerance)
+    return _replace(state, best=best)
+
+
+def _path(problem, state, settings, tolerance):
+    zero = problem.project(jnp.zeros_like(state.guess))
+    best, z = follow(problem, zero, state.best, settings.steps, tolerance, 0.2)
+    return _replace(state, best=best, guess=z)
+
+
+def _pivot(problem, state, settings, tolerance):
+    del settings
+    best, z = pivot(problem, state.best, tolerance)
+    return _replace(state, best=best, guess=z)
+
+
+def _split(problem, state, settings, tolerance):
+    splitting = jax.lax.cond(
+        settings.anew,
+        lambda state: begin(problem, state.best.z, 0.3),
+        lambda state: state.splitting,
+        state,
+    )
+    best, splitting = iterate(problem, state.best, splitting, settings.steps, tolerance, 1.6)
+    return _replace(state, best=best, guess=splitting.y, splitting=splitting)
+
+
+def _sweep(problem, state, settings, tolerance):
+    z = jnp.where(settings.anew, state.guess, state.swept)
+    best, z = sweeps(problem, z, state.best, settings.steps, tolerance, 8)
+    return _replace(state, best=best, guess=z, swept=z)
+
+
+def _enumerate(problem, state, settings, tolerance):
+    del settings
+    return _replace(state, best=enumerate_modes(problem, state.best, tolerance))

@@ -47,7 +47,8 @@ class InteriorPoint(AbstractSolver):
     def dense(self, problem: DenseProblem, z0: Array) -> Best:
         best = start(problem, z0)
         tolerance = self.limit(z0.dtype)
-        return follow(problem, best.z, best, self.steps, tolerance, self.shrink)
+        best, z = follow(problem, best.z, best, self.steps, tolerance, self.shrink)
+        return levenberg_marquardt(problem, z, best, POLISH, tolerance)
 
 
 def relaxed(problem: DenseProblem, z: Array, w: Array, rho: Array, kappa: Array) -> Array:
@@ -76,8 +77,13 @@ def first_level(problem: DenseProblem, rho: Array) -> Array:
     return jnp.where(level > 0, level, 1)
 
 
-def follow(problem: DenseProblem, z, best: Best, steps: int, tolerance, shrink: float) -> Best:
-    """Newton passes along the path, `kappa` smaller whenever a pass went well."""
+def follow(
+    problem: DenseProblem, z, best: Best, steps: int, tolerance, shrink: float
+) -> tuple[Best, Array]:
+    """Newton passes along the path, `kappa` smaller whenever a pass went well.
+
+    **Returns:** the best point, and the end of the path.
+    """
     rho = problem.steps()
     kappa = first_level(problem, rho)
     last = 1e-26 * kappa
@@ -111,7 +117,7 @@ def follow(problem: DenseProblem, z, best: Best, steps: int, tolerance, shrink: 
 
     carry = best, z, kappa, jnp.zeros((), jnp.int32)
     best, z, *_ = jax.lax.while_loop(proceed, body, carry)
-    return levenberg_marquardt(problem, problem.project(z), best, POLISH, tolerance)
+    return best, problem.project(z)
 
 
 def on_path(problem: DenseProblem, z: Array, kappa: Array, steps: int = 60) -> Array:

@@ -68,19 +68,22 @@ class Lemke(AbstractSolver):
         return "Lemke's method is for half lines and equalities; use Auto() for other sets"
 
     def dense(self, problem: DenseProblem, z0: Array) -> Best:
-        return pivot(problem, start(problem, z0), self.limit(z0.dtype), self.pivots)
+        tolerance = self.limit(z0.dtype)
+        best, z = pivot(problem, start(problem, z0), tolerance, self.pivots)
+        return levenberg_marquardt(problem, z, best, POLISH, tolerance)
 
 
-def pivot(problem: DenseProblem, best: Best, tolerance, pivots: int | None = None) -> Best:
-    """Lemke's method for all lanes, and a polish of what it finds."""
+def pivot(
+    problem: DenseProblem, best: Best, tolerance, pivots: int | None = None
+) -> tuple[Best, Array]:
+    """Lemke's method for all lanes. **Returns:** the count and the ray, and what it found."""
     free = free_rows(problem)
     if free is None:
-        return best
+        return best, best.z
     limit = 10 * problem.q.shape[0] + 50 if pivots is None else pivots
     z, ray, count = jax.vmap(lambda W, q: _lemke(W, q, free, limit))(problem.W, problem.q.T)
     z = jnp.where(problem.active, z.T, 0)
-    best = best.moved(ray.T).count(tolerance, count)
-    return levenberg_marquardt(problem, z, best, POLISH, tolerance)
+    return best.moved(ray.T).count(tolerance, count), z
 
 
 def _lemke(W: Array, q: Array, free: np.ndarray, limit: int):

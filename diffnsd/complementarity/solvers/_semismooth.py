@@ -109,7 +109,7 @@ class _Proximal(eqx.Module):
 
 
 def proximal(
-    problem: DenseProblem, z, best: Best, steps: int, tolerance, first: float = 0.1
+    problem: DenseProblem, z, best: Best, steps: int | Array, tolerance, first: float | Array = 0.1
 ) -> Best:
     """The proximal-point method, its problems solved by Newton's method.
 

@@ -23,6 +23,8 @@ FEW = 16
 """Most problems that are solved one by one instead."""
 CHUNK = 64
 """Lanes of a chunk: enough to fill vector registers, few enough for the cache."""
+LAST = 8
+"""Lanes of a chunk once no more are left."""
 VISITS = 20
 """Most visits of one lane."""
 SPLITTING, NEWTON, LATER = 20, 5, (20, 2)
@@ -77,21 +79,27 @@ def visit_small(problem: DenseProblem, best: Best, tolerance) -> Best:
     small = DenseProblem(Columns(W, problem.frobenius()), problem.q, problem.contacts)
     rho = small.steps()
     lanes = rho.shape[1]
-    chunk = min(CHUNK, lanes)
     dual = -problem.lift(small.velocity(best.z)) * rho
     run = _Run(best, best.z, dual, jnp.zeros(lanes, jnp.int32))
 
     def waiting(run):
         return (run.best.residual > tolerance) & (run.visits < VISITS)
 
-    def body(run):
+    def visit(chunk, run):
         # Lanes that were visited least come first: a chunk is made of equals.
         _, index = jax.lax.top_k(jnp.where(waiting(run), VISITS - run.visits, 0), chunk)
         (chunk_problem, steps), some = jax.tree.map(lambda x: x[..., index], ((small, rho), run))
         some = _visit(chunk_problem, steps, some, tolerance)
         return jax.tree.map(lambda x, y: x.at[..., index].set(y), run, some)
 
-    return jax.lax.while_loop(lambda run: jnp.any(waiting(run)), body, run).best
+    # The last few lanes, which may take many visits, do not pay for a full chunk.
+    for chunk, enough in ((min(CHUNK, lanes), LAST), (LAST, 0)):
+        run = jax.lax.while_loop(
+            lambda run, enough=enough: jnp.sum(waiting(run)) > enough,
+            lambda run, chunk=chunk: visit(chunk, run),
+            run,
+        )
+    return run.best
 
 
 def _visit(problem: DenseProblem, rho: Array, run: _Run, tolerance) -> _Run:
@@ -99,7 +107,8 @@ def _visit(problem: DenseProblem, rho: Array, run: _Run, tolerance) -> _Run:
 
     Intervals have few modes, and Newton's method alone finds them for most problems.
     """
-    later = jnp.minimum(jnp.min(run.visits), 3)
+    # Lanes that have converged fill a chunk up and have no say.
+    later = jnp.min(jnp.where(run.best.residual > tolerance, jnp.minimum(run.visits, 3), 3))
     if all(part.law.set().interval() is not None for part in problem.contacts):
         run = jax.lax.cond(
             later > 0, lambda r: _split(problem, rho, r, later, tolerance), lambda r: r, run
