@@ -197,6 +197,19 @@ bernoulli_near = _economised([Fraction(x) for x in _bernoulli_series(60)], 16)
 """`(1 - (theta/2) cot(theta/2)) / theta^2` as a function of `theta^2`, for `theta <= pi`."""
 
 
+def one_by_one(function: Callable, *operands):
+    """`jax.vmap(function)(*operands)` for LAPACK's functions, on a CPU one matrix after the other.
+
+    The kernels of jaxlib 0.10 share a batch out in the thread pool that they run in, and wait: two at
+    once, in independent parts of a program, wait for each other for ever where cores are few.
+    """
+    return jax.lax.platform_dependent(
+        *operands,
+        cpu=lambda *batch: jax.lax.map(lambda single: function(*single), batch),
+        default=jax.vmap(function),
+    )
+
+
 def lu_solve(a: Array, b: Array) -> Array:
     """Solves `a x = b` on components by Gaussian elimination without pivoting.
 
@@ -207,9 +220,8 @@ def lu_solve(a: Array, b: Array) -> Array:
     """
     n = a.shape[0]
     if n > UNROLL_LIMIT:
-        lead = jnp.moveaxis(a, (0, 1), (-2, -1))
-        right = jnp.moveaxis(b, 0, -1)[..., None]
-        return jnp.moveaxis(jnp.linalg.solve(lead, right)[..., 0], -1, 0)
+        lead = jnp.moveaxis(a.reshape((n, n, -1)), 2, 0)
+        return one_by_one(jnp.linalg.solve, lead, b.reshape((n, -1)).T).T.reshape(b.shape)
     solution = _eliminate(
         [[a[i, j] for j in range(n)] for i in range(n)], [[b[i]] for i in range(n)]
     )
@@ -258,8 +270,8 @@ def matrix_inverse(a: Array) -> Array:
     """
     n = a.shape[0]
     if n > UNROLL_LIMIT:
-        inverted = jnp.linalg.inv(jnp.moveaxis(a, (0, 1), (-2, -1)))
-        return jnp.moveaxis(inverted, (-2, -1), (0, 1))
+        inverted = one_by_one(jnp.linalg.inv, jnp.moveaxis(a.reshape((n, n, -1)), 2, 0))
+        return jnp.moveaxis(inverted, 0, 2).reshape(a.shape)
     if n == 0:
         return a
     if n <= 3:

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("MPLBACKEND", "Agg")
+# A worker for every core: the threads of one program would only get in the way of the other. And batches of
+# LAPACK, which tests use freely, may wait for ever for each other in the threads of jaxlib 0.10.
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 import jax
 import pytest

@@ -16,11 +16,13 @@ from jaxtyping import Array, Float
 
 from .._kernel import AbstractKernel, call
 from .._loop import SAVED_NAME
+from .._numerics import one_by_one
 from ._adjoint import AbstractAdjoint, pair, surface
 from ._dense import (
     Contacts,
     DenseProblem,
     Statistics,
+    by_factor,
     join,
     newton_matrix,
     row_steps,
@@ -272,7 +274,7 @@ def least_norm(matrix: Array, right: Array, transpose: bool) -> Array:
 
 
 def _by_eigenvalues(square: Array):
-    values, vectors = jnp.linalg.eigh(square)
+    values, vectors = one_by_one(lambda a: tuple(jnp.linalg.eigh(a)), square)
     cut = 1e-13 if jnp.finfo(square.dtype).bits >= 64 else 1e-6
     keep = values > cut * values[:, -1:]
     scale = jnp.where(keep, 1 / jnp.where(keep, values, 1), 0)
@@ -288,12 +290,10 @@ def _by_factors(square: Array):
     double = jnp.finfo(square.dtype).bits >= 64
     level = (1e-12 if double else 1e-5) * jnp.einsum("lii->l", square) / m
     regular = square + level[:, None, None] * jnp.eye(m, dtype=square.dtype)[None]
-    factor = jnp.linalg.cholesky(regular)
+    factor = one_by_one(jnp.linalg.cholesky, regular)
 
     def inverse(b):
-        x = jax.lax.linalg.triangular_solve(factor, b[..., None], left_side=True, lower=True)
-        x = jax.lax.linalg.triangular_solve(factor, x, left_side=True, lower=True, transpose_a=True)
-        return x[..., 0]
+        return one_by_one(by_factor, factor, b)
 
     def clean(b):
         # level K^-1 is one in the null space and small elsewhere.

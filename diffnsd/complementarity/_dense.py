@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._numerics import one_by_one
 from ..laws._base import AbstractLaw
 from ._natural_map import argument, derivative, projected
 
@@ -253,8 +254,16 @@ def newton_matrix(W: Array, shapes, d, n) -> Array:
 
 def solve_matrix(matrix: Array, right: Array) -> Array:
     """`matrix^-1 right` for every lane, `(l, m, m)` and `(m, l)`; zero where that is not finite."""
-    x = jnp.linalg.solve(matrix, right.T[..., None])[..., 0].T
+    x = one_by_one(jnp.linalg.solve, matrix, right.T).T
     return jnp.where(jnp.all(jnp.isfinite(x), axis=0)[None], x, 0)
+
+
+def by_factor(factor: Array, right: Array) -> Array:
+    """`(L L^T)^-1 right` from `L (m, m)`."""
+    x = jax.lax.linalg.triangular_solve(factor, right[:, None], left_side=True, lower=True)
+    return jax.lax.linalg.triangular_solve(factor, x, left_side=True, lower=True, transpose_a=True)[
+        :, 0
+    ]
 
 
 def solve_damped(matrix: Array, right: Array, damping: Array) -> Array:
@@ -263,10 +272,6 @@ def solve_damped(matrix: Array, right: Array, damping: Array) -> Array:
     square = jnp.einsum("lki,lkj->lij", matrix, matrix)
     trace = jnp.einsum("lii->l", square) / m
     square = square + (damping * trace)[:, None, None] * jnp.eye(m, dtype=matrix.dtype)[None]
-    factor = jnp.linalg.cholesky(square)
-    target = jnp.einsum("lki,kl->li", matrix, right)[..., None]
-    x = jax.lax.linalg.triangular_solve(factor, target, left_side=True, lower=True)
-    x = jax.lax.linalg.triangular_solve(factor, x, left_side=True, lower=True, transpose_a=True)[
-        ..., 0
-    ].T
+    target = jnp.einsum("lki,kl->li", matrix, right)
+    x = one_by_one(lambda a, b: by_factor(jnp.linalg.cholesky(a), b), square, target).T
     return jnp.where(jnp.all(jnp.isfinite(x), axis=0)[None], x, 0)

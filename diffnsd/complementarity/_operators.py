@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._numerics import one_by_one
+
 DENSE_LIMIT = 4000
 """Largest number of unknowns for which an operator is made an array."""
 
@@ -41,7 +43,7 @@ class Delassus(eqx.Module):
         """`M^-1 f` for `f` of shape `(n, ...)`."""
         b, s, _ = self.mass.shape
         blocks = force.reshape((b, s, -1))
-        return jnp.linalg.solve(self.mass, blocks).reshape(force.shape)
+        return one_by_one(jnp.linalg.solve, self.mass, blocks).reshape(force.shape)
 
     def mv(self, z: Array) -> Array:
         """`W z` without W."""

@@ -1,5 +1,7 @@
 """Batches of small problems: component algebra, hard lanes among easy ones, both precisions."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -142,3 +144,25 @@ def test_single_precision():
     w = np.einsum("bij,bj->bi", W, np.asarray(out.z, float)) + q
     assert np.max(np.abs(w[:, 2])) <= 1e-3
     assert np.max(out.residual) <= 1e-5 and np.max(out.velocity_residual) <= 1e-3
+
+
+@pytest.mark.parametrize(
+    ("laws", "size"),
+    [
+        (((HalfLine(), (70, 1)),), 70),
+        (((Free(), (2, 1)), (HalfLine(), (6, 1))), 8),
+        (((CoulombFriction(0.5), (2, 3)),), 6),
+    ],
+)
+def test_lapack_gets_one_matrix_at_a_time(laws, size):
+    """Two batches of LAPACK at once wait for each other for ever where cores are few (jaxlib 0.10)."""
+
+    def z(W, q):
+        return solve(W, q, laws).z
+
+    derivatives = jax.vmap(lambda W, q: (jax.jacfwd(z, 1)(W, q), jax.jacrev(z)(W, q)))
+    batch = jnp.broadcast_to(jnp.eye(size), (20, size, size)), jnp.ones((20, size))
+    program = jax.jit(derivatives).lower(*batch).as_text()
+    shapes = re.findall(r"custom_call @lapack_\w+\(.*?: \(tensor<([\dx]+)xf64", program)
+    assert len(shapes) >= 5
+    assert all(len(shape.split("x")) == 2 for shape in shapes)

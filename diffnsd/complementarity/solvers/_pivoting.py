@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ..._numerics import one_by_one
 from .._dense import DenseProblem, join, solve_matrix
 from ._base import AbstractSolver, Best, check_tolerance, start
 from ._semismooth import levenberg_marquardt
@@ -81,22 +82,22 @@ def pivot(
     if free is None:
         return best, best.z
     limit = 10 * problem.q.shape[0] + 50 if pivots is None else pivots
-    z, ray, count = jax.vmap(lambda W, q: _lemke(W, q, free, limit))(problem.W, problem.q.T)
+    W, q = problem.W, problem.q.T
+    f, s = np.flatnonzero(free), np.flatnonzero(~free)
+    given = jnp.concatenate([W[:, f][:, :, s], q[:, f, None]], axis=2)
+    solved = one_by_one(jnp.linalg.solve, W[:, f][:, :, f], given) if len(f) else given
+    z, ray, count = jax.vmap(lambda W, q, solved: _lemke(W, q, solved, f, s, limit))(W, q, solved)
     z = jnp.where(problem.active, z.T, 0)
     return best.moved(ray.T).count(tolerance, count), z
 
 
-def _lemke(W: Array, q: Array, free: np.ndarray, limit: int):
-    """One lane. **Returns:** `z`, the direction of the final ray or zero, the number of pivots."""
-    f, s = np.flatnonzero(free), np.flatnonzero(~free)
-    M, b = W[np.ix_(s, s)], q[s]
-    gain, held = jnp.zeros((0, len(s)), W.dtype), jnp.zeros(0, W.dtype)
-    if len(f):
-        solved = jnp.linalg.solve(
-            W[np.ix_(f, f)], jnp.concatenate([W[np.ix_(f, s)], q[f][:, None]], axis=1)
-        )
-        gain, held = solved[:, :-1], solved[:, -1]
-        M, b = M - W[np.ix_(s, f)] @ gain, b - W[np.ix_(s, f)] @ held
+def _lemke(W: Array, q: Array, solved: Array, f: np.ndarray, s: np.ndarray, limit: int):
+    """One lane; `solved` is `W_ff^-1 [W_fs | q_f]` for the free rows `f` and the others `s`.
+
+    **Returns:** `z`, the direction of the final ray or zero, the number of pivots.
+    """
+    gain, held = solved[:, :-1], solved[:, -1]
+    M, b = W[np.ix_(s, s)] - W[np.ix_(s, f)] @ gain, q[s] - W[np.ix_(s, f)] @ held
     if not len(s):
         return -held, jnp.zeros_like(q), jnp.zeros((), jnp.int32)
     rows = _scale(jnp.max(jnp.abs(M), axis=1, initial=0))
@@ -106,7 +107,7 @@ def _lemke(W: Array, q: Array, free: np.ndarray, limit: int):
     def back(y, held):
         part = columns * y
         z = jnp.zeros_like(q).at[s].set(part)
-        return z.at[f].set(-held - gain @ part) if len(f) else z
+        return z.at[f].set(-held - gain @ part)
 
     return back(y, held), back(ray, jnp.zeros_like(held)), count
 
@@ -276,9 +277,8 @@ def enumerate_modes(problem: DenseProblem, best: Best, tolerance) -> Best:
 
     def body(carry):
         best, at = carry
-        z, residual = jax.vmap(solve)(
-            jnp.minimum(at + small(np.arange(min(CHUNK, total))), total - 1)
-        )
+        index = jnp.minimum(at + small(np.arange(min(CHUNK, total))), total - 1)
+        z, residual = one_by_one(solve, index)
         index = jnp.argmin(residual, axis=0)
         z = jnp.take_along_axis(z, index[None, None], axis=0)[0]
         best = best.offer(z, jnp.min(residual, axis=0), tolerance).count(tolerance)

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..._numerics import one_by_one
 from .._dense import DenseProblem, norm, ratio
 from ._base import AbstractSolver, Best, check_tolerance, start
 
@@ -72,7 +73,7 @@ def inverse(problem: DenseProblem, rho: Array, penalty: Array) -> Array:
     """`(W + penalty / rho)^-1`."""
     m = problem.q.shape[0]
     added = (penalty[None] / rho).T[:, None, :] * jnp.eye(m, dtype=rho.dtype)[None]
-    out = jnp.linalg.inv(problem.W + added)
+    out = one_by_one(jnp.linalg.inv, problem.W + added)
     return jnp.where(jnp.all(jnp.isfinite(out), axis=(1, 2), keepdims=True), out, 0)
 
 
