@@ -126,9 +126,19 @@ def test_a_problem_without_solution_is_never_solved(size, name, data_dir):
 
 
 @pytest.mark.parametrize("name", ["gen_fc3d_pile_n60", "gen_fc3d_pile_n60_2", "gen_fc3d_wall_n60"])
-def test_large_piles_are_solved_or_reported(name, data_dir):
-    """Twenty contacts with hyperstatic impulses: not all are solved, none is a false success."""
+def test_large_piles(name, data_dir):
+    """Twenty contacts with hyperstatic impulses."""
     problem = load(data_dir, name)
     z, successful = run(problem, 60)
     relative, velocity = residuals(problem, z)
-    assert not successful or (relative <= 1e-8 and velocity <= 1e-5)
+    assert successful and relative <= 1e-8 and velocity <= 1e-6
+
+
+def test_full_newton_steps_change_modes_of_redundant_contacts(data_dir):
+    """A stack of boxes on 52 contacts. Steps that only descend need ten times the passes."""
+    problem = load(data_dir, "fc3d_BoxesStack1-i100000-32")
+    out = solve_friction(*(jnp.asarray(problem[x]) for x in ("M", "q", "mu")))
+    relative, velocity = residuals(problem, np.asarray(out.z))
+    assert relative <= 1e-8 and velocity <= 1e-6
+    # Measured 21, and 236 with a line search in every pass.
+    assert int(out.iterations) < 60

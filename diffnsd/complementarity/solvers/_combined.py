@@ -133,7 +133,7 @@ def _stages(problem: DenseProblem, effort: Effort) -> list[Stage]:
         stages.append((newton, _Settings(NEWTON, late=late)))
         if late:
             again = _Settings(SWEEPS * count, anew=count == PATIENT, late=True)
-            stages += [(_sweep, again), (_newton, _Settings(NEWTON, damping=1e-3, late=True))]
+            stages += [(_sweep, again), (_newton, _Settings(2 * NEWTON, late=True))]
     count = modes(problem)
     if count is not None and count <= MODES_LIMIT and m <= PIVOT_LIMIT:
         stages.append((_enumerate, _Settings()))

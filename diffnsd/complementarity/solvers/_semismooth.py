@@ -95,8 +95,10 @@ def levenberg_marquardt(problem: DenseProblem, z, best: Best, steps: int, tolera
     return jax.lax.while_loop(proceed, body, carry)[3]
 
 
-INNER = 12
-"""Newton steps on one proximal problem before `alpha` is raised."""
+FULL, INNER = 15, 30
+"""Newton steps on one proximal problem of full length, and in all before `alpha` is raised. Full steps
+find modes where the residual must rise first: steps that only descend creep along redundant impulses.
+"""
 
 
 class _Proximal(eqx.Module):
@@ -136,9 +138,12 @@ def proximal(
         f = problem.natural_map(z, w, rho)
         _, d, n = problem.linearise(z, w, rho)
         dz = solve_matrix(problem.newton_matrix(d, n, weight), -f)
-        least, t = along(norms, z, w, dz, problem.apply(dz) + weight * dz)
+        dw = problem.apply(dz) + weight * dz
+        least, t = along(norms, z, w, dz, dw)
+        full = state.inner < FULL
+        least, t = jnp.where(full, norms(z + dz, w + dw), least), jnp.where(full, 1, t)
         here = norm(f)
-        moved = least < here
+        moved = (least < here) | full
         z = jnp.where(moved[None], z + t[None] * dz, z)
         here = jnp.where(moved, least, here)
         best = best.offer(z, problem.residual(z, problem.velocity(z)), tolerance)
