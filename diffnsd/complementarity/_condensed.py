@@ -29,9 +29,9 @@ from ._dense import (
     split,
 )
 from ._elimination import blockwise
-from ._natural_map import argument
+from ._natural_map import argument, resting
 from .solvers._base import AbstractSolver
-from .solvers._certificate import certificate
+from .solvers._certificate import certificate, far
 from .solvers._interior_point import on_path
 
 
@@ -104,7 +104,10 @@ def _solve(solver: AbstractSolver, problem: Condensed, z0: Array):
     w = dense.velocity(best.z)
     margin = dense.margin(best.z, w, dense.steps())
     converged = best.residual <= solver.promise(best.z.dtype)
-    proof = jnp.where(converged[None], 0, certificate(dense, best))
+    proof = certificate(dense, best)
+    # Beside multipliers without bound any residual is small.
+    converged &= ~(far(dense, best.z) & jnp.any(proof != 0, axis=0))
+    proof = jnp.where(converged[None], 0, proof)
     values = best.residual, best.passes, margin, converged
     statistics = Statistics(*(x.reshape(lanes) for x in values))
     shape = problem.q.shape
@@ -191,11 +194,17 @@ def _tangent(static, floats, others, tangent, z: Array) -> Array:
     shapes = problem.shapes
     rho = [r[0] for r in split(shapes, jax.lax.stop_gradient(row_steps(shapes, problem.W)))]
     parts = split(shapes, z)
-    w = split(shapes, problem.apply(z) + problem.q)
+
+    def velocities(q):
+        return split(shapes, q.apply(z) + q.q)
+
+    rest = resting(problem.contacts, velocities(problem), parts, rho, kappa)
+    w = [u - still for u, still in zip(velocities(problem), rest, strict=True)]
 
     def arguments(p):
         q, _ = instance(p)
-        return tuple(map(argument, q.contacts, split(shapes, q.apply(z) + q.q), parts, rho))
+        moved = [u - still for u, still in zip(velocities(q), rest, strict=True)]
+        return tuple(map(argument, q.contacts, moved, parts, rho))
 
     xs, dxs = jax.jvp(arguments, (floats,), (tangent,))
 

@@ -158,8 +158,9 @@ class DenseProblem(eqx.Module):
         """One measure of both, `max(relative, velocity / 100)`; not a number counts as infinite."""
         relative, velocity = self.residuals(z, w)
         both = jnp.maximum(relative, velocity / 100)
-        given = jnp.isfinite(norm(self.q)) & jnp.isfinite(self.frobenius())
-        return jnp.where(jnp.isfinite(both) & given, both, jnp.inf)
+        # Norms that overflow would make any residual beside them zero.
+        sizes = norm(self.q) + norm(z) + norm(w) + self.frobenius()
+        return jnp.where(jnp.isfinite(both) & jnp.isfinite(sizes), both, jnp.inf)
 
     def violation(self, z: Array, w: Array) -> Array:
         """The largest `|z · (w + lift e_N)|` of a contact, relative to `|z| |w|`, shape `(l,)`.

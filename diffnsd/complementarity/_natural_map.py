@@ -7,6 +7,7 @@ A contact that is not active has F = z. Solutions do not depend on `rho`, nor do
 
 from typing import Protocol
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -56,6 +57,20 @@ def derivative(block: UnderLaw, w: Array, x: Array, rho: Array, rows=None) -> tu
         jnp.stack([jnp.stack(row) for row in d]),
         jnp.stack([jnp.stack(row) for row in n]),
     )
+
+
+def resting(blocks, w, z, rho, kappa) -> list[Array]:
+    """Velocities that are rounding and no motion, as constants to subtract: `(k, c, ...)` per block.
+
+    Inside of its set a contact rests, `w = 0`. The derivatives of `lift`, which has a kink there, would be
+    those of the noise. On the central path (`kappa`) everything moves.
+    """
+    out = []
+    for block, u, p, r in zip(blocks, w, z, rho, strict=True):
+        x = argument(block, u, p, r)
+        inside = jnp.all(block.law.set().project(x) == x, axis=0) & (kappa is None)
+        out.append(jax.lax.stop_gradient(jnp.where(inside[None], u, 0)))
+    return out
 
 
 def scale(problem: MixedProblem, v: Array, rho: tuple[Array, ...]) -> Array:

@@ -8,9 +8,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._numerics import as_float
 from ._adjoint import AbstractAdjoint, ImplicitAdjoint
-from ._condensed import Condensed, solve_condensed
-from ._public import ComplementaritySolution, Laws, check_laws, check_layout, contacts_of, report
+from ._condensed import Condensed, Outcome, solve_condensed
+from ._dense import Statistics
+from ._public import (
+    ComplementaritySolution,
+    Laws,
+    check_laws,
+    check_layout,
+    contacts_of,
+    empty,
+    report,
+)
 from ._solver import Auto
 from .solvers._base import AbstractSolver
 
@@ -67,14 +77,23 @@ def solve_nonlinear_complementarity(
 
     **Returns:** a `ComplementaritySolution`; its `iterations` are linear problems.
 
-    **Raises:** `ValueError` if the laws do not fit; a runtime error if the residual stays above the
-    tolerance.
+    **Raises:** `ValueError` if the laws do not fit, or `function` returns another shape; a runtime error
+    if the residual of `F` stays above the tolerance. Another `z0` may help: there is no proof that a
+    nonlinear problem has no solution, and `certificate` is zero.
 
     Reference: F. Facchinei, J.-S. Pang, Finite-dimensional variational inequalities and
     complementarity problems (2003), doi:10.1007/b97543.
     """
+    z0 = as_float(z0)
     check_layout(problem.laws, z0.shape[0], None)
     check_laws(problem.laws)
+    found = jax.eval_shape(problem.function, z0, problem.args)
+    if getattr(found, "shape", None) != z0.shape:
+        raise ValueError(
+            f"function must return shape {z0.shape}, that of z0, got {getattr(found, 'shape', found)}."
+        )
+    if not len(z0):
+        return empty(z0)
     solver = Auto() if solver is None else solver
     dynamic, static = eqx.partition(problem, eqx.is_array)
     frozen = eqx.combine(jax.lax.stop_gradient(dynamic), static)
@@ -85,8 +104,21 @@ def solve_nonlinear_complementarity(
         linear = problem.linearised(z)
         z, outcome = solve_condensed(linear, z, solver, adjoint)
     assert outcome is not None
-    solution = report(linear, z, outcome, throw)
-    return eqx.tree_at(lambda s: s.iterations, solution, run.passes)
+    return _judged(problem, z, outcome, solver, run.passes, throw)
+
+
+def _judged(problem, z: Array, outcome: Outcome, solver, passes: Array, throw: bool):
+    """The solution with the residuals of `F` itself, not of a linear problem beside it.
+
+    That a linear problem has no solution says nothing of `F`.
+    """
+    linear = problem.linearised(z)
+    residual = _residual(jax.lax.stop_gradient(linear), jax.lax.stop_gradient(z))
+    converged = residual <= solver.promise(z.dtype)
+    statistics = outcome.statistics
+    statistics = Statistics(residual, passes, statistics.margin, converged)
+    honest = Outcome(statistics, jnp.zeros_like(outcome.certificate))
+    return report(linear, z, honest, throw)
 
 
 def _residual(linear: Condensed, z: Array) -> Array:

@@ -20,7 +20,6 @@ from ._operators import DENSE_LIMIT, Products, without_derivative
 from ._problem import broadcast_law
 from ._solver import Auto
 from .solvers._base import AbstractSolver
-from .solvers._first_order import AcceleratedProjectedGradient
 
 
 class Unbiased(AbstractLaw):
@@ -53,8 +52,8 @@ def stated(laws: Laws) -> tuple[tuple[AbstractLaw, tuple[int, int]], ...]:
 
 
 def _as_array(x):
-    """Lists of numbers and NumPy arrays as arrays of real numbers; operators as they are."""
-    return as_float(x) if isinstance(x, list | tuple | np.ndarray) else x
+    """Lists of numbers and arrays as arrays of real numbers; operators as they are."""
+    return as_float(x) if isinstance(x, list | tuple | np.ndarray | jax.Array) else x
 
 
 class ComplementarityProblem(eqx.Module):
@@ -70,7 +69,7 @@ class ComplementarityProblem(eqx.Module):
       and a bias; where there is no bias the set itself will do: `(HalfLine(), (m, 1))` is the LCP,
       `Free()` its equalities, `Box(lower, upper)` a relay, `CoulombFriction(mu)` friction.
     - `active`: which contacts take part, one boolean per contact of all laws in their order, shape
-      `(sum of c,)`; the others have `z = 0` and no derivative. Default all.
+      `(sum of c,)`; the others have `z = w = 0` and no derivative, whatever their rows hold. Default all.
 
     **Raises:** `ValueError` if the shapes of `W`, `q` and `active` and the unknowns of the laws do
     not fit.
@@ -126,14 +125,16 @@ class ComplementaritySolution(eqx.Module):
     **Arguments:**
 
     - `z`, `w`: shape `(m,)`.
-    - `residual`: the natural map at step 1, relative to the largest of `|q|`, `|z|` and `|w|`.
+    - `residual`: the natural map at step 1, relative to the largest of `|q|`, `|z|` and `|w|`: a large
+      `z` makes it small, see also `velocity_residual`.
     - `velocity_residual`: the natural map at step `s = sqrt(m)/|W|`, over `s` and relative to the
       larger of `|q|` and `|w|`: an error of `w`, whatever the units of z.
     - `violation`: the largest `|z · (w + lift e_N)|` of a contact, relative to `|z| |w|`.
     - `iterations`: passes of Newton's method, splitting, sweeps and pivots together.
     - `margin`: distance to the nearest change of mode, relative to the size of the problem: below
       about 1e-6 the derivative is that of one side only.
-    - `certificate`: zero, or a direction that proves that there is no solution, shape `(m,)`.
+    - `certificate`: zero, which proves nothing, or a direction that proves that there is no solution,
+      shape `(m,)`; for an LCP `d >= 0`, `W^T d <= 0` and `q · d < 0`.
     - `result`: how the solve ended.
     """
 
@@ -168,23 +169,39 @@ def solve_complementarity(
     **Raises:** `ValueError` before compiling if a law's parameters are out of range, a law does not
     fit its rows, entries are known not to be finite, the solver is not made for the laws, or the warm
     start has another shape; a runtime error naming the remedy if the residual stays above the
-    tolerance.
+    tolerance. Values inside of `jit` and `vmap` are not known before: keep `mu >= 0` and
+    `lower <= upper` there yourself.
+
+    With `throw=False` compare `result` with `RESULTS.successful`; where it is another, `z` is the best
+    point that was met, need not be admissible, and its derivative means nothing. For a batch use
+    `jax.vmap`, and `jax.jit` around it: every new shape and set of laws compiles for a few seconds.
     """
     guess = jnp.zeros_like(problem.q) if warm_start is None else warm_start
     _check(problem, guess)
     if problem.q.shape[0] == 0:
-        return _empty(problem.q)
+        return empty(problem.q)
     contacts = contacts_of(problem.laws, problem.active, problem.q.dtype)
     if problem.q.shape[0] > DENSE_LIMIT and not isinstance(problem.W, jax.Array | np.ndarray):
         return _by_products(problem, contacts, guess, solver, throw)
     solver = Auto() if solver is None else solver
     W = as_array(problem.W)
-    refusal = solver.refuses(Condensed(W, problem.q, contacts))
+    dtype = jnp.promote_types(W.dtype, problem.q.dtype)
+    condensed = _taking_part(Condensed(W.astype(dtype), problem.q.astype(dtype), contacts), problem)
+    refusal = solver.refuses(condensed)
     if refusal is not None:
         raise ValueError(f"cannot solve: {refusal}.")
-    condensed = Condensed(W, problem.q, contacts)
-    z, outcome = solve_condensed(condensed, guess, solver, adjoint)
+    z, outcome = solve_condensed(condensed, guess.astype(dtype), solver, adjoint)
     return report(condensed, z, outcome, throw)
+
+
+def _taking_part(condensed: Condensed, problem: ComplementarityProblem) -> Condensed:
+    """Zero in place of the rows and columns of contacts that are not active, whatever they hold."""
+    if problem.active is None:
+        return condensed
+    rows = np.concatenate([np.full(c, k) for _, (c, k) in problem.laws])
+    here = jnp.asarray(problem.active, bool)[np.repeat(np.arange(len(rows)), rows)]
+    W = jnp.where(here[:, None] & here[None], condensed.W, 0)
+    return Condensed(W, jnp.where(here, condensed.q, 0), condensed.contacts)
 
 
 def contacts_of(laws: Laws, active, dtype) -> tuple[Contacts, ...]:
@@ -225,7 +242,13 @@ def report(problem: Condensed, z: Array, outcome: Outcome, throw: bool):
 
 def _by_products(problem, contacts, guess, solver, throw: bool) -> ComplementaritySolution:
     """A large operator: only its products, and no derivative."""
-    solver = AcceleratedProjectedGradient(steps=20_000) if solver is None else solver
+    given = Auto() if solver is None else solver
+    solver = given.by_products()
+    if solver is None:
+        raise ValueError(
+            f"cannot solve: {type(given).__name__} needs W as a matrix, and an operator of more than "
+            f"{DENSE_LIMIT} unknowns is only multiplied; use AcceleratedProjectedGradient()."
+        )
     W, q, contacts = without_derivative((problem.W, problem.q, contacts))
     lane = jax.tree.map(lambda x: x[..., None], contacts)
     dense = DenseProblem(Products(W), q[:, None], lane)
@@ -250,7 +273,7 @@ def _by_products(problem, contacts, guess, solver, throw: bool) -> Complementari
     )
 
 
-def _empty(q: Array) -> ComplementaritySolution:
+def empty(q: Array) -> ComplementaritySolution:
     zero, count = jnp.zeros((), q.dtype), jnp.zeros((), jnp.int32)
     return ComplementaritySolution(
         q, q, zero, zero, zero, count, zero + jnp.inf, q, RESULTS.successful

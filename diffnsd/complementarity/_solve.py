@@ -24,7 +24,7 @@ from .._numerics import UNROLL_LIMIT, matvec, newton_solve
 from ._adjoint import AbstractAdjoint, ImplicitAdjoint, central_path, pair, surface
 from ._dense import Statistics
 from ._elimination import Linearised, blockwise, inputs, linearised, refine
-from ._natural_map import argument
+from ._natural_map import argument, resting
 from ._problem import Block, MixedProblem
 
 
@@ -189,9 +189,12 @@ def _few_contacts(problem: MixedProblem, z0, solver, adjoint):
 def _linearise(problem: MixedProblem, kappa, v, z) -> Linearised:
     """The linearisation of the equations at a point."""
     rho = jax.lax.stop_gradient(problem.penalties())
+    w = problem.local(v)
+    rest = resting(problem.blocks, w, z, rho, kappa)
     pairs = []
-    for block, part, r, w in zip(problem.blocks, z, rho, problem.local(v), strict=True):
-        pairs.append(pair(block, w, argument(block, w, part, r), r, kappa))
+    for block, part, r, u, still in zip(problem.blocks, z, rho, w, rest, strict=True):
+        u = u - still
+        pairs.append(pair(block, u, argument(block, u, part, r), r, kappa))
     return linearised(problem, [d for d, _ in pairs], [n for _, n in pairs])
 
 
@@ -201,7 +204,9 @@ def _parameter_tangent(instance, system: Linearised, floats, tangent, v, z):
     The derivative of the projection with respect to its argument is the set's own `jacobian`, so
     that the right-hand side and the matrix take the same side of a kink.
     """
-    rho = jax.lax.stop_gradient(instance(floats)[0].penalties())
+    problem, kappa = instance(floats)
+    rho = jax.lax.stop_gradient(problem.penalties())
+    rest = resting(problem.blocks, problem.local(v), z, rho, kappa)
 
     def dynamics(p):
         q, _ = instance(p)
@@ -212,7 +217,8 @@ def _parameter_tangent(instance, system: Linearised, floats, tangent, v, z):
 
     def arguments(p):
         q, _ = instance(p)
-        return tuple(map(argument, q.blocks, q.local(v), z, rho))
+        moved = [u - still for u, still in zip(q.local(v), rest, strict=True)]
+        return tuple(map(argument, q.blocks, moved, z, rho))
 
     _, r_v = jax.jvp(dynamics, (floats,), (tangent,))
     xs, dxs = jax.jvp(arguments, (floats,), (tangent,))

@@ -23,6 +23,7 @@ from ._natural_map import argument, derivative, projected, relative, residual, s
 from ._problem import MixedProblem, apply, gather
 from .solvers._base import AbstractSolver, Best, check_tolerance
 from .solvers._combined import Effort, combined
+from .solvers._first_order import AcceleratedProjectedGradient
 
 
 class Auto(AbstractSolver):
@@ -43,6 +44,9 @@ class Auto(AbstractSolver):
     - `proximal`, `damping`: the regularisation; `None` is 1e-8 (float64) or 1e-5 (float32).
     - `relaxation`, `penalty`: over-relaxation of the splitting, and its penalty relative to the
       local step of the natural map.
+
+    Large systems, and `solve_complementarity`, use `tolerance`, `newton_steps` (but for batches of small
+    problems), `hard_steps` and up to 8 `rounds`; the other numbers are for the steps of small systems.
     """
 
     tolerance: float | None = eqx.field(default=None, static=True)
@@ -66,6 +70,9 @@ class Auto(AbstractSolver):
         proximal = self.proximal if self.proximal is not None else (1e-8 if double else 1e-5)
         return tolerance, proximal
 
+    def limit(self, dtype) -> float:
+        return self.limits(dtype)[0]
+
     def promise(self, dtype) -> float:
         """With the default tolerance ten times the residual that is aimed at, 1e-8 in float64."""
         double = jnp.finfo(dtype).bits >= 64
@@ -75,6 +82,9 @@ class Auto(AbstractSolver):
         limits = self.limit(z0.dtype), self.promise(z0.dtype)
         effort = Effort(*limits, self.newton_steps, self.hard_steps, min(self.rounds, 8))
         return combined(problem, z0, effort)
+
+    def by_products(self) -> AbstractSolver:
+        return AcceleratedProjectedGradient(self.tolerance, steps=20_000)
 
     def __call__(self, problem: MixedProblem, z0: tuple[Array, ...]):
         """Solves for all lanes. **Returns:** `v`, `z`, `Statistics`."""

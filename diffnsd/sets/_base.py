@@ -48,6 +48,10 @@ class AbstractSet(eqx.Module):
         """
         return None
 
+    def unilateral(self) -> bool:
+        """Whether the set is a cone that holds the first axis: velocities of its dual have `w_0 >= 0`."""
+        return False
+
     def check(self) -> str | None:
         """What is wrong with the parameters whose values are known, in the user's terms."""
         return None

@@ -29,6 +29,9 @@ class RollingCone(AbstractSet):
     mu: Array
     mu_r: Array
 
+    def unilateral(self) -> bool:
+        return True
+
     def refuses(self, rows: int) -> str | None:
         if rows in (3, 5):
             return None

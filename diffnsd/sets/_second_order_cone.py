@@ -35,6 +35,9 @@ class SecondOrderCone(AbstractSet):
         direction = z[1:] / jnp.where(length > 0, length, 1)[None]
         return normal, length, inside, apex, on_ray, direction
 
+    def unilateral(self) -> bool:
+        return True
+
     def refuses(self, rows: int) -> str | None:
         return None if rows >= 2 else f"SecondOrderCone needs at least 2 rows, got {rows}"
 

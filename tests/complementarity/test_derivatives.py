@@ -261,3 +261,23 @@ def test_second_derivative(batch):
         # Measured 1e-8.
         central = (b - c) / (2 * step)
         np.testing.assert_allclose(a, central, rtol=0, atol=1e-6 * (1 + np.max(np.abs(central))))
+
+
+@pytest.mark.parametrize("outer", [jax.jacfwd, jax.jacrev])
+@pytest.mark.parametrize("inner", [jax.jacfwd, jax.jacrev])
+def test_second_derivative_of_a_sticking_contact(inner, outer):
+    """Rounding moves it by 1e-16, where the shift of friction has a curvature of 1e16.
+
+    Without slip and off the edge, `z = −W^-1 q`: the second derivative in the scale of W is `2 z`.
+    """
+    W = np.array([[2.0, 0.3, 0.1], [0.3, 1.5, -0.2], [0.1, -0.2, 1.7]])
+    q, laws = np.array([-2.0, 0.3, 0.1]), ((CoulombFriction(0.9), (1, 3)),)
+
+    def z(scale):
+        problem = ComplementarityProblem(scale * W, jnp.asarray(q), laws)
+        return solve_complementarity(problem, EXACT, throw=False).z
+
+    known = -np.linalg.solve(W, q)
+    found = quick_jit(outer(inner(z)))(jnp.array(1.0))
+    # Measured 1e-14; reverse over reverse was off by 1e-3 to 0.4 of the size.
+    np.testing.assert_allclose(found, 2 * known, rtol=0, atol=1e-10)

@@ -23,7 +23,7 @@ from diffnsd.complementarity import (
 )
 from diffnsd.complementarity._operators import DENSE_LIMIT
 from diffnsd.laws import CoulombFriction
-from diffnsd.sets import Box, Free, HalfLine
+from diffnsd.sets import Box, Free, HalfLine, Polytope
 
 GENERAL = (
     Auto(),
@@ -34,6 +34,7 @@ GENERAL = (
     InteriorPoint(),
 )
 N = 6
+SQUARE = Polytope(((1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0)), (-1.0,) * 4)
 
 
 def positive(seed, n=N):
@@ -92,6 +93,65 @@ def test_contradicting_contacts_are_proven_so():
     y = np.asarray(out.certificate)
     np.testing.assert_allclose(y, np.ones(2) / np.sqrt(2), rtol=0, atol=1e-6)
     assert np.all(y @ W <= 1e-6) and y @ q < 0
+
+
+def test_one_proof_beside_a_residual_that_is_small():
+    """Multipliers without bound make every residual relative to them small: the proof decides."""
+    W = jnp.array([[1.0, -1.0, 0.0], [-1.0, 1.0, 0.0], [0.2, 0.1, 1.0]])
+    q = jnp.array([-1.0, -0.5, 0.3])
+    out = solve(ComplementarityProblem(W, q, ((HalfLine(), (3, 1)),)), Auto())
+    assert out.residual < 1e-8  # measured 5e-10, at |z| = 2e9
+    assert out.result == RESULTS.infeasible
+    y = np.asarray(out.certificate)
+    assert np.all(y >= 0) and np.all(y @ W <= 1e-9) and y @ q < 0
+
+
+@pytest.mark.parametrize(
+    ("W", "q", "laws", "solver"),
+    [
+        # Solved by z = (1, 1e5), far beyond what the few steps reach.
+        (
+            np.diag([1.0, 1e-8]),
+            [-1.0, -1e-3],
+            ((HalfLine(), (2, 1)),),
+            AcceleratedProjectedGradient(steps=200),
+        ),
+        # A bounded set has a solution whatever the velocity.
+        (np.zeros((2, 2)), [-1.0, 0.3], ((SQUARE, (1, 2)),), Splitting(steps=0)),
+    ],
+)
+def test_nothing_is_proven_where_there_is_a_solution(W, q, laws, solver):
+    out = solve(ComplementarityProblem(W, q, laws), solver)
+    assert out.result != RESULTS.infeasible and np.all(np.asarray(out.certificate) == 0)
+
+
+def test_iterates_that_overflow_are_no_success():
+    """Random matrices, few of them monotone: solved is what enumeration solves."""
+    random = np.random.default_rng(3)
+    W, q = random.normal(size=(60, 8, 8)), random.normal(size=(60, 8))
+    found = np.zeros(60, bool)
+    for modes in np.ndindex(*(2,) * 8):
+        held = np.asarray(modes) == 0
+        matrix = np.where(held[:, None], np.eye(8), W)
+        z = np.linalg.solve(matrix, np.where(held, 0, -q)[..., None])[..., 0]
+        w = np.einsum("bij,bj->bi", W, z) + q
+        found |= np.max(np.abs(np.minimum(z, w)), axis=1) < 1e-9
+    laws = ((HalfLine(), (8, 1)),)
+    run = jax.vmap(
+        lambda W, q: solve_complementarity(ComplementarityProblem(W, q, laws), throw=False)
+    )
+    out = quick_jit(run)(jnp.asarray(W), jnp.asarray(q))
+    np.testing.assert_array_equal(np.asarray(out.result == RESULTS.successful), found)
+
+
+def test_rows_that_take_no_part_may_hold_anything():
+    W, q = positive(4)
+    mask = jnp.array([True, True, True, False, True, True])
+    clean = solve(ComplementarityProblem(W, q, LAWS["lcp"], mask), Auto())
+    W, q = W.at[3, 0].set(1e9).at[3, 3].set(-1e9), q.at[3].set(1e12)
+    loud = solve(ComplementarityProblem(W, q, LAWS["lcp"], mask), Auto())
+    assert loud.result == RESULTS.successful
+    np.testing.assert_array_equal(loud.z, clean.z)
 
 
 def test_contacts_that_take_no_part():
@@ -156,6 +216,21 @@ def test_the_matrix_as_an_operator():
 
 def curve(z, args):
     return z**2 + args * z - jnp.array([2.0, -1.0])
+
+
+def test_a_nonlinear_problem_without_solution_is_not_solved():
+    """`1 + z² = 0`: the residual is that of F, and no proof is made up from a linear problem."""
+    problem = NonlinearComplementarityProblem(lambda z, args: 1 + z * z, ((Free(), (1, 1)),))
+    out = solve_nonlinear_complementarity(
+        problem, [0.7], SemismoothNewton(), max_steps=30, throw=False
+    )
+    assert out.result == RESULTS.not_converged and np.all(np.asarray(out.certificate) == 0)
+    np.testing.assert_allclose(out.w, 1 + out.z**2, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"function must return shape \(2,\)"):
+        solve_nonlinear_complementarity(
+            NonlinearComplementarityProblem(lambda z, args: jnp.sum(z), ((HalfLine(), (2, 1)),)),
+            jnp.zeros(2),
+        )
 
 
 def test_a_nonlinear_problem_and_its_derivative():

@@ -70,6 +70,10 @@ class AbstractSolver(eqx.Module):
         """The residual that counts as solved; a method may be content with more than it aims at."""
         return self.limit(dtype)
 
+    def by_products(self) -> "AbstractSolver | None":
+        """The method in its place where W can only be multiplied, or `None`."""
+        return None
+
     def refuses(self, problem) -> str | None:
         """Why this method cannot solve a problem of this kind, or `None`."""
         del problem

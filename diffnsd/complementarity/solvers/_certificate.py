@@ -5,9 +5,10 @@ makes it so:
 
     y · (W z + q) <= y · q + sup_(z in K) (W^T y) · z < 0.
 
-Velocities of half lines and free rows are admitted for `w >= 0` and `w = 0`, of cones with or without
-the shift of friction for `w_N >= 0` at least. Where iterates run away, they run along such a `y`; and where
-they do not, the velocities that are wrong from the start are worth a try.
+Velocities of half lines and free rows are admitted for `w >= 0` and `w = 0`, of cones around the normal,
+with or without the shift of friction, for `w_N >= 0` at least (`AbstractSet.unilateral`). Where iterates
+run away, they run along such a `y`; and where they do not, the velocities that are wrong from the start
+are worth a try.
 """
 
 import jax.numpy as jnp
@@ -18,6 +19,8 @@ from ._base import Best
 
 SLACK = 1e-7
 """Largest part of `W^T y` outside the polar of K, relative to `|W| |y|`."""
+REACH = 1e7
+"""Multipliers that a proof must exclude, relative to `|q| / |W|`: what is outside may be rounding."""
 
 
 def certificate(problem: DenseProblem, best: Best) -> Array:
@@ -35,9 +38,9 @@ def _admissible(problem: DenseProblem, ray: Array) -> Array:
     parts = []
     for contacts, x in zip(problem.contacts, split(problem.shapes, ray), strict=True):
         bounds = contacts.law.set().interval()
-        normal = jnp.concatenate([jnp.maximum(x[:1], 0), 0 * x[1:]])
         if bounds is None:
-            y = normal
+            pushed = jnp.where(contacts.law.set().unilateral(), jnp.maximum(x[:1], 0), 0)
+            y = jnp.concatenate([pushed, 0 * x[1:]])
         else:
             # A row with two bounds may move either way; one with none not at all.
             lower, upper = (jnp.isfinite(_rows(b, x)) for b in bounds)
@@ -74,5 +77,11 @@ def _proves(problem: DenseProblem, y: Array) -> Array:
             gone = jnp.where(finite, 0, x)
         gone = jnp.where(contacts.active[None], gone, 0)
         outside = outside + jnp.sum(gone * gone, axis=(0, 1))
-    small = jnp.sqrt(outside) <= SLACK * matrix
-    return small & (gain < -SLACK * norm(problem.q))
+    outside, size = jnp.sqrt(outside), norm(problem.q)
+    excluded = outside * size * REACH <= -gain * matrix
+    return excluded & (outside <= SLACK * matrix) & (gain < -SLACK * size)
+
+
+def far(problem: DenseProblem, z: Array) -> Array:
+    """Whether multipliers are so large that a proof may exclude them, `(l,)`."""
+    return norm(z) * problem.frobenius() > REACH * norm(problem.q)

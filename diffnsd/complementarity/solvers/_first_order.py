@@ -124,6 +124,9 @@ class AcceleratedProjectedGradient(AbstractSolver):
         best = start(problem, z0)
         return gradient(problem, best, self.steps, self.limit(z0.dtype))
 
+    def by_products(self) -> AbstractSolver:
+        return self
+
 
 def largest_gain(problem: DenseProblem, passes: int = 30) -> Array:
     """An estimate of the largest singular value of W from power iterations, `(l,)`."""

@@ -5,7 +5,7 @@ contacts are redundant. Two remedies, each of which solves what the other does n
 
 * Levenberg and Marquardt: `(G^T G + lambda) dz = −G^T F`;
 * the proximal point: the problem with `W + alpha` and `q − alpha z_k` instead, `alpha` smaller
-  after every success. It does not square the condition number.
+  after every success. It does not square the condition number, and is regular enough for full steps.
 
 References: P. Alart, A. Curnier (1991), doi:10.1016/0045-7825(91)90022-X; F. Facchinei, J.-S. Pang,
 Finite-dimensional variational inequalities and complementarity problems (2003), doi:10.1007/b97543.
@@ -96,8 +96,9 @@ def levenberg_marquardt(problem: DenseProblem, z, best: Best, steps: int, tolera
 
 
 FULL, INNER = 15, 30
-"""Newton steps on one proximal problem of full length, and in all before `alpha` is raised. Full steps
-find modes where the residual must rise first: steps that only descend creep along redundant impulses.
+"""Newton steps on one proximal problem: so many of full length, then steps that descend; after so many in
+all `alpha` is raised. Full steps find modes that lie behind a rise of the residual, where steps that only
+descend creep along redundant impulses.
 """
 
 
@@ -143,7 +144,7 @@ def proximal(
         full = state.inner < FULL
         least, t = jnp.where(full, norms(z + dz, w + dw), least), jnp.where(full, 1, t)
         here = norm(f)
-        moved = (least < here) | full
+        moved = (least < here) | (full & (norm(dz) > 0))
         z = jnp.where(moved[None], z + t[None] * dz, z)
         here = jnp.where(moved, least, here)
         best = best.offer(z, problem.residual(z, problem.velocity(z)), tolerance)
