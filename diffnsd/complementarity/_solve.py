@@ -93,8 +93,10 @@ class Solve(AbstractKernel):
             return eqx.combine(floats, others, self.static)
 
         problem, kappa = instance(floats)
-        system = _linearise(problem, kappa, v, z)
-        r_v, r_z = _parameter_tangent(instance, system, floats, tangents[0], v, z)
+        rho = jax.lax.stop_gradient(problem.penalties())
+        rest = resting(problem.blocks, problem.local(v), z, rho, kappa)
+        system = _linearise(problem, kappa, v, z, rho, rest)
+        r_v, r_z = _parameter_tangent(instance, system, floats, tangents[0], v, z, rho, rest)
         dv, dz = _linear_solve(system, r_v, r_z)
         return (v, z, stats), (dv, dz, None)
 
@@ -186,27 +188,23 @@ def _few_contacts(problem: MixedProblem, z0, solver, adjoint):
     return free + moved @ jnp.concatenate([part.reshape(-1) for part in z]), z, stats
 
 
-def _linearise(problem: MixedProblem, kappa, v, z) -> Linearised:
+def _linearise(problem: MixedProblem, kappa, v, z, rho, rest) -> Linearised:
     """The linearisation of the equations at a point."""
-    rho = jax.lax.stop_gradient(problem.penalties())
-    w = problem.local(v)
-    rest = resting(problem.blocks, w, z, rho, kappa)
     pairs = []
-    for block, part, r, u, still in zip(problem.blocks, z, rho, w, rest, strict=True):
+    for block, part, r, u, still in zip(
+        problem.blocks, z, rho, problem.local(v), rest, strict=True
+    ):
         u = u - still
         pairs.append(pair(block, u, argument(block, u, part, r), r, kappa))
     return linearised(problem, [d for d, _ in pairs], [n for _, n in pairs])
 
 
-def _parameter_tangent(instance, system: Linearised, floats, tangent, v, z):
+def _parameter_tangent(instance, system: Linearised, floats, tangent, v, z, rho, rest):
     """`−Phi_p dp` at fixed `(v, z)`: the right-hand sides `(r_v, r_z)` of the linear solve.
 
     The derivative of the projection with respect to its argument is the set's own `jacobian`, so
     that the right-hand side and the matrix take the same side of a kink.
     """
-    problem, kappa = instance(floats)
-    rho = jax.lax.stop_gradient(problem.penalties())
-    rest = resting(problem.blocks, problem.local(v), z, rho, kappa)
 
     def dynamics(p):
         q, _ = instance(p)

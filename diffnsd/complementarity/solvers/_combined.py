@@ -22,14 +22,14 @@ from ._base import Best, start
 from ._first_order import sweeps
 from ._interior_point import follow
 from ._pivoting import enumerate_modes, free_rows, intervals, modes, pivot
-from ._semismooth import levenberg_marquardt, proximal
+from ._semismooth import POLISH, levenberg_marquardt, proximal
 from ._small import FEW, SMALL, visit_small
 from ._splitting import SplittingState, begin, iterate
 
 SPLITTING, NEWTON, SWEEPS = 200, 40, 300
 """Iterations of one round; a later round makes more sweeps."""
-PATH, POLISH = 100, 3
-"""Passes along the central path, and passes of Newton's method that clean a result."""
+PATH = 100
+"""Passes along the central path."""
 PIVOT_LIMIT = 300
 """Most unknowns for pivoting."""
 MODES_LIMIT = 4096

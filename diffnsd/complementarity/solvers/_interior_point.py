@@ -19,10 +19,7 @@ from .._adjoint import pair, surface
 from .._dense import DenseProblem, join, norm, solve_damped, solve_matrix
 from .._natural_map import argument
 from ._base import AbstractSolver, Best, along, check_tolerance, start
-from ._semismooth import levenberg_marquardt
-
-POLISH = 3
-"""Newton passes on the laws themselves, from the end of the path."""
+from ._semismooth import POLISH, levenberg_marquardt
 
 
 class InteriorPoint(AbstractSolver):

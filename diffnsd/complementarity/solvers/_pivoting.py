@@ -15,10 +15,7 @@ from jaxtyping import Array
 from ..._numerics import one_by_one
 from .._dense import DenseProblem, join, solve_matrix
 from ._base import AbstractSolver, Best, check_tolerance, start
-from ._semismooth import levenberg_marquardt
-
-POLISH = 3
-"""Newton passes that clean the rounding of many pivots."""
+from ._semismooth import POLISH, levenberg_marquardt
 
 
 def intervals(problem) -> list[Any] | None:

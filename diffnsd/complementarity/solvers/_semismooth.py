@@ -66,6 +66,10 @@ def alternate(problem: DenseProblem, z, best: Best, steps: int, tolerance, count
     )
 
 
+POLISH = 3
+"""Passes of Newton's method that clean the result of another."""
+
+
 def levenberg_marquardt(problem: DenseProblem, z, best: Best, steps: int, tolerance) -> Best:
     """Newton steps in the sense of least squares, as long as the residual falls."""
     rho = problem.steps()
