@@ -16,6 +16,10 @@ from ..laws._base import AbstractLaw
 from ._problem import MixedProblem
 
 
+EDGE = 1e-5, 1e-9
+"""How near to a change of mode counts as on it, relative to the largest argument: float32, float64."""
+
+
 class UnderLaw(Protocol):
     """Contacts under one law, with or without the matrices of a step."""
 
@@ -59,18 +63,44 @@ def derivative(block: UnderLaw, w: Array, x: Array, rho: Array, rows=None) -> tu
     )
 
 
-def resting(blocks, w, z, rho, kappa) -> list[Array]:
-    """Velocities that are rounding and no motion, as constants to subtract: `(k, c, ...)` per block.
+def resting(problem: MixedProblem, point, tilted, rho, kappa) -> tuple[list, list]:
+    """Which side of a kink a derivative takes: constants `(k, c, ...)` per block.
 
-    Inside of its set a contact rests, `w = 0`. The derivatives of `lift`, which has a kink there, would be
-    those of the noise. On the central path (`kappa`) everything moves.
+    Inside of its set a contact rests, `w = 0`: a velocity there is rounding and no motion, and the
+    derivatives of `lift`, which has a kink at zero, would be those of the noise. A contact on the
+    edge of its set without load to spare, as one of four corners of a face that three carry, is
+    rounding too: there the solution of the tilted problem decides. On the central path (`kappa`)
+    everything moves.
+
+    **Arguments:** `point`, `tilted`: `(v, z)` of the solution and of the tilted problem.
+
+    **Returns:** what to subtract from local velocities, and what to add to `argument`.
     """
-    out = []
-    for block, u, p, r in zip(blocks, w, z, rho, strict=True):
-        x = argument(block, u, p, r)
-        inside = jnp.all(block.law.set().project(x) == x, axis=0) & (kappa is None)
-        out.append(jax.lax.stop_gradient(jnp.where(inside[None], u, 0)))
-    return out
+    (v, z), (tilted_v, tilted_z) = point, tilted
+    none = [jnp.zeros_like(part) for part in z]
+    if kappa is not None:
+        return none, none
+    rest, edge = [], []
+    for block, w, part, w_tilted, part_tilted, r in zip(
+        problem.blocks,
+        problem.local(v),
+        z,
+        problem.local(tilted_v),
+        tilted_z,
+        rho,
+        strict=True,
+    ):
+        law_set = block.law.set()
+        x, x_tilted = argument(block, w, part, r), argument(block, w_tilted, part_tilted, r)
+        size = jnp.max(jnp.abs(x), axis=(0, 1))
+        on_edge = (law_set.margin(x) <= EDGE[jnp.finfo(x.dtype).bits >= 64] * size)[None]
+        seen = jnp.where(on_edge, x_tilted, x)
+        inside = jnp.all(law_set.project(seen) == seen, axis=0)[None]
+        u = jnp.where(inside, 0, jnp.where(on_edge, w_tilted, w))
+        rest.append(jax.lax.stop_gradient(w - u))
+        shift = jnp.where(on_edge, x_tilted - argument(block, u, part, r), 0)
+        edge.append(jax.lax.stop_gradient(shift))
+    return rest, edge
 
 
 def scale(problem: MixedProblem, v: Array, rho: tuple[Array, ...]) -> Array:

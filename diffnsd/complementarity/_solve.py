@@ -53,7 +53,7 @@ def solve_mixed(
     floats, others = eqx.partition(dynamic, eqx.is_inexact_array)
     kernel = Solve(solver, static) if kappa is None else Relaxed(solver, static)
     z0 = jax.lax.stop_gradient(z0)
-    return checkpoint_name(call(kernel, floats, others, z0), SAVED_NAME)
+    return checkpoint_name(call(kernel, floats, others, z0), SAVED_NAME)[:3]
 
 
 def _shapes(floats):
@@ -63,7 +63,7 @@ def _shapes(floats):
     count: Any = jax.ShapeDtypeStruct(lane.shape, jnp.int32)
     done: Any = jax.ShapeDtypeStruct(lane.shape, jnp.bool_)
     offsets = tuple(block.offset for block in problem.blocks)
-    return problem.rhs, offsets, Statistics(lane, count, lane, done)
+    return problem.rhs, offsets, Statistics(lane, count, lane, done), (problem.rhs, offsets)
 
 
 class Solve(AbstractKernel):
@@ -78,7 +78,10 @@ class Solve(AbstractKernel):
 
     def __call__(self, floats, others, z0):
         problem, kappa = eqx.combine(floats, others, self.static)
-        return self.solver(problem, z0) if kappa is None else self.solver(problem, z0, kappa)
+        if kappa is None:
+            return self.solver(problem, z0)
+        v, z, stats = self.solver(problem, z0, kappa)
+        return v, z, stats, (v, z)
 
     def shapes(self, floats, others, z0):
         del others, z0
@@ -87,18 +90,18 @@ class Solve(AbstractKernel):
     def jvp(self, primals, tangents):
         floats, others, z0 = primals
         # Named here too, so that the derivative uses what is kept and not the solver once more.
-        v, z, stats = checkpoint_name(call(self, floats, others, z0), SAVED_NAME)
+        v, z, stats, tilted = checkpoint_name(call(self, floats, others, z0), SAVED_NAME)
 
         def instance(floats):
             return eqx.combine(floats, others, self.static)
 
         problem, kappa = instance(floats)
         rho = jax.lax.stop_gradient(problem.penalties())
-        rest = resting(problem.blocks, problem.local(v), z, rho, kappa)
-        system = _linearise(problem, kappa, v, z, rho, rest)
-        r_v, r_z = _parameter_tangent(instance, system, floats, tangents[0], v, z, rho, rest)
+        rest, edge = resting(problem, (v, z), tilted, rho, kappa)
+        system = _linearise(problem, kappa, v, z, rho, rest, edge)
+        r_v, r_z = _parameter_tangent(instance, system, floats, tangents[0], v, z, rho, rest, edge)
         dv, dz = _linear_solve(system, r_v, r_z)
-        return (v, z, stats), (dv, dz, None)
+        return (v, z, stats, tilted), (dv, dz, None, None)
 
 
 class Relaxed(AbstractKernel):
@@ -117,7 +120,7 @@ class Relaxed(AbstractKernel):
 
     def jvp(self, primals, tangents):
         floats, others, _ = primals
-        v, z, stats = checkpoint_name(call(self, *primals), SAVED_NAME)
+        v, z, stats, tilted = checkpoint_name(call(self, *primals), SAVED_NAME)
         path = Solve(central_path, self.static)
 
         def relaxed(floats):
@@ -125,7 +128,7 @@ class Relaxed(AbstractKernel):
             return checkpoint_name(point, SAVED_NAME)[:2]
 
         _, (dv, dz) = jax.jvp(relaxed, (floats,), (tangents[0],))
-        return (v, z, stats), (dv, dz, None)
+        return (v, z, stats, tilted), (dv, dz, None, None)
 
 
 def _without_contacts(problem: MixedProblem):
@@ -188,18 +191,18 @@ def _few_contacts(problem: MixedProblem, z0, solver, adjoint):
     return free + moved @ jnp.concatenate([part.reshape(-1) for part in z]), z, stats
 
 
-def _linearise(problem: MixedProblem, kappa, v, z, rho, rest) -> Linearised:
+def _linearise(problem: MixedProblem, kappa, v, z, rho, rest, edge) -> Linearised:
     """The linearisation of the equations at a point."""
     pairs = []
-    for block, part, r, u, still in zip(
-        problem.blocks, z, rho, problem.local(v), rest, strict=True
+    for block, part, r, u, still, shift in zip(
+        problem.blocks, z, rho, problem.local(v), rest, edge, strict=True
     ):
         u = u - still
-        pairs.append(pair(block, u, argument(block, u, part, r), r, kappa))
+        pairs.append(pair(block, u, argument(block, u, part, r) + shift, r, kappa))
     return linearised(problem, [d for d, _ in pairs], [n for _, n in pairs])
 
 
-def _parameter_tangent(instance, system: Linearised, floats, tangent, v, z, rho, rest):
+def _parameter_tangent(instance, system: Linearised, floats, tangent, v, z, rho, rest, edge):
     """`−Phi_p dp` at fixed `(v, z)`: the right-hand sides `(r_v, r_z)` of the linear solve.
 
     The derivative of the projection with respect to its argument is the set's own `jacobian`, so
@@ -216,7 +219,8 @@ def _parameter_tangent(instance, system: Linearised, floats, tangent, v, z, rho,
     def arguments(p):
         q, _ = instance(p)
         moved = [u - still for u, still in zip(q.local(v), rest, strict=True)]
-        return tuple(map(argument, q.blocks, moved, z, rho))
+        x = map(argument, q.blocks, moved, z, rho)
+        return tuple(a + shift for a, shift in zip(x, edge, strict=True))
 
     _, r_v = jax.jvp(dynamics, (floats,), (tangent,))
     xs, dxs = jax.jvp(arguments, (floats,), (tangent,))

@@ -19,7 +19,7 @@ from jaxtyping import Array
 from .._numerics import matrix_inverse, matvec, staged
 from ._dense import DenseProblem, Statistics
 from ._elimination import back_substitute, congruence, eliminate, inputs, linearised
-from ._natural_map import argument, derivative, projected, relative, residual, scale
+from ._natural_map import argument, derivative, projected, relative, residual, scale, squared
 from ._problem import MixedProblem, apply, gather
 from .solvers._base import AbstractSolver, Best, check_tolerance
 from .solvers._combined import Effort, combined
@@ -90,41 +90,73 @@ class Auto(AbstractSolver):
         """Solves for all lanes. **Returns:** `v`, `z`, `Statistics`."""
         tolerance, _ = self.limits(problem.rhs.dtype)
         if len(problem.blocks) == 1 and problem.blocks[0].offset.shape[:2] == (1, 1):
-            return _one_unknown(problem, tolerance)
+            v, z, stats = _one_unknown(problem, tolerance)
+            return v, z, stats, (v, z)
         task = _prepare(problem)
         iterate = self._newton(task, _start(problem, z0), self.newton_steps)
 
         def unfinished(carry):
             iterate, count = carry
-            return jnp.any(iterate.best_residual > tolerance) & (count < self.rounds)
+            return jnp.any(~iterate.done) & (count < self.rounds)
 
         def round_(carry):
             iterate, count = carry
-            return on_hard_lanes(self._hard, task, iterate, tolerance, count), count + 1
+            return on_hard_lanes(self._hard, task, iterate, count), count + 1
 
         iterate, _ = jax.lax.while_loop(unfinished, round_, (iterate, jnp.zeros((), jnp.int32)))
-        return iterate.best_v, iterate.best_z, _statistics(task, iterate, tolerance)
+        best = iterate.best_v, iterate.best_z
+        tilted = _where(iterate.has_tilted, (iterate.tilted_v, iterate.tilted_z), best)
+        return *best, _statistics(task, iterate, tolerance), tilted
 
     def _newton(self, task, iterate, limit, weaken=1.0):
         """Visits the iterate and moves it by Newton's step, `limit` times, then visits it again."""
         tolerance, proximal = self.limits(task.problem.rhs.dtype)
         proximal, damping = proximal * weaken, self.damping * weaken**0.5
-
-        def open_(it):
-            return jnp.any(it.best_residual > tolerance)
+        tilt = _tilt(task.size.dtype)
 
         def proceed(carry):
             it, since = carry
-            return (since <= limit) & ((since == 0) | open_(it))
+            return (since <= limit) & ((since == 0) | jnp.any(~it.done))
 
         def body(carry):
             it, since = carry
-            it, point = _visit(task, it, (since == 0) | open_(it), tolerance)
-            pending = open_(it) & (since < limit)
-            eps = jnp.maximum(proximal, damping * jnp.minimum(point.residual, 1.0))
-            z = _map(jnp.add, it.z, _newton_step(task, point, eps, pending))
-            passes = it.passes + jnp.where((it.best_residual > tolerance) & (since < limit), 1, 0)
-            return eqx.tree_at(lambda i: (i.z, i.passes), it, (z, passes)), since + 1
+            it, point = _visit(task, it, (since == 0) | jnp.any(~it.done), tolerance)
+            pending = jnp.any(~it.done) & (since < limit)
+            far = damping * jnp.minimum(point.residual, 1.0)
+            eps = jnp.where(
+                it.is_tilted,
+                jnp.where(point.residual < NEAR, tilt, jnp.maximum(tilt, far)),
+                jnp.maximum(proximal, far),
+            )
+            near = it.is_tilted & (point.residual < NEAR)
+            small = jnp.maximum(point.residual, it.before) <= tolerance
+            landing = (
+                it.is_tilted & (it.before < NEAR) & (small | (point.residual <= LANDED * tilt))
+            )
+            dz, correction = _newton_step(task, point, eps, near & ~it.done, pending)
+            z = _map(jnp.add, it.z, _where(landing, it.correction, dz))
+            passes = it.passes + jnp.where(~it.done & (since < limit), 1, 0)
+            it = eqx.tree_at(
+                lambda i: (
+                    i.z,
+                    i.passes,
+                    i.correction,
+                    i.before,
+                    i.is_tilted,
+                    i.has_tilted,
+                ),
+                it,
+                (
+                    z,
+                    passes,
+                    correction,
+                    point.residual,
+                    it.is_tilted & ~landing,
+                    it.has_tilted | landing,
+                ),
+            )
+            tilted = _where(landing, (point.v, point.z), (it.tilted_v, it.tilted_z))
+            return eqx.tree_at(lambda i: (i.tilted_v, i.tilted_z), it, tilted), since + 1
 
         return jax.lax.while_loop(proceed, body, (iterate, jnp.zeros((), jnp.int32)))[0]
 
@@ -132,20 +164,21 @@ class Auto(AbstractSolver):
         """One round: splitting first, except in the first round, then Newton.
 
         Contacts that are redundant up to rounding stall at a residual that the regularisation
-        sets, and cycle without it: the rounds go through several strengths.
+        sets, and cycle without it: the rounds go through several strengths. The first rounds look for
+        the solution of least norm, later ones are content with any.
         """
-        tolerance, _ = self.limits(task.problem.rhs.dtype)
         iterate = jax.lax.cond(
-            count > 0,
-            lambda it: _splitting_phase(task, it, self, tolerance),
-            lambda it: it,
-            iterate,
+            count > 0, lambda it: _splitting_phase(task, it, self), lambda it: it, iterate
         )
+        tilted = iterate.is_tilted & (count < 1) | _is_redundant(task.problem) & (
+            (count == 1) | (count == 2)
+        )
+        iterate = eqx.tree_at(lambda i: i.is_tilted, iterate, tilted)
         weaken = 0.03 ** (count % 4).astype(task.size.dtype)
         return self._newton(task, iterate, self.hard_steps, weaken)
 
 
-def on_hard_lanes(function, task, iterate, tolerance, count):
+def on_hard_lanes(function, task, iterate, count):
     """Applies `function(task, iterate, count)` to the lanes with the largest residuals only.
 
     An eighth of a batch is gathered (at least 8 lanes); rounds repeat until none is left. Lanes
@@ -155,13 +188,11 @@ def on_hard_lanes(function, task, iterate, tolerance, count):
     if len(lanes) != 1 or lanes[0] <= 16:
         return function(task, iterate, count)
     capacity = max(8, lanes[0] // 8)
-    waiting = iterate.best_residual > tolerance
+    waiting = ~iterate.done
     tried = jnp.where(waiting, iterate.passes, 0)
     _, index = jax.lax.top_k(jnp.where(waiting, -tried, jnp.iinfo(tried.dtype).min), capacity)
     hard_task, hard = on_last_axis(lambda x: x[:, index], (task, iterate))
-    hard = function(
-        hard_task, hard, jnp.max(jnp.where(hard.best_residual > tolerance, hard.tries, 0))
-    )
+    hard = function(hard_task, hard, jnp.max(jnp.where(hard.done, 0, hard.tries)))
     hard = eqx.tree_at(lambda i: i.tries, hard, hard.tries + 1)
     return on_last_axis(lambda x, y: x.at[:, index].set(y), iterate, hard)
 
@@ -198,7 +229,13 @@ class _Task(eqx.Module):
 
 
 class _Iterate(eqx.Module):
-    """The current point, and the best point that was visited so far."""
+    """The current point, the best point that was visited so far, and the tilted solution.
+
+    **Arguments:** `z`: where the next visit goes; `correction`: from the tilted solution to the
+    solution of least norm; `before`: residual at the last visit; `is_tilted`: whether the tilted problem is being solved;
+    `tilted_v`, `tilted_z`: its solution, where `has_tilted`; `done`: whether the best point is the
+    solution that is looked for.
+    """
 
     z: tuple[Array, ...]
     best_v: Array
@@ -206,11 +243,20 @@ class _Iterate(eqx.Module):
     best_residual: Array
     passes: Array
     tries: Array
+    correction: tuple[Array, ...]
+    before: Array
+    tilted_v: Array
+    tilted_z: tuple[Array, ...]
+    is_tilted: Array
+    has_tilted: Array
+    done: Array
 
 
 class _Point(eqx.Module):
-    """The natural map at a point."""
+    """The natural map at a point, tilted where the tilted problem is being solved."""
 
+    v: Array
+    z: tuple[Array, ...]
     w: tuple[Array, ...]
     x: tuple[Array, ...]
     f: tuple[Array, ...]
@@ -222,10 +268,33 @@ def _map(function, *parts):
     return tuple(function(*part) for part in zip(*parts, strict=True))
 
 
+LANDED = 1e-7
+"""Residual of the tilted problem, relative to the tilt, at which its part in null spaces is known."""
+
+NEAR = 1e-3
+"""Residual below which Newton's method on the tilted problem is not damped."""
+
+
+def _where(condition, new, old):
+    """Picks batch elements of pytrees."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
+
+
+def _tilt(dtype) -> float:
+    """The compliance of the tilted problem, relative to that of the contact itself."""
+    return 1e-6 if jnp.finfo(dtype).bits >= 64 else 1e-3
+
+
+def _is_redundant(problem: MixedProblem) -> bool:
+    """Whether contacts may be redundant: one contact alone is taken as regular."""
+    return sum(block.offset.shape[1] for block in problem.blocks) > 1
+
+
 def _visit(task: _Task, it: _Iterate, pending, tolerance) -> tuple[_Iterate, _Point]:
     """Evaluates the natural map at the iterate, in small stages, and keeps the best point.
 
-    The best point of a lane is final once it has converged.
+    The best point of a batch element is final once it is done: converged, and not on the way to
+    the solution of least norm. Where nothing is loaded there is nothing to choose.
     """
     problem, z = task.problem, it.z
     load = staged(pending, lambda p, z: p.load(z), problem, z)
@@ -235,14 +304,21 @@ def _visit(task: _Task, it: _Iterate, pending, tolerance) -> tuple[_Iterate, _Po
         pending, lambda p, w, z, r: _map(argument, p.blocks, w, z, r), problem, w, z, task.rho
     )
     f = staged(pending, lambda p, x, z: _map(residual, p.blocks, x, z), problem, x, z)
-    norm = staged(pending, relative, f, z, task.size)
-    better = ~(it.best_residual <= tolerance) & (norm < it.best_residual)
+    tilt = jnp.where(it.is_tilted, _tilt(task.size.dtype), 0)
 
-    def pick(new, old):
-        return jax.tree.map(lambda a, b: jnp.where(better, a, b), new, old)
+    def measured(f, z, size, tilt):
+        g = _map(lambda f, z: f + tilt * z, f, z)
+        return g, relative(f, z, size), relative(g, z, size), squared(z) == 0
 
-    v, best_z, best = pick((v, z, norm), (it.best_v, it.best_z, it.best_residual))
-    return _Iterate(z, v, best_z, best, it.passes, it.tries), _Point(w, x, f, norm)
+    g, norm, tilted_norm, unloaded = staged(pending, measured, f, z, task.size, tilt)
+    settled = ~it.is_tilted | unloaded
+    reached = settled & (norm <= tolerance)
+    better = ~it.done & (reached | (norm < it.best_residual))
+    v_z_norm = _where(better, (v, z, norm), (it.best_v, it.best_z, it.best_residual))
+    it = eqx.tree_at(
+        lambda i: (i.best_v, i.best_z, i.best_residual, i.done), it, (*v_z_norm, it.done | reached)
+    )
+    return it, _Point(v, z, w, x, g, tilted_norm)
 
 
 def _prepare(problem: MixedProblem) -> _Task:
@@ -258,15 +334,23 @@ def _prepare(problem: MixedProblem) -> _Task:
 def _start(problem: MixedProblem, z0) -> _Iterate:
     """The warm start projected on the sets; nothing is known of it yet."""
     z = _map(projected, problem.blocks, z0)
-    zero = jnp.zeros(problem.rhs.shape[1:], jnp.int32)
-    unknown = jnp.full(problem.rhs.shape[1:], jnp.inf, problem.rhs.dtype)
-    return _Iterate(z, problem.rhs, z, unknown, zero, zero)
+    lanes, v = problem.rhs.shape[1:], problem.rhs
+    zero, no = jnp.zeros(lanes, jnp.int32), jnp.zeros(lanes, bool)
+    unknown = jnp.full(lanes, jnp.inf, v.dtype)
+    correction = _map(jnp.zeros_like, z)
+    tilted = no | _is_redundant(problem)
+    return _Iterate(z, v, z, unknown, zero, zero, correction, unknown, v, z, tilted, no, no)
 
 
-def _newton_step(task: _Task, point: _Point, eps, pending):
-    """Newton's step of the multipliers.
+def _newton_step(task: _Task, point: _Point, eps, near, pending):
+    """Newton's step of the multipliers, and the correction of a tilted solution that it leads to.
 
     The velocity is recomputed from them: dv carries the rounding error of the proximal term.
+
+    The solution `y` of `F + eps z = 0` has no part in the null space of `J`, by which contacts are
+    redundant. From there `J c = eps y` leads to the solution of least norm of `F = 0`, by two
+    proximal steps that add no such part: `c = U y + U² y` with `U = eps (J + eps)^-1`. Only where
+    `near` says so.
     """
     problem = task.problem
     pairs = staged(
@@ -279,18 +363,29 @@ def _newton_step(task: _Task, point: _Point, eps, pending):
     )
     system = linearised(problem, [d for d, _ in pairs], [n for _, n in pairs])
     factors = eliminate(system, eps, pending)
-    minus = tuple(-f for f in point.f)
-    return back_substitute(factors, system, None, minus, pending)[1]
+
+    def body(k, carry):
+        dz, correction, right = carry
+        step = back_substitute(factors, system, None, right, pending)[1]
+        dz = _where(k == 0, step, dz)
+        correction = _map(lambda c, s: jnp.where(k == 0, c, c + s), correction, step)
+        right = _map(lambda z, s: eps * jnp.where(k == 0, z + s, s), point.z, step)
+        return dz, correction, right
+
+    zero = _map(jnp.zeros_like, point.f)
+    count = jnp.where(jnp.any(near), 3, 1)
+    start = zero, zero, tuple(-f for f in point.f)
+    return jax.lax.fori_loop(0, count, body, start)[:2]
 
 
-def _splitting_phase(task, it, options, tolerance):
+def _splitting_phase(task, it, options):
     """ADMM from the best iterate: `(W + sigma) z = −q − lift + sigma (y − dual)`, `y ∈ K`.
 
     `sigma = penalty / rho` per contact. The linear solve is the elimination with diagonal blocks,
     `A + H^T B / sigma`, so W is not formed here either and its unsymmetric part is kept. The lift
     is refreshed in every iteration.
     """
-    problem, pending = task.problem, jnp.any(it.best_residual > tolerance)
+    problem, pending = task.problem, jnp.any(~it.done)
     sigma = tuple(options.penalty / r for r in task.rho)
     outputs = tuple(b.output for b in problem.blocks)
     weighted = _map(lambda h, s: h / s[None, None], outputs, sigma)
@@ -326,7 +421,7 @@ def _splitting_phase(task, it, options, tolerance):
     )
     start = it.best_v, it.best_z, dual
     _, y, _ = jax.lax.fori_loop(0, options.splitting_steps, body, start)
-    passes = it.passes + jnp.where(it.best_residual > tolerance, options.splitting_steps, 0)
+    passes = it.passes + jnp.where(it.done, 0, options.splitting_steps)
     return eqx.tree_at(lambda i: (i.z, i.passes), it, (y, passes))
 
 
