@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._loop import AbstractLoopAdjoint, Checkpointed, scan
+from .._jax import AbstractLoopAdjoint, Checkpointed, scan
 from .._numerics import as_float
 from .._result import RESULTS, failed, first_error
 from .._types import Args, Count, Scalar, State, is_hidden, revealed

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._lanes import repeat_where_pending
+from ..._jax import repeat_where_pending
 from ..._result import RESULTS, first_error
 from ..._types import Args, Local, Scalar, State
 from ...complementarity import Auto, ComplementarityProblem, solve_complementarity

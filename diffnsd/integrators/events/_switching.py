@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._lanes import repeat_where_pending
+from ..._jax import repeat_where_pending
 from ..._numerics import max_abs
 from ..._result import RESULTS, first_error
 from ..._types import Args, Local, Scalar, State

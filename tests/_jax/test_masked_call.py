@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffnsd._lanes import call_where
+from diffnsd._jax import call_where
 
 RNG = np.random.default_rng(0)
 MATRIX = RNG.normal(size=(3, 3))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffnsd._kernel import AbstractKernel, call
+from diffnsd._jax import AbstractKernel, call
 
 
 class Shape(AbstractKernel):

@@ -17,8 +17,8 @@ import numpy as np
 from jax.core import eval_jaxpr
 from jax.extend.core import ClosedJaxpr
 
-from ._numerics import staged
-from ._taken_apart import NotTakenApartError, operations, run, split, split_lanes, together
+from .._numerics import staged
+from ._scalar_interpreter import NotTakenApartError, operations, run, split, split_lanes, together
 
 OPERATION_LIMIT = 6000
 """Largest number of scalar operations that are unrolled; beyond it arrays stay together."""

@@ -7,7 +7,7 @@ import pytest
 from quick import quick_jit
 
 from diffnsd import _numerics as numerics
-from diffnsd._components import on_components
+from diffnsd._jax import on_components
 
 
 def program(stage, x, m):
