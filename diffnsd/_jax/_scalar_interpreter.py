@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from .._numerics import staged
+from ._fences import staged
 
 SCALAR_LIMIT = 40
 """Largest number of entries of an array that is taken apart; beyond it vector operations win."""
