@@ -20,3 +20,4 @@ from ._masked_call import (
     settle_where_pending as settle_where_pending,
 )
 from ._scalarise import on_components as on_components
+from ._tracers import concrete as concrete, eval_now as eval_now, is_traced as is_traced
