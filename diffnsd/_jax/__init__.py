@@ -5,6 +5,7 @@ checkpoints, and functions that run on scalars.
 """
 
 from ._batched_call import AbstractKernel as AbstractKernel, call as call
+from ._dependence import depends as depends, without_derivative as without_derivative
 from ._fences import one_by_one as one_by_one, staged as staged
 from ._loops import (
     SAVED_NAME as SAVED_NAME,

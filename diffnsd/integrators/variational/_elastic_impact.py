@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from ..._jax import is_traced
+from ..._jax import is_traced, without_derivative
 from ..._numerics import dot, lu_solve
 from ..._result import RESULTS, first_error
 from ..._types import Args, Config, Scalar, State
@@ -11,7 +11,6 @@ from ...laws import NewtonImpact
 from ...model import Model
 from ...systems import AbstractSystem
 from .._base import AbstractIntegrator, Carry, StepInfo
-from .._step import without_derivative
 from ._lie_variational import LieVariational
 
 BISECTIONS = 60
