@@ -34,7 +34,8 @@ LOADED = load()
 FAMILIES = [
     module
     for module in LOADED
-    if module.__name__.count(".") <= 1 and not module.__name__.rpartition(".")[2].startswith("_")
+    if module.__name__.count(".") <= 1 + module.__name__.startswith("diffnsd.apps.")
+    and not module.__name__.rpartition(".")[2].startswith("_")
 ]
 CLASSES = {
     f"{module.__name__}.{name}": value

@@ -47,12 +47,12 @@ def main(
 def demo(out: Out = Path("diffnsd-demo"), seed: Seed = 0) -> None:
     """Identifies friction and restitution from noisy tosses that it makes itself."""
     with _Session() as session:
-        from ._demo import TRUTH, make_tosses
+        from ..toss._demo import TRUTH, make_tosses
 
         folder = session.folder(out)
         with session.stage("simulating 24 tosses with sensor noise"):
             tosses = make_tosses(seed=seed)
-        from ..io import save_tosses
+        from ..toss._data import save_tosses
 
         save_tosses(folder / "tosses.npz", tosses)
         record = session.identify(tosses, folder, "mu,e", len(tosses), None, seed, False, "Demo")
@@ -82,7 +82,7 @@ def identify(
 ) -> None:
     """Identifies contact parameters of a cube from measured tosses, by gradients."""
     with _Session() as session:
-        from ..io import load_tosses
+        from ..toss._data import load_tosses
 
         measured = load_tosses(data)
         other = None if predict is None else load_tosses(predict)
@@ -138,7 +138,7 @@ class _Session:
 
     def folder(self, path: Path) -> Path:
         """The output folder, checked."""
-        from ..io import check_output_dir
+        from ..toss._data import check_output_dir
 
         return check_output_dir(path)
 
@@ -158,7 +158,7 @@ class _Session:
 
     def identify(self, tosses, folder, free, count, other, seed, smooth, title):
         """Fits, predicts and writes everything; returns the record."""
-        from ._run import run_identification
+        from ..toss._run import run_identification
 
         names = [n.strip() for n in free.split(",") if n.strip()]
         return run_identification(self, tosses, folder, names, count, other, seed, smooth, title)

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..io import Tosses
-from ..rollout import rollout
+from ...rollout import rollout
 from ._cube import CubeParameters, Lane, toss
+from ._data import Tosses
 
 TRUTH = {"mu": 0.22, "e": 0.15}
 DT, FRAMES, SUBSTEPS = 1 / 148, 90, 4

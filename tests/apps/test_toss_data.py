@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from diffnsd.io import (
+from diffnsd.apps.toss import (
     OutputDirError,
     Tosses,
     TossFileError,

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from ._page import require
+from ....viz._optional import require
 
 # Matplotlib draws with these stand-ins; in the page they become variables that light and dark set.
 _INK, _FAINT, _MEASURED, _SIMULATED = "#010101", "#020202", "#030303", "#040404"

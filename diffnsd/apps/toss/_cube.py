@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..groups import quaternion_log, quaternion_product
-from ..integrators import MoreauJean
-from ..io import Tosses
-from ..models import cube_state, tossed_cube
-from ..simulation import SaveAt, simulate
+from ...groups import quaternion_log, quaternion_product
+from ...integrators import MoreauJean
+from ...models import cube_state, tossed_cube
+from ...simulation import SaveAt, simulate
+from ._data import Tosses
 
 UNITS = {
     "mu": "",

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .. import identification
+from ... import identification
 from ._cube import BOUNDS, UNITS, CubeParameters, Lane, pose_error, toss
 
 SIGMA = (0.03, 0.03)

@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 
-from ..models import READY
-from ..simulation import simulate
+from ...models import READY
+from ...simulation import simulate
 
 
 def simulate_ready(name: str, folder) -> list[str]:

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from diffnsd.cli import _fit, app
-from diffnsd.cli._cube import CubeParameters, Lane, lanes, pose_error, smooth_start, toss
-from diffnsd.cli._demo import make_tosses
-from diffnsd.cli._fit import Identified, check_free, identify, weights
-from diffnsd.cli._outputs import upward_face, write_result
+from diffnsd.apps.cli import app
+from diffnsd.apps.toss import Tosses, _fit, load_tosses, save_tosses
+from diffnsd.apps.toss._cube import CubeParameters, Lane, lanes, pose_error, smooth_start, toss
+from diffnsd.apps.toss._demo import make_tosses
+from diffnsd.apps.toss._fit import Identified, check_free, identify, weights
+from diffnsd.apps.toss._outputs import upward_face, write_result
 from diffnsd.identification import Programs
-from diffnsd.io import Tosses, load_tosses, save_tosses
 from diffnsd.rollout import rollout
 
 runner = CliRunner()
@@ -137,7 +137,7 @@ def test_an_interrupt_keeps_the_best_so_far(data_file, tmp_path, sent):
     """Ctrl-C, or being told to stop, in the middle of a fit of the command itself."""
     # A process that a shell started in the background ignores Ctrl-C, and so do its children.
     heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    program = f"{heeding}; from diffnsd.cli import app; app()"
+    program = f"{heeding}; from diffnsd.apps.cli import app; app()"
     command = [sys.executable, "-c", program, "identify"]
     command += [str(data_file), "--out", str(tmp_path), "--tosses", "0"]
     result = tmp_path / "result.json"

@@ -4,8 +4,8 @@ import numpy as np
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ..io import Tosses
 from ._cube import UNITS, CubeParameters, lanes, smooth_start
+from ._data import Tosses
 from ._fit import Identified, check_free, identify
 from ._outputs import Predicted, write_pages, write_result
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ....viz._optional import require
 from . import _plots
-from ._page import number, require, with_error
+from ._page import number, with_error
 from ._template import PAGE
 
 

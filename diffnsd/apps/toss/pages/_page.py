@@ -1,23 +1,10 @@
-"""What the pages of this folder share: optional packages, numbers as text, and colours."""
+"""What the pages of this folder share: numbers as text, and colours."""
 
-import importlib
 import math
-from types import ModuleType
 
 # Colours that keep their contrast on light and on dark ground.
 MEASURED: tuple[int, int, int] = (235, 137, 20)
 SIMULATED: tuple[int, int, int] = (48, 108, 230)
-
-
-def require(name: str, purpose: str) -> ModuleType:
-    """Imports an optional package, or says how to install it."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ImportError(
-            f"{name} is needed for {purpose} and cannot be imported here: "
-            'pip install "diffnsd[viz]"'
-        ) from error
 
 
 def number(value: float, digits: int = 4) -> str:

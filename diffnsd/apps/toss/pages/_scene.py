@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._page import MEASURED, SIMULATED, require
+from ....viz._optional import require
+from ._page import MEASURED, SIMULATED
 from ._shapes import box_edges, box_pips, polyline
 
 Track = tuple[np.ndarray, np.ndarray]

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..groups import rotate
-from ..io import Tosses, save_predictions
-from ..rollout import rollout
+from ...groups import rotate
+from ...rollout import rollout
 from ._cube import BOUNDS, UNITS, CubeParameters, half_width, lanes, toss
+from ._data import Tosses, save_predictions
 from ._fit import Identified
 
 
@@ -119,7 +119,7 @@ def upward_face(q: np.ndarray) -> int:
 
 def write_pages(out: Path, record: Identified, predicted: Predicted, title: str) -> None:
     """Writes `report.html` and `replay.html`."""
-    from ..viz import (
+    from .pages import (
         ParameterRow,
         PoseErrors,
         RunFigures,

@@ -7,15 +7,15 @@ import sys
 import numpy as np
 import pytest
 
-from diffnsd.viz import (
+from diffnsd.apps.toss import (
     ParameterRow,
     PoseErrors,
     RunFigures,
     TossComparison,
     write_report,
 )
-from diffnsd.viz._page import number, with_error
-from diffnsd.viz._plots import rotation_angle
+from diffnsd.apps.toss.pages._page import number, with_error
+from diffnsd.apps.toss.pages._plots import rotation_angle
 
 pytest.importorskip("matplotlib")
 
