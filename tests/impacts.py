@@ -6,13 +6,10 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from oracles import KNOWN_MOTIONS, KnownMotion, read, unchanged
 from quick import quick_jit
 
 from diffnsd import RESULTS, SaveAt, simulate
-from diffnsd.models import KNOWN_MOTIONS, KnownMotion
-from diffnsd.models.known._balls import ball as ball, pair as pair
-from diffnsd.models.known._base import read, unchanged
-from diffnsd.models.known._bodies import rod as rod
 
 PROBLEMS = {name: motion for name, motion in KNOWN_MOTIONS.items() if motion.jumps}
 

@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from impacts import PROBLEMS, ball, final, program
+from impacts import PROBLEMS, final, program
+from oracles import ball
 from quick import quick_jit
 
 from diffnsd import EventDriven, Interaction, Model, MoreauJean, SaveAt, State, simulate

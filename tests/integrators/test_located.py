@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from impacts import PROBLEMS, KnownMotion, ball, errors, final, pair, program, read, rod
+from impacts import PROBLEMS, errors, final, program
+from oracles import KnownMotion, ball, pair, read, rod
 from quick import quick_jit
 from scipy.integrate import solve_ivp
 

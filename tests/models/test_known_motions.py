@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from impacts import errors
+from oracles import KNOWN_MOTIONS
 from scipy.integrate import solve_ivp
 
 from diffnsd import EulerMoreau, MoreauJean
-from diffnsd.models import KNOWN_MOTIONS
 
 
 @pytest.mark.parametrize("name", KNOWN_MOTIONS)

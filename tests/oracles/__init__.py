@@ -1,9 +1,11 @@
 """Motions whose sensitivities are known: the truth that gradients are measured against."""
 
 from ._balls import (
+    ball as ball,
     column,
     landing_block,
     oblique,
+    pair as pair,
     pair_at_once,
     slope,
     thrown_ball,
@@ -15,6 +17,7 @@ from ._bodies import (
     dropped_smooth_corner,
     oscillating_table,
     pendulum_at_wall,
+    rod as rod,
     three_ball_billiard,
 )
 from ._switching import (

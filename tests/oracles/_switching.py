@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..._types import State
-from ...laws import Complementarity, CoulombFriction, Relay
-from ...model import Interaction, Model
-from ...relations import FirstOrderLinear, GapRelation
-from ...systems import FirstOrderSystem, LagrangianSystem
-from .._circuits import rlc_diode
-from .._sliding_block import block_state, sliding_block
+from diffnsd import State
+from diffnsd.laws import Complementarity, CoulombFriction, Relay
+from diffnsd.model import Interaction, Model
+from diffnsd.models import block_state, rlc_diode, sliding_block
+from diffnsd.relations import FirstOrderLinear, GapRelation
+from diffnsd.systems import FirstOrderSystem, LagrangianSystem
+
 from ._base import G, KnownMotion, read, root
 
 

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._types import State
-from ...laws import AbstractLaw
-from ...model import Model
+from diffnsd import State
+from diffnsd.laws import AbstractLaw
+from diffnsd.model import Model
 
 G = 9.81
 

@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..._types import State
-from ...laws import CoulombFriction, NewtonImpact
-from ...model import Interaction, Model
-from ...relations import GapRelation
-from ...systems import LagrangianSystem
-from .._bouncing_ball import ball_state, bouncing_ball
-from .._sliding_block import sliding_block
+from diffnsd import State
+from diffnsd.laws import CoulombFriction, NewtonImpact
+from diffnsd.model import Interaction, Model
+from diffnsd.models import ball_state, bouncing_ball, sliding_block
+from diffnsd.relations import GapRelation
+from diffnsd.systems import LagrangianSystem
+
 from ._base import G, KnownMotion, read
 
 

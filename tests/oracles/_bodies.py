@@ -4,13 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..._types import State
-from ...groups import Pose
-from ...laws import CoulombFriction, NewtonImpact
-from ...model import Interaction, Model
-from ...relations import BodyPointsPlane, GapRelation
-from ...systems import LagrangianSystem, NewtonEulerSystem
-from .._pendulum_wall import pendulum_wall
+from diffnsd import State
+from diffnsd.groups import Pose
+from diffnsd.laws import CoulombFriction, NewtonImpact
+from diffnsd.model import Interaction, Model
+from diffnsd.models import pendulum_wall
+from diffnsd.relations import BodyPointsPlane, GapRelation
+from diffnsd.systems import LagrangianSystem, NewtonEulerSystem
+
 from ._base import G, KnownMotion, root
 
 
