@@ -16,6 +16,8 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array
 
+from ._jax import one_by_one
+
 UNROLL_LIMIT = 12
 """Largest order of a matrix that is factorised on components; above it LAPACK is used."""
 
@@ -197,19 +199,6 @@ bernoulli_near = _economised([Fraction(x) for x in _bernoulli_series(60)], 16)
 """`(1 - (theta/2) cot(theta/2)) / theta^2` as a function of `theta^2`, for `theta <= pi`."""
 
 
-def one_by_one(function: Callable, *operands):
-    """`jax.vmap(function)(*operands)` for LAPACK's functions, on a CPU one matrix after the other.
-
-    The kernels of jaxlib 0.10 share a batch out in the thread pool that they run in, and wait: two at
-    once, in independent parts of a program, wait for each other for ever where cores are few.
-    """
-    return jax.lax.platform_dependent(
-        *operands,
-        cpu=lambda *batch: jax.lax.map(lambda single: function(*single), batch),
-        default=jax.vmap(function),
-    )
-
-
 def lu_solve(a: Array, b: Array) -> Array:
     """Solves `a x = b` on components by Gaussian elimination without pivoting.
 
@@ -337,21 +326,3 @@ def inverse(rows: list[list[Array]]) -> list[list[Array]]:
     one, zero = jnp.ones_like(rows[0][0]), jnp.zeros_like(rows[0][0])
     identity = [[one if i == j else zero for j in range(n)] for i in range(n)]
     return _eliminate([list(row) for row in rows], identity)
-
-
-def staged(pending: Array, function: Callable, *operands):
-    """Evaluates `function(*operands)` as a stage of its own, or zeros if nothing is pending.
-
-    XLA fuses chains of small elementwise operations by recomputing shared inputs in every consumer;
-    on the dense algebra of a contact solve this costs up to eight times the arithmetic. A
-    conditional is a boundary that fusion does not cross, and skips the work once it is not needed.
-
-    **Arguments:** `pending`: scalar boolean, not batched; `function`, `operands`: the stage.
-    """
-    shapes = jax.eval_shape(function, *operands)
-    return jax.lax.cond(
-        pending,
-        function,
-        lambda *_: jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes),
-        *operands,
-    )

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._types import PerContact, Scalar, State, Vector, eagerly, is_hidden, revealed
+from ._jax import concrete as revealed, eval_now as eagerly, is_traced as is_hidden
+from ._types import PerContact, Scalar, State, Vector
 from .laws import AbstractLaw, Context, Equality
 from .relations import AbstractRelation, PrescribedVelocity
 from .relations._base import AbstractForwarding

@@ -6,15 +6,20 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from oracles import KNOWN_MOTIONS, KnownMotion, read, unchanged
 from quick import quick_jit
 
 from diffnsd import RESULTS, SaveAt, simulate
-from diffnsd.models import KNOWN_MOTIONS, KnownMotion
-from diffnsd.models.known._balls import ball as ball, pair as pair
-from diffnsd.models.known._base import read, unchanged
-from diffnsd.models.known._bodies import rod as rod
 
 PROBLEMS = {name: motion for name, motion in KNOWN_MOTIONS.items() if motion.jumps}
+QUICK = "ball", "oblique"
+"""How the names begin of the motions that share two programs: impacts without and with friction."""
+
+
+def cases(names) -> list:
+    """Parameters of a test: those that are not `QUICK` compile a program each, and are slow."""
+    return [n if n.startswith(QUICK) else pytest.param(n, marks=pytest.mark.slow) for n in names]
 
 
 @functools.cache

@@ -49,7 +49,7 @@ def test_python_blocks():
 
 
 def test_commands_and_options_exist():
-    cli = pytest.importorskip("diffnsd.cli")
+    cli = pytest.importorskip("diffnsd.apps.cli")
     (text,) = re.findall(r"^```text\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
     functions = {c.callback.__name__: c.callback for c in cli.app.registered_commands}
     for line in text.splitlines():

@@ -14,9 +14,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float
 
-from .._kernel import AbstractKernel, call
-from .._loop import SAVED_NAME
-from .._numerics import one_by_one
+from .._jax import SAVED_NAME, AbstractKernel, call, one_by_one
 from ._adjoint import AbstractAdjoint, pair, surface
 from ._dense import (
     Contacts,

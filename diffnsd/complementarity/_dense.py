@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._numerics import one_by_one
+from .._jax import one_by_one
 from ..laws._base import AbstractLaw
 from ._natural_map import argument, derivative, projected
 

@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._numerics import inverse, lu_solve, matvec, short_sum, staged
+from .._jax import staged
+from .._numerics import inverse, lu_solve, matvec, short_sum
 from ._problem import MixedProblem, apply, gather
 
 REFINEMENTS = 3

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._numerics import one_by_one
+from .._jax import one_by_one
 
 DENSE_LIMIT = 4000
 """Largest number of unknowns for which an operator is made an array."""

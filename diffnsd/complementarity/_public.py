@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._jax import concrete as revealed, is_traced as is_hidden
 from .._numerics import as_float
 from .._result import RESULTS
-from .._types import is_hidden, revealed
 from ..laws._base import AbstractLaw
 from ..sets import AbstractSet
 from ._adjoint import AbstractAdjoint, ImplicitAdjoint

@@ -18,8 +18,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
-from .._kernel import AbstractKernel, call
-from .._loop import SAVED_NAME
+from .._jax import SAVED_NAME, AbstractKernel, call
 from .._numerics import UNROLL_LIMIT, matvec, newton_solve
 from ._adjoint import AbstractAdjoint, ImplicitAdjoint, central_path, pair, surface
 from ._dense import Statistics

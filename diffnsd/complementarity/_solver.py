@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._numerics import matrix_inverse, matvec, staged
+from .._jax import staged
+from .._numerics import matrix_inverse, matvec
 from ._dense import DenseProblem, Statistics
 from ._elimination import back_substitute, congruence, eliminate, inputs, linearised
 from ._natural_map import argument, derivative, projected, relative, residual, scale, squared

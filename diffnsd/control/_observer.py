@@ -5,9 +5,10 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._jax import eval_now
 from .._numerics import as_float, hold, matvec
 from .._result import RESULTS
-from .._types import Scalar, eagerly
+from .._types import Scalar
 from ._base import AbstractController, Memory
 
 
@@ -36,7 +37,7 @@ class Luenberger(AbstractController):
 
     def __init__(self, controller: AbstractController, A, B, C, L, x0=None):
         self.controller = controller
-        self.a, self.b, self.c, self.gain = (eagerly(as_float, x) for x in (A, B, C, L))
+        self.a, self.b, self.c, self.gain = (eval_now(as_float, x) for x in (A, B, C, L))
         n = self.a.shape[0]
         self.x0 = jnp.zeros(n, self.a.dtype) if x0 is None else as_float(x0)
         shapes = self.a.shape, self.b.shape[:1], self.c.shape[1:], self.gain.shape, self.x0.shape

@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._jax import eval_now, is_traced
 from .._numerics import as_float, hold, lu_solve, matvec
 from .._result import RESULTS
-from .._types import Scalar, eagerly, is_hidden
+from .._types import Scalar
 from ..complementarity import ComplementarityProblem, solve_complementarity
 from ..laws import Relay
 from ._base import AbstractController, Memory
@@ -34,7 +35,7 @@ class _Surface(eqx.Module):
     c: Float[Array, "p n"]
 
     def __init__(self, A, B, C):
-        self.a, self.b, self.c = (eagerly(as_float, x) for x in (A, B, C))
+        self.a, self.b, self.c = (eval_now(as_float, x) for x in (A, B, C))
         n, p = self.b.shape if self.b.ndim == 2 else (-1, -1)
         if self.a.shape != (n, n) or self.c.shape != (p, n):
             raise ValueError(
@@ -42,7 +43,7 @@ class _Surface(eqx.Module):
                 f"{self.b.shape} and {self.c.shape}."
             )
         product = self.c @ self.b
-        if is_hidden(product):
+        if is_traced(product):
             return
         least = float(np.min(np.linalg.eigvalsh(np.asarray(product + product.T)))) / 2
         if least <= 0:

@@ -12,9 +12,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from .._jax import is_traced
 from .._numerics import matvec
 from .._types import Config, Scalar, Vector
 
@@ -197,7 +197,7 @@ class AbstractGroup(eqx.Module):
 
 def refuse_half_turn(half_cosine) -> None:
     """Raises for a concrete rotation by pi, of which there is no Cayley vector."""
-    if isinstance(half_cosine, Tracer):
+    if is_traced(half_cosine):
         return
     if float(np.min(np.abs(np.asarray(half_cosine)))) < 1e-12:
         raise ValueError(

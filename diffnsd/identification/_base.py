@@ -7,13 +7,9 @@ import equinox as eqx
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, PyTree
 
-
-def is_traced(x) -> bool:
-    """Whether `x` is abstract inside a transformed function and has no value to look at."""
-    return isinstance(x, Tracer)
+from .._jax import is_traced
 
 
 class AbstractTransform(eqx.Module):

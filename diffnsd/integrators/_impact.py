@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._jax import without_derivative
 from .._numerics import lu_solve, matvec, max_abs, short_sum
 from .._types import Args, Scalar, State, Vector
 from ..complementarity import MixedProblem, solve_mixed
 from ..laws import Gated
 from ..model import Interaction, Model
 from ._contacts import build_block, select
-from ._step import without_derivative
 
 
 def normal_motion(model: Model, t: Scalar, state: State) -> tuple[Array, Array]:

@@ -15,7 +15,7 @@ scheme is the method, and it is differentiated as it stands.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._jax import depends, without_derivative
 from .._numerics import max_abs
 from .._result import RESULTS, first_error
 from .._types import Vector
@@ -193,32 +194,6 @@ def _is_curved(linearise: Callable, v, z) -> bool:
         return problem.matrix, [(block.output, block.input) for block in problem.blocks]
 
     return depends(slopes, v, z)
-
-
-def depends(function: Callable, *arguments) -> bool:
-    """Whether the output of a function may depend on its arguments, by the program that it is."""
-    program = jax.make_jaxpr(function)(*arguments).jaxpr
-    return any(_reached(program, [True] * len(program.invars)))
-
-
-def _reached(program, marks) -> list[bool]:
-    """Which outputs of a program depend on the inputs that are marked."""
-    reached = {id(v) for v, marked in zip(program.invars, marks, strict=True) if marked}
-    for equation in program.eqns:
-        marked = [id(v) in reached for v in equation.invars]
-        if not any(marked):
-            continue
-        hit = [True] * len(equation.outvars)
-        if equation.primitive.name in ("jit", "pjit"):
-            hit = _reached(equation.params["jaxpr"].jaxpr, marked)
-        reached.update(id(v) for v, is_hit in zip(equation.outvars, hit, strict=True) if is_hit)
-    return [id(v) in reached for v in program.outvars]
-
-
-def without_derivative(tree) -> Any:
-    """The same pytree with its arrays held constant; functions may be among its leaves."""
-    arrays, rest = eqx.partition(tree, eqx.is_array)
-    return eqx.combine(jax.lax.stop_gradient(arrays), rest)
 
 
 def outcome(stats, newton_converged, overflow, v) -> RESULTS:

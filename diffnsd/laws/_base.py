@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._jax import eval_now as eagerly, is_traced as is_hidden
 from .._numerics import as_float
-from .._types import eagerly, is_hidden
 from ..sets import AbstractSet
 
 

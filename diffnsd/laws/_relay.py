@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._types import is_hidden
+from .._jax import is_traced as is_hidden
 from ..sets import AbstractSet, Box
 from ._base import AbstractLaw, Context, parameter
 

@@ -59,4 +59,3 @@ from ._tippe_top import (
 )
 from ._tossed_cube import cube_state as cube_state, tossed_cube as tossed_cube
 from ._woodpecker import woodpecker as woodpecker, woodpecker_state as woodpecker_state
-from .known import KNOWN_MOTIONS as KNOWN_MOTIONS, KnownMotion as KnownMotion

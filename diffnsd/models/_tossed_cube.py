@@ -4,7 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._types import State, is_hidden
+from .._jax import is_traced
+from .._types import State
 from ..groups import Pose
 from ..laws import AbstractLaw, CoulombFriction, GapStabilized
 from ..model import Interaction, Model
@@ -41,7 +42,7 @@ def tossed_cube(
     **Raises:** `ValueError` if `half_width` is not positive, and when simulated with other
     parameters out of range.
     """
-    if not is_hidden(half_width) and not np.all(np.asarray(half_width) > 0):
+    if not is_traced(half_width) and not np.all(np.asarray(half_width) > 0):
         raise ValueError(f"half_width must be positive [m], got {half_width}.")
     corners = jnp.asarray(half_width) * CORNERS
     down = -jnp.asarray(gravity) * jnp.array([0.0, 0.0, 1.0])

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._jax import concrete as revealed, eval_now as eagerly, is_traced as is_hidden
 from .._numerics import as_float, cross
-from .._types import Config, Local, PerContact, Scalar, State, eagerly, is_hidden, revealed
+from .._types import Config, Local, PerContact, Scalar, State
 from ..groups import AbstractGroup, rotate, rotation_matrix
 from ._base import AbstractRelation, check_body
 

@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._jax import eval_now as eagerly
 from .._numerics import as_float, matvec
-from .._types import Config, Local, PerContact, Scalar, State, Vector, at_time, eagerly
+from .._types import Config, Local, PerContact, Scalar, State, Vector, at_time
 from ..groups import AbstractGroup
 from ._base import AbstractRelation
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._types import is_hidden
+from .._jax import is_traced
 from ._base import AbstractSet, Blocks, Rows
 
 
@@ -53,7 +53,7 @@ class Box(AbstractSet):
         return jnp.min(jnp.minimum(jnp.abs(z - lower), jnp.abs(z - upper)), axis=0)
 
     def check(self) -> str | None:
-        if is_hidden(self.lower) or is_hidden(self.upper):
+        if is_traced(self.lower) or is_traced(self.upper):
             return None
         if np.all(np.asarray(self.lower) <= np.asarray(self.upper)):
             return None

@@ -1,6 +1,6 @@
 """Running a model over time."""
 
-from .._loop import (
+from .._jax import (
     AbstractLoopAdjoint as AbstractLoopAdjoint,
     Checkpointed as Checkpointed,
     Direct as Direct,

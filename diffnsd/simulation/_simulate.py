@@ -7,10 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._loop import AbstractLoopAdjoint, Checkpointed, scan
+from .._jax import (
+    AbstractLoopAdjoint,
+    Checkpointed,
+    concrete as revealed,
+    is_traced as is_hidden,
+    scan,
+)
 from .._numerics import as_float
 from .._result import RESULTS, failed, first_error
-from .._types import Args, Count, Scalar, State, is_hidden, revealed
+from .._types import Args, Count, Scalar, State
 from ..integrators import AbstractIntegrator, StepInfo
 from ..model import Model, asked
 from ._event import Event, happened

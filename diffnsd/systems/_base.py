@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._jax import is_traced
 from .._numerics import as_float, lu_solve, matvec
-from .._types import Args, Config, Matrix, Scalar, State, Vector, is_hidden
+from .._types import Args, Config, Matrix, Scalar, State, Vector
 from ..groups import AbstractGroup, Euclidean, Product
 
 
@@ -140,7 +141,7 @@ def shaped(name: str, value, shape: tuple[int, ...], dtype) -> Array:
 
 def positive_definite(name: str, matrix) -> str | None:
     """A sentence if a known matrix is not symmetric positive definite, else `None`."""
-    if is_hidden(matrix):
+    if is_traced(matrix):
         return None
     matrix = np.asarray(matrix)
     if not np.all(np.isfinite(matrix)):

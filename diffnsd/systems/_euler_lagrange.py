@@ -6,7 +6,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._types import Args, Config, Matrix, Scalar, State, Vector, is_hidden, revealed
+from .._jax import concrete, is_traced
+from .._types import Args, Config, Matrix, Scalar, State, Vector
 from ..groups import AbstractGroup, Euclidean
 from ._base import AbstractSystem, positive_definite, shaped
 
@@ -52,7 +53,7 @@ class EulerLagrangeSystem(AbstractSystem):
         return -self.lagrangian(q, jnp.zeros_like(q))
 
     def check(self, q: Config | None = None) -> str | None:
-        if q is None or is_hidden(q):
+        if q is None or is_traced(q):
             return None
-        mass = revealed(self.mass(jnp.zeros((), q.dtype), q))
+        mass = concrete(self.mass(jnp.zeros((), q.dtype), q))
         return positive_definite("d²L/dv² at the initial configuration", mass)

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._jax import eval_now
 from .._numerics import as_float, lu_solve, matvec
-from .._types import Args, Config, Matrix, Scalar, State, Vector, at_time, eagerly
+from .._types import Args, Config, Matrix, Scalar, State, Vector, at_time
 from ..groups import AbstractGroup, Euclidean
 from ._base import AbstractSystem, shaped
 
@@ -67,7 +68,7 @@ class FirstOrderSystem(AbstractSystem):
 
     def __init__(self, field, E=None, *, n: int | None = None, storage: Callable | None = None):
         if E is not None and not callable(E):
-            E = eagerly(as_float, E)
+            E = eval_now(as_float, E)
             n = E.shape[0] if n is None and E.ndim else n
             if E.shape != (n, n):
                 raise ValueError(f"E must have shape ({n}, {n}), got {E.shape}.")
@@ -88,7 +89,7 @@ class FirstOrderSystem(AbstractSystem):
 
         **Raises:** `ValueError` on shapes that do not fit.
         """
-        a = A if callable(A) else eagerly(as_float, A)
+        a = A if callable(A) else eval_now(as_float, A)
         shape = jax.eval_shape(a, 0.0).shape if callable(a) else a.shape
         n = shape[0] if shape else 0
         if shape != (n, n):
@@ -96,7 +97,7 @@ class FirstOrderSystem(AbstractSystem):
         if b is not None and not callable(b):
             b = shaped("b", b, (n,), float)
         if inputs is not None:
-            inputs = eagerly(as_float, inputs)
+            inputs = eval_now(as_float, inputs)
             if inputs.ndim != 2 or inputs.shape[0] != n:
                 raise ValueError(f"inputs must have shape ({n}, p), got {inputs.shape}.")
         return FirstOrderSystem(LinearField(a, b, inputs), E, n=n, storage=storage)

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._jax import concrete, eval_now, is_traced
 from .._numerics import as_float, matvec
-from .._types import Args, Config, Matrix, Scalar, State, Vector, eagerly, is_hidden, revealed
+from .._types import Args, Config, Matrix, Scalar, State, Vector
 from ..groups import AbstractGroup, Euclidean
 from ._base import AbstractSystem, positive_definite, shaped
 from ._euler_lagrange import EulerLagrangeSystem
@@ -72,7 +73,7 @@ class LagrangianSystem(AbstractSystem):
             raise ValueError("mass is a function: give the dimension, for example n=2.")
         dtype = float
         if not callable(mass):
-            mass = eagerly(as_float, mass)
+            mass = eval_now(as_float, mass)
             if mass.ndim != 2 or mass.shape[0] != mass.shape[1]:
                 raise ValueError(f"mass must have shape (n, n), got {mass.shape}.")
             n, dtype = int(mass.shape[0]), mass.dtype
@@ -117,7 +118,7 @@ class LagrangianSystem(AbstractSystem):
 
         **Raises:** `ValueError` on shapes that do not fit and a `K` that is not symmetric.
         """
-        mass = eagerly(lambda m: _matrix(as_float(m)), mass)
+        mass = eval_now(lambda m: _matrix(as_float(m)), mass)
         given = [None if x is None else as_float(x, mass.dtype) for x in (damping, stiffness)]
         for name, matrix in zip(("damping", "stiffness"), given, strict=True):
             if matrix is not None and matrix.shape not in (mass.shape, mass.shape[:1]):
@@ -125,8 +126,8 @@ class LagrangianSystem(AbstractSystem):
                     f"{name} must have shape {mass.shape} or {mass.shape[:1]}, got {matrix.shape}."
                 )
         c, k = given
-        known = revealed(k)
-        if k is not None and not is_hidden(known) and not np.allclose(known, np.transpose(known)):
+        known = concrete(k)
+        if k is not None and not is_traced(known) and not np.allclose(known, np.transpose(known)):
             raise ValueError(
                 "stiffness is not symmetric, so there is no potential energy; give the circulatory "
                 "force as f_int of a LagrangianSystem."
@@ -204,10 +205,10 @@ class LagrangianSystem(AbstractSystem):
 
     def check(self, q: Config | None = None) -> str | None:
         if not callable(self.mass_matrix):
-            return positive_definite("the mass matrix", revealed(self.mass_matrix))
-        if q is None or is_hidden(q):
+            return positive_definite("the mass matrix", concrete(self.mass_matrix))
+        if q is None or is_traced(q):
             return None
-        mass = revealed(self.mass(jnp.zeros((), q.dtype), q))
+        mass = concrete(self.mass(jnp.zeros((), q.dtype), q))
         return positive_definite("the mass matrix at the initial configuration", mass)
 
 

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._jax import concrete, eval_now, is_traced
 from .._numerics import as_float, cross, lu_solve
-from .._types import Args, Config, Matrix, Scalar, State, Vector, eagerly, is_hidden, revealed
+from .._types import Args, Config, Matrix, Scalar, State, Vector
 from ..groups import AbstractGroup, PoseGroup
 from ._base import AbstractSystem, shaped
 
@@ -38,10 +39,10 @@ class NewtonEulerSystem(AbstractSystem):
     wrench: Callable | None
 
     def __init__(self, mass, inertia, wrench: Callable | None = None, gravity=(0.0, 0.0, -9.81)):
-        mass = eagerly(as_float, mass)
-        inertia = eagerly(lambda x: as_float(x, mass.dtype), inertia)
+        mass = eval_now(as_float, mass)
+        inertia = eval_now(lambda x: as_float(x, mass.dtype), inertia)
         if mass.ndim == 0:
-            mass, inertia = eagerly(jnp.atleast_1d, mass), eagerly(_of_one_body, inertia)
+            mass, inertia = eval_now(jnp.atleast_1d, mass), eval_now(_of_one_body, inertia)
         b = mass.shape[0]
         if mass.ndim != 1 or inertia.shape not in ((b, 3), (b, 3, 3)):
             raise ValueError(
@@ -122,10 +123,10 @@ class NewtonEulerSystem(AbstractSystem):
 
     def check(self, q: Config | None = None) -> str | None:
         del q
-        masses, inertia = revealed((self.masses, self.inertia))
-        if not is_hidden(masses) and not np.all(np.isfinite(masses) & (np.asarray(masses) > 0)):
+        masses, inertia = concrete((self.masses, self.inertia))
+        if not is_traced(masses) and not np.all(np.isfinite(masses) & (np.asarray(masses) > 0)):
             return f"masses must be positive, got {np.asarray(masses)}"
-        for matrix in () if is_hidden(inertia) else np.asarray(inertia):
+        for matrix in () if is_traced(inertia) else np.asarray(inertia):
             full = np.diag(matrix) if matrix.ndim == 1 else matrix
             if not np.all(np.isfinite(full)) or not np.allclose(full, full.T):
                 return f"an inertia matrix is not finite and symmetric: {full.tolist()}"

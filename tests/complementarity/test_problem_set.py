@@ -31,7 +31,7 @@ WITHOUT_SOLUTION = {12: "gen_lcp_infeasible_n3 gen_fc3d_infeasible_n6"}
 
 def names(*groups):
     return [
-        pytest.param(size, name, id=name)
+        pytest.param(size, name, id=name, marks=() if size == 12 else pytest.mark.slow)
         for group in groups
         for size, listed in group.items()
         for name in listed.split()
@@ -126,6 +126,7 @@ def test_a_problem_without_solution_is_never_solved(size, name, data_dir):
     assert not successful
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gen_fc3d_pile_n60", "gen_fc3d_pile_n60_2", "gen_fc3d_wall_n60"])
 def test_large_piles(name, data_dir):
     """Twenty contacts with hyperstatic impulses."""
@@ -135,6 +136,7 @@ def test_large_piles(name, data_dir):
     assert successful and relative <= 1e-8 and velocity <= 1e-6
 
 
+@pytest.mark.slow
 def test_full_newton_steps_change_modes_of_redundant_contacts(data_dir):
     """A stack of boxes on 52 contacts. Steps that only descend need ten times the passes."""
     problem = load(data_dir, "fc3d_BoxesStack1-i100000-32")

@@ -4,18 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from impacts import PROBLEMS, errors, final
+from impacts import PROBLEMS, cases, errors, final
 from quick import quick_jit
 
 from diffnsd import BackwardEuler, Corrected, MoreauJean, State, simulate
 from diffnsd.laws import GapStabilized
 from diffnsd.models import bouncing_ball
 
-SLOW = [pytest.param(n, marks=pytest.mark.slow) for n in ("corner, slips", "corner, sticks")]
-FAST = [n for n in PROBLEMS if not n.startswith("corner")]
 
-
-@pytest.mark.parametrize("name", FAST + SLOW)
+@pytest.mark.parametrize("name", cases(n for n in PROBLEMS if n != "corner, no friction"))
 def test_sensitivities_converge(name):
     values, slopes = errors(PROBLEMS[name], Corrected(MoreauJean()), [1e-2, 1e-4])
     # Measured at h = 1e-4: 2e-4 (pendulum), 5e-6 (corner), below 1e-8 elsewhere.

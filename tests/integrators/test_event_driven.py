@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from impacts import PROBLEMS, ball, final, program
+from impacts import PROBLEMS, cases, final, program
+from oracles import ball
 from quick import quick_jit
 
 from diffnsd import EventDriven, Interaction, Model, MoreauJean, SaveAt, State, simulate
@@ -21,8 +22,7 @@ SMOOTH = [
 ]
 
 
-@pytest.mark.parametrize("name", SMOOTH)
-@pytest.mark.slow
+@pytest.mark.parametrize("name", cases(SMOOTH))
 def test_sensitivities_are_exact(name):
     """In one step from the start to the end."""
     problem = PROBLEMS[name]

@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from impacts import PROBLEMS, KnownMotion, ball, errors, final, pair, program, read, rod
+from impacts import PROBLEMS, cases, errors, final, program
+from oracles import KnownMotion, ball, pair, read, rod
 from quick import quick_jit
 from scipy.integrate import solve_ivp
 
@@ -13,11 +14,10 @@ from diffnsd.laws import GapStabilized
 from diffnsd.models import ball_state, pendulum_wall
 
 MIDPOINT = Located(MoreauJean())
-SLOW = [pytest.param(n, marks=pytest.mark.slow) for n in ("corner, slips", "corner, sticks")]
-FAST = [n for n in PROBLEMS if not n.startswith(("corner", "pendulum"))]
+EXACT = [n for n in PROBLEMS if n not in ("corner, no friction", "pendulum at a wall")]
 
 
-@pytest.mark.parametrize("name", FAST + SLOW)
+@pytest.mark.parametrize("name", cases(EXACT))
 def test_constant_forces_are_exact(name):
     """The midpoint rule is exact between impacts: so are values and sensitivities through them."""
     values, slopes = errors(PROBLEMS[name], MIDPOINT, [1e-3])
@@ -25,7 +25,7 @@ def test_constant_forces_are_exact(name):
     assert values[0] < 1e-10 and slopes[0] < 1e-9
 
 
-@pytest.mark.parametrize("name", ["ball, one impact", "slope", "three-ball billiard"])
+@pytest.mark.parametrize("name", cases(["ball, one impact", "slope", "three-ball billiard"]))
 @pytest.mark.xfail(
     strict=True,
     raises=AssertionError,
@@ -79,6 +79,7 @@ def swinging(x, wrap):
     return pendulum_wall(x[1], distance=0.2), State(x[:1], jnp.zeros(1))
 
 
+@pytest.mark.slow
 def test_order_two_on_the_pendulum():
     """Through one impact; plain time stepping has order one."""
     x, end, steps = np.array([1.1, 0.8]), 1.0, [50, 100, 200, 400]
@@ -121,6 +122,7 @@ def test_rest_beside_an_impact():
     np.testing.assert_allclose(slopes[:, [0, 2]], known[:, [0, 2]], atol=5e-3)  # 1.7e-3 measured
 
 
+@pytest.mark.slow
 def test_both_ends_at_once():
     """A rod that lands flat strikes with both ends: it bounces like a ball, and stays level."""
     value, slopes, ok = program(rod, MIDPOINT)(

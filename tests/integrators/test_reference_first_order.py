@@ -27,7 +27,16 @@ MEASURED = {
 }
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+QUICK = ("circuit_rlcd", "friction_oscillator")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=() if case.name in QUICK else pytest.mark.slow)
+        for case in CASES
+    ],
+)
 def test_reference_case(case, data_dir):
     difference, tolerance = case.difference(data_dir / "reference_trajectories")
     assert MEASURED[case.name] <= tolerance

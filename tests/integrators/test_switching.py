@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from impacts import errors, final
+from oracles import KNOWN_MOTIONS
 from quick import quick_jit
 
 from diffnsd import Corrected, EulerMoreau, Located, ThetaGamma, ZeroOrderHold, simulate
-from diffnsd.models import KNOWN_MOTIONS
 
 LOCATED = Located(EulerMoreau())
 CORRECTED = Corrected(EulerMoreau())

@@ -31,6 +31,12 @@ from diffnsd.models import double_pendulum, kepler, kepler_state
 from diffnsd.simulation import SaveAt
 from diffnsd.systems import LagrangianSystem
 
+
+def slow(*values):
+    """Parameters of a slow test: a program of its own for what another one proves in kind."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 MOMENTS, MOMENTUM = np.array([1.0, 2.0, 3.0]), np.array([0.6, 1.8, 0.9])
 BODY = Model(LagrangianSystem(np.diag(MOMENTS), group=SO3()))
 SPINNING = State(SO3().identity(), jnp.asarray(MOMENTUM / MOMENTS))
@@ -69,13 +75,13 @@ def orders(model, integrator, state, end, compare, counts):
     [
         # Measured orders and errors at the last count in the comments.
         (LieVariational(), [200, 400], 2, 2.1e-3),  # 2.000, 2.09e-3
-        (Galerkin(1), [200, 400], 2, 3.4e-3),  # 2.001, 3.38e-3
-        (Galerkin(1, lobatto(2)), [200, 400], 2, 2.1e-3),  # 2.000, 2.09e-3: Störmer and Verlet
+        slow(Galerkin(1), [200, 400], 2, 3.4e-3),  # 2.001, 3.38e-3
+        slow(Galerkin(1, lobatto(2)), [200, 400], 2, 2.1e-3),  # 2.000, 2.09e-3: Störmer, Verlet
         (Galerkin(2), [80, 160], 4, 1.3e-6),  # 3.998, 1.26e-6
-        (Galerkin(2, lobatto(3)), [80, 160], 4, 1e-7),  # 3.996, 9.43e-8
-        (Galerkin(3), [40, 80], 6, 6e-9),  # 6.002, 5.78e-9
+        slow(Galerkin(2, lobatto(3)), [80, 160], 4, 1e-7),  # 3.996, 9.43e-8
+        slow(Galerkin(3), [40, 80], 6, 6e-9),  # 6.002, 5.78e-9
         (Galerkin(3, lobatto(4)), [40, 80], 6, 1.7e-9),  # 6.020, 1.59e-9
-        (Galerkin(3, lobatto(3)), [80, 160], 4, 1e-5),  # the order of the quadrature
+        slow(Galerkin(3, lobatto(3)), [80, 160], 4, 1e-5),  # the order of the quadrature
         (TripleJump(LieVariational()), [400, 800], 4, 1e-5),
     ],
 )
@@ -142,10 +148,10 @@ def forced_motion():
     ("integrator", "counts"),
     [
         (LieVariational(Cayley()), [100, 200]),  # 1.999
-        (LieVariational(Exponential()), [100, 200]),  # 2.000
-        (LieVariational(QuaternionVector()), [100, 200]),  # 2.001
-        (Galerkin(2), [20, 40]),  # 4.01
-        (TripleJump(LieVariational()), [80, 160]),  # 4.00
+        slow(LieVariational(Exponential()), [100, 200]),  # 2.000
+        slow(LieVariational(QuaternionVector()), [100, 200]),  # 2.001
+        slow(Galerkin(2), [20, 40]),  # 4.01
+        slow(TripleJump(LieVariational()), [80, 160]),  # 4.00
     ],
     ids=["cayley", "exponential", "quaternion", "galerkin", "triple jump"],
 )
@@ -175,9 +181,9 @@ def test_order_with_a_mass_matrix_that_depends_on_the_configuration():
     ("integrator", "h", "steps", "energy"),
     [  # Table of long runs: energy error in 1e5 steps; measured the same to two digits.
         (LieVariational(Cayley()), 0.4, 100_000, 9.4e-3),
-        (LieVariational(Exponential()), 0.4, 100_000, 3.6e-3),
+        slow(LieVariational(Exponential()), 0.4, 100_000, 3.6e-3),
         (LieVariational(QuaternionVector()), 0.1, 100_000, 1e-12 / 1.5),  # measured 8e-14
-        (Galerkin(4, retraction=Exponential()), 0.4, 2_000, 5.3e-12),  # also in 1e5 steps
+        slow(Galerkin(4, retraction=Exponential()), 0.4, 2_000, 5.3e-12),  # also in 1e5 steps
     ],
     ids=["cayley", "exponential", "quaternion", "galerkin"],
 )
@@ -211,10 +217,10 @@ TILTED = State(SO3().exp(jnp.array([0.3, -0.2, 0.5])), jnp.array([0.6, 0.9, 0.3]
     "integrator",
     [
         LieVariational(Cayley()),
-        LieVariational(Exponential()),
-        LieVariational(QuaternionVector()),
-        Galerkin(2),
-        TripleJump(LieVariational()),
+        slow(LieVariational(Exponential())),
+        slow(LieVariational(QuaternionVector())),
+        slow(Galerkin(2)),
+        slow(TripleJump(LieVariational())),
         MoreauJean(newton=Newton(20)),
         BackwardEuler(),
     ],
@@ -258,6 +264,7 @@ def test_gradient_through_ten_thousand_steps_on_a_group():
     np.testing.assert_allclose(gradient, exact, rtol=0, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_gradient_through_ten_thousand_steps_of_an_orbit():
     end, steps = 20.0, 10_000
 

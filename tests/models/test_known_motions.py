@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from impacts import errors
+from oracles import KNOWN_MOTIONS
 from scipy.integrate import solve_ivp
 
 from diffnsd import EulerMoreau, MoreauJean
-from diffnsd.models import KNOWN_MOTIONS
 
 
 @pytest.mark.parametrize("name", KNOWN_MOTIONS)
@@ -60,7 +60,18 @@ def test_the_rectifier_by_quadrature():
     np.testing.assert_allclose(motion.known()[0], out.y[:, -1], rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", [n for n, m in KNOWN_MOTIONS.items() if not m.jumps])
+# One each of dry friction, a relay that slides, a relay that is crossed, and a diode.
+QUICK = "block that stops", "relay switches", "relay is crossed", "conduction angle"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name, motion in KNOWN_MOTIONS.items()
+        if not motion.jumps
+    ],
+)
 def test_plain_schemes_where_nothing_jumps(name, request):
     """Dry friction, diodes and sliding relays: plain derivatives are true."""
     if name in ("relay is crossed", "relay of degree two"):
@@ -76,6 +87,7 @@ def test_plain_schemes_where_nothing_jumps(name, request):
     assert slopes[-1] < 1e-3 and slopes[-1] < 0.2 * slopes[0] and values[-1] < 1e-3
 
 
+@pytest.mark.slow
 def test_implicit_roots_have_second_derivatives():
     """The oscillating table's impact time is a root; its second derivative by differences."""
     motion = KNOWN_MOTIONS["oscillating table"]

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffnsd._numerics import UNROLL_LIMIT, lu_solve, matrix_inverse, matvec, staged
+from diffnsd._jax import staged
+from diffnsd._numerics import UNROLL_LIMIT, lu_solve, matrix_inverse, matvec
 
 ORDERS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
 LANES = (5, 3)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..._numerics import one_by_one
+from ..._jax import one_by_one
 from .._dense import DenseProblem, join, solve_matrix
 from ._base import AbstractSolver, Best, check_tolerance, start
 from ._semismooth import POLISH, levenberg_marquardt

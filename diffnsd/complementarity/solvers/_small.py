@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..._numerics import inverse, staged
+from ..._jax import staged
+from ..._numerics import inverse
 from .._dense import DenseProblem, join, norm, ratio, row_steps
 from .._natural_map import projected
 from ._base import Best

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..._numerics import one_by_one
+from ..._jax import one_by_one
 from .._dense import DenseProblem, norm, ratio
 from ._base import AbstractSolver, Best, check_tolerance, start
 

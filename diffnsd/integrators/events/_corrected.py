@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from ..._lanes import call_where, settle_where_pending
+from ..._jax import call_where, settle_where_pending, without_derivative
 from ..._result import RESULTS
 from ..._types import Args, Scalar, State, Vector
 from ...complementarity import Auto
@@ -40,7 +40,6 @@ from .._impact import (
     normal_motion,
     resting,
 )
-from .._step import without_derivative
 from ._located import Located
 from ._switching import switching_step
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._lanes import repeat_where_pending
+from ..._jax import repeat_where_pending, without_derivative
 from ..._result import RESULTS, first_error
 from ..._types import Args, Local, Scalar, State
 from ...complementarity import Auto, ComplementarityProblem, solve_complementarity
@@ -24,7 +24,6 @@ from ...laws import AbstractLaw, Complementarity, Context
 from ...model import Interaction, Model
 from .._base import AbstractIntegrator, Carry, StepInfo
 from .._impact import coupled, gate, impact, normal_motion
-from .._step import without_derivative
 from ._event_phase import Field, Phase, at_closing, tiny_of
 
 

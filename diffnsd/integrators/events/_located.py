@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._lanes import settle_where_pending
+from ..._jax import settle_where_pending, without_derivative
 from ..._result import RESULTS, first_error
 from ..._types import Args, Local, Scalar, State
 from ...complementarity import Auto
@@ -23,7 +23,6 @@ from .._impact import (
     normal_motion,
     resting,
 )
-from .._step import without_derivative
 from ._switching import switching_step
 
 

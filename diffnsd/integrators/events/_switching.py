@@ -15,14 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._lanes import repeat_where_pending
+from ..._jax import repeat_where_pending, without_derivative
 from ..._numerics import max_abs
 from ..._result import RESULTS, first_error
 from ..._types import Args, Local, Scalar, State
 from ...complementarity._problem import broadcast_law
 from ...model import Interaction, Model
 from .._base import AbstractIntegrator, Carry, StepInfo
-from .._step import without_derivative
 
 
 class _Run(eqx.Module):

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..._loop import bounded_while
+from ..._jax import bounded_while
 from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State
 from ...model import Model

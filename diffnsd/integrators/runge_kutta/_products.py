@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from ..._components import on_components
+from ..._jax import on_components
 from ..._result import RESULTS
 from ..._types import Args, Scalar, State, Vector
 from ...groups import Exponential

@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..._types import Args, Scalar, State, Vector, is_hidden
+from ..._jax import is_traced as is_hidden
+from ..._types import Args, Scalar, State, Vector
 from ...complementarity import Auto, MixedProblem
 from ...complementarity._problem import broadcast_law
 from ...laws import Context

@@ -2,8 +2,8 @@
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 
+from ..._jax import is_traced, without_derivative
 from ..._numerics import dot, lu_solve
 from ..._result import RESULTS, first_error
 from ..._types import Args, Config, Scalar, State
@@ -11,7 +11,6 @@ from ...laws import NewtonImpact
 from ...model import Model
 from ...systems import AbstractSystem
 from .._base import AbstractIntegrator, Carry, StepInfo
-from .._step import without_derivative
 from ._lie_variational import LieVariational
 
 BISECTIONS = 60
@@ -143,7 +142,7 @@ class ElasticImpact(AbstractIntegrator):
 
 
 def _is_one(e) -> bool:
-    return isinstance(e, Tracer) or bool(jnp.all(jnp.asarray(e) == 1))
+    return is_traced(e) or bool(jnp.all(jnp.asarray(e) == 1))
 
 
 def _gaps(model: Model, t: Scalar, q: Config):

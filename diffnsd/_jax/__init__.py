@@ -1,0 +1,24 @@
+"""All that leans on the insides of JAX and XLA, and nothing else.
+
+A call that sees its whole batch, a call for the few elements of a batch that need it, loops with
+checkpoints, and functions that run on scalars.
+"""
+
+from ._batched_call import AbstractKernel as AbstractKernel, call as call
+from ._dependence import depends as depends, without_derivative as without_derivative
+from ._fences import one_by_one as one_by_one, staged as staged
+from ._loops import (
+    SAVED_NAME as SAVED_NAME,
+    AbstractLoopAdjoint as AbstractLoopAdjoint,
+    Checkpointed as Checkpointed,
+    Direct as Direct,
+    bounded_while as bounded_while,
+    scan as scan,
+)
+from ._masked_call import (
+    call_where as call_where,
+    repeat_where_pending as repeat_where_pending,
+    settle_where_pending as settle_where_pending,
+)
+from ._scalarise import on_components as on_components
+from ._tracers import concrete as concrete, eval_now as eval_now, is_traced as is_traced

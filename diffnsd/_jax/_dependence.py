@@ -1,0 +1,33 @@
+"""Whether the outputs of a function depend on its inputs; and holding them constant in derivatives."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+
+
+def depends(function: Callable, *arguments) -> bool:
+    """Whether the output of a function may depend on its arguments, by the program that it is."""
+    program = jax.make_jaxpr(function)(*arguments).jaxpr
+    return any(_reached(program, [True] * len(program.invars)))
+
+
+def _reached(program, marks) -> list[bool]:
+    """Which outputs of a program depend on the inputs that are marked."""
+    reached = {id(v) for v, marked in zip(program.invars, marks, strict=True) if marked}
+    for equation in program.eqns:
+        marked = [id(v) in reached for v in equation.invars]
+        if not any(marked):
+            continue
+        hit = [True] * len(equation.outvars)
+        if equation.primitive.name in ("jit", "pjit"):
+            hit = _reached(equation.params["jaxpr"].jaxpr, marked)
+        reached.update(id(v) for v, is_hit in zip(equation.outvars, hit, strict=True) if is_hit)
+    return [id(v) in reached for v in program.outvars]
+
+
+def without_derivative(tree) -> Any:
+    """The same pytree with its arrays held constant; functions may be among its leaves."""
+    arrays, rest = eqx.partition(tree, eqx.is_array)
+    return eqx.combine(jax.lax.stop_gradient(arrays), rest)

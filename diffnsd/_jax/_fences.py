@@ -1,0 +1,38 @@
+"""Fences: work-arounds for what the compiler, or LAPACK below it, would do with the whole program."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+
+def one_by_one(function: Callable, *operands):
+    """`jax.vmap(function)(*operands)` for LAPACK's functions, on a CPU one matrix after the other.
+
+    The kernels of jaxlib 0.10 share a batch out in the thread pool that they run in, and wait: two at
+    once, in independent parts of a program, wait for each other for ever where cores are few.
+    """
+    return jax.lax.platform_dependent(
+        *operands,
+        cpu=lambda *batch: jax.lax.map(lambda single: function(*single), batch),
+        default=jax.vmap(function),
+    )
+
+
+def staged(pending: Array, function: Callable, *operands):
+    """Evaluates `function(*operands)` as a stage of its own, or zeros if nothing is pending.
+
+    XLA fuses chains of small elementwise operations by recomputing shared inputs in every consumer;
+    on the dense algebra of a contact solve this costs up to eight times the arithmetic. A
+    conditional is a boundary that fusion does not cross, and skips the work once it is not needed.
+
+    **Arguments:** `pending`: scalar boolean, not batched; `function`, `operands`: the stage.
+    """
+    shapes = jax.eval_shape(function, *operands)
+    return jax.lax.cond(
+        pending,
+        function,
+        lambda *_: jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes),
+        *operands,
+    )

@@ -1,0 +1,304 @@
+"""Taking a program apart: every entry of its small arrays becomes a number of its own.
+
+A jaxpr written with arrays is evaluated anew with NumPy arrays of scalars: elementwise operations
+entry by entry, reshuffles (slices, stacks, transposes) by NumPy while tracing, so that they cost
+nothing at all. An entry is a scalar, or in a batch the row of all lanes, shape `(lanes,)`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+from ._fences import staged
+
+SCALAR_LIMIT = 40
+"""Largest number of entries of an array that is taken apart; beyond it vector operations win."""
+
+CALL_LIMIT = 30
+"""Operations above which a called function is taken apart once for all its calls."""
+
+_ELEMENTWISE = frozenset(
+    "abs add add_any and atan2 cbrt ceil clamp convert_element_type copy copy_p cos cosh div eq "
+    "erf exp exp2 expm1 floor ge gt integer_pow is_finite le log log1p logistic lt max min mul ne "
+    "neg not or pow rem round rsqrt select_n sign sin sinh sqrt square stop_gradient sub tan tanh "
+    "xor".split()
+)
+_REDUCTIONS = {
+    "reduce_sum": jax.lax.add,
+    "reduce_prod": jax.lax.mul,
+    "reduce_max": jax.lax.max,
+    "reduce_min": jax.lax.min,
+    "reduce_and": jax.lax.bitwise_and,
+    "reduce_or": jax.lax.bitwise_or,
+}
+_INLINED = ("jit", "pjit", "closed_call", "core_call", "remat", "checkpoint")
+
+
+def _aval(variable) -> Any:
+    """Shape and dtype of a variable of a jaxpr."""
+    return variable.aval
+
+
+def _inner(eqn) -> ClosedJaxpr:
+    """The program that an equation calls."""
+    inner: Any = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
+    return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
+
+
+def _apart(x) -> np.ndarray:
+    """An array of scalars, or the array itself as the one entry of an object array marked whole."""
+    shape = np.shape(x)
+    out = np.empty(shape, object)
+    if not isinstance(x, Tracer):
+        x = np.asarray(x)
+        flat = [x[i] for i in np.ndindex(shape)]
+    else:
+        flat = [x[i] for i in np.ndindex(shape)] if shape else [x]
+    for i, entry in zip(np.ndindex(shape), flat, strict=True):
+        out[i] = entry
+    return out
+
+
+def together(x, aval):
+    """The inverse of `_apart`."""
+    if not isinstance(x, np.ndarray) or x.dtype != object:
+        return x
+    if x.size == 0:
+        return jnp.zeros(x.shape, aval.dtype)
+    entries = [jnp.asarray(e, aval.dtype) for e in x.reshape(-1)]
+    return jnp.stack(entries).reshape(x.shape) if x.ndim else entries[0]
+
+
+def _alike(entries) -> list:
+    """Entries as arrays of one shape: a number that all lanes share becomes a row."""
+    shape = np.broadcast_shapes(*map(np.shape, entries))
+    return [e if np.shape(e) == shape else jnp.broadcast_to(e, shape) for e in entries]
+
+
+def _each(eqn, operands) -> np.ndarray:
+    """An elementwise primitive, entry by entry; scalars among the operands are repeated."""
+    aval = _aval(eqn.outvars[0])
+    operands = [np.broadcast_to(x, aval.shape) for x in operands]
+    out = np.empty(aval.shape, object)
+    dtypes = [_aval(v).dtype for v in eqn.invars]
+    for i in np.ndindex(aval.shape):
+        entries = [jnp.asarray(x[i], d) for x, d in zip(operands, dtypes, strict=True)]
+        out[i] = eqn.primitive.bind(*_alike(entries), **eqn.params)
+    return out
+
+
+def _broadcast(x, params) -> np.ndarray:
+    shape = [1] * len(params["shape"])
+    for axis, size in zip(params["broadcast_dimensions"], x.shape, strict=True):
+        shape[axis] = size
+    return np.broadcast_to(x.reshape(shape), params["shape"])
+
+
+def _reduce(function: Callable, x, axes) -> np.ndarray:
+    moved = np.moveaxis(x, axes, range(len(axes)))
+    moved = moved.reshape((-1, *moved.shape[len(axes) :]))
+    out = np.empty(moved.shape[1:], object)
+    for i in np.ndindex(out.shape):
+        total = moved[(0, *i)]
+        for k in range(1, moved.shape[0]):
+            total = function(*_alike([total, moved[(k, *i)]]))
+        out[i] = total
+    return out
+
+
+def _contract(a, b, dimension_numbers) -> np.ndarray | None:
+    (contract_a, contract_b), (batch_a, batch_b) = dimension_numbers
+    if batch_a or batch_b or any(a.shape[i] == 0 for i in contract_a):
+        return None
+    k = len(contract_a)
+    a = np.moveaxis(a, contract_a, range(k)).reshape(
+        (-1, *[n for i, n in enumerate(a.shape) if i not in contract_a])
+    )
+    b = np.moveaxis(b, contract_b, range(k)).reshape(
+        (-1, *[n for i, n in enumerate(b.shape) if i not in contract_b])
+    )
+    out = np.empty((*a.shape[1:], *b.shape[1:]), object)
+    for i in np.ndindex(a.shape[1:]):
+        for j in np.ndindex(b.shape[1:]):
+            total = a[(0, *i)] * b[(0, *j)]
+            for m in range(1, a.shape[0]):
+                total = total + a[(m, *i)] * b[(m, *j)]
+            out[i + j] = total
+    return out
+
+
+def _shuffled(eqn, operands) -> np.ndarray | None:
+    """A primitive that only moves entries, or a short reduction; `None` if it is neither."""
+    name, params = eqn.primitive.name, eqn.params
+    x: Any = operands[0] if operands else None
+    match name:
+        case "broadcast_in_dim" if len(operands) == 1:
+            return _broadcast(x, params)
+        case "reshape" if params.get("dimensions") is None:
+            return x.reshape(params["new_sizes"])
+        case "squeeze":
+            return np.squeeze(x, tuple(params["dimensions"]))
+        case "expand_dims":
+            return np.expand_dims(x, tuple(params["dimensions"]))
+        case "slice":
+            steps = params["strides"] or (1,) * x.ndim
+            begins, ends = params["start_indices"], params["limit_indices"]
+            return x[tuple(map(slice, begins, ends, steps))]
+        case "concatenate":
+            return np.concatenate(operands, params["dimension"])
+        case "stack":
+            return np.stack(operands, params["axis"])
+        case "transpose":
+            return np.transpose(x, params["permutation"])
+        case "rev":
+            return np.flip(x, params["dimensions"])
+        case "dot_general":
+            left, right = operands
+            return _contract(left, right, params["dimension_numbers"])
+        case (
+            "reduce_sum" | "reduce_prod" | "reduce_max" | "reduce_min" | "reduce_and" | "reduce_or"
+        ):
+            axes = params["axes"]
+            if all(x.shape[i] > 0 for i in axes):
+                return _reduce(_REDUCTIONS[name], x, axes)
+        case "dynamic_slice" if all(_is_known(i) for i in operands[1:]):
+            sizes = params["slice_sizes"]
+            starts = [int(i.item()) for i in operands[1:]]
+            starts = [min(max(s, 0), n - k) for s, n, k in zip(starts, x.shape, sizes, strict=True)]
+            return x[tuple(slice(s, s + k) for s, k in zip(starts, sizes, strict=True))]
+    return None
+
+
+def _is_known(x) -> bool:
+    return x.ndim == 0 and isinstance(x.item(), np.ndarray | np.generic | float | int)
+
+
+def _call(closed: ClosedJaxpr, operands, lanes: int | None, cache: dict) -> list:
+    """A called function on scalars. It is taken apart once, however often it is called."""
+    forms = [x.shape if x.dtype == object else None for x in operands]
+    flat = [list(x.reshape(-1)) if x.dtype == object else [x] for x in operands]
+    sizes = [len(part) for part in flat]
+    key = id(closed), tuple(forms)
+    if key not in cache:
+        shapes: list = []
+
+        @jax.jit
+        def apart(*entries):
+            rest, taken = list(entries), []
+            for shape, size in zip(forms, sizes, strict=True):
+                part, rest = rest[:size], rest[size:]
+                taken.append(part[0] if shape is None else _assembled(part, shape))
+            out = run(closed.jaxpr, [split(c) for c in closed.consts], taken, lanes)
+            shapes[:] = [x.shape if x.dtype == object else None for x in out]
+            parts = [list(x.reshape(-1)) if x.dtype == object else [x] for x in out]
+            avals = [v.aval for v in closed.jaxpr.outvars]
+            return [[jnp.asarray(e, a.dtype) for e in p] for p, a in zip(parts, avals, strict=True)]
+
+        cache[key] = closed, apart, shapes  # `closed` is kept, so that its id stays its own
+    _, apart, shapes = cache[key]
+    dtypes = [_aval(v).dtype for v in closed.jaxpr.invars]
+    entries = [jnp.asarray(e, d) for p, d in zip(flat, dtypes, strict=True) for e in p]
+    out = apart(*entries) if lanes is None else _fenced(apart, entries)
+    return [
+        part[0] if shape is None else _assembled(part, shape)
+        for part, shape in zip(out, shapes, strict=True)
+    ]
+
+
+def _fenced(function: Callable, entries):
+    """A stage of its own: its predicate is true, which the compiler cannot know."""
+    rows = [x for x in entries if x.ndim and jnp.issubdtype(x.dtype, jnp.floating)]
+    if not rows:
+        return function(*entries)
+    return staged(~jnp.any(rows[0] < jnp.finfo(rows[0].dtype).min), function, *entries)
+
+
+def _assembled(entries, shape) -> np.ndarray:
+    out = np.empty(shape, object)
+    for i, entry in zip(np.ndindex(shape), entries, strict=True):
+        out[i] = entry
+    return out
+
+
+class NotTakenApartError(Exception):
+    """A program in a batch holds an operation that cannot be done entry by entry."""
+
+
+def run(jaxpr: Jaxpr, consts, args, lanes: int | None = None) -> list:
+    """Evaluates a jaxpr; arrays up to `SCALAR_LIMIT` entries are arrays of scalars.
+
+    **Arguments:** `lanes`: length of the rows that entries may be in a batch, `None` alone.
+
+    **Raises:** `NotTakenApartError` in a batch, where operations cannot be left whole.
+    """
+    cache: dict = {}
+    values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
+
+    def read(v):
+        return _apart(np.asarray(v.val)) if isinstance(v, Literal) else values[v]
+
+    for eqn in jaxpr.eqns:
+        operands = [read(v) for v in eqn.invars]
+        name = eqn.primitive.name
+        out = None
+        if name in _INLINED:
+            closed = _inner(eqn)
+            if operations(closed.jaxpr) > CALL_LIMIT:
+                out = _call(closed, operands, lanes, cache)
+            else:
+                out = run(closed.jaxpr, [split(c) for c in closed.consts], operands, lanes)
+        elif all(x.dtype == object for x in operands) and _small(eqn):
+            if name in _ELEMENTWISE:
+                out = _each(eqn, operands)
+            else:
+                out = _shuffled(eqn, operands)
+            out = None if out is None else [out]
+        if out is None and lanes is not None:
+            raise NotTakenApartError(name)
+        if out is None:
+            avals = [v.aval for v in eqn.invars]
+            whole = [together(x, a) for x, a in zip(operands, avals, strict=True)]
+            params = eqn.primitive.get_bind_params(eqn.params)
+            out = eqn.primitive.bind(*whole, **params)
+            out = [split(x) for x in (out if eqn.primitive.multiple_results else [out])]
+        values.update(zip(eqn.outvars, out, strict=True))
+    return [read(v) for v in jaxpr.outvars]
+
+
+def _small(eqn) -> bool:
+    return all(_aval(v).size <= SCALAR_LIMIT for v in eqn.outvars)
+
+
+def split(x):
+    """Scalars of an array that is small enough, otherwise the array."""
+    if np.size(x) > SCALAR_LIMIT or not jnp.issubdtype(jnp.result_type(x), jnp.number):
+        return x if jnp.result_type(x) != jnp.bool_ else _apart(x)
+    return _apart(x)
+
+
+def operations(jaxpr: Jaxpr) -> int:
+    """Number of scalar operations that taking a program apart would make."""
+    total = 0
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in _INLINED:
+            total += operations(_inner(eqn).jaxpr)
+        elif eqn.primitive.name in _ELEMENTWISE:
+            total += _aval(eqn.outvars[0]).size
+        elif eqn.primitive.name == "dot_general":
+            (axes, _), _ = eqn.params["dimension_numbers"]
+            shape = _aval(eqn.invars[0]).shape
+            total += _aval(eqn.outvars[0]).size * int(np.prod([shape[i] for i in axes]))
+    return total
+
+
+def split_lanes(x) -> np.ndarray:
+    """Rows of an array with the lanes of a batch on its first axis."""
+    shape = x.shape[1:]
+    if np.prod(shape, dtype=int) > SCALAR_LIMIT:
+        raise NotTakenApartError(f"an array of shape {shape}")
+    return _assembled([x[(slice(None), *i)] for i in np.ndindex(shape)], shape)

@@ -1,0 +1,1 @@
+"""Applications: the command line `diffnsd`, and the jobs that it runs."""

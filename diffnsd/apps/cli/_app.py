@@ -1,0 +1,164 @@
+"""The commands. Heavy imports happen inside them, so that `--help` answers at once."""
+
+import signal
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Out = Annotated[Path, typer.Option(help="Folder for what is written; made if it is not there.")]
+
+
+def _nonnegative(value: int | None) -> int | None:
+    if value is not None and value < 0:
+        raise typer.BadParameter(f"must be 0 or more, got {value}.")
+    return value
+
+
+Seed = Annotated[int, typer.Option(callback=_nonnegative, help="Seed of the random numbers.")]
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"diffnsd {version('diffnsd')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    asked: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Differentiable nonsmooth dynamics: identify and simulate from the command line."""
+    del asked
+
+
+@app.command()
+def demo(out: Out = Path("diffnsd-demo"), seed: Seed = 0) -> None:
+    """Identifies friction and restitution from noisy tosses that it makes itself."""
+    with _Session() as session:
+        from ..toss._demo import TRUTH, make_tosses
+
+        folder = session.folder(out)
+        with session.stage("simulating 24 tosses with sensor noise"):
+            tosses = make_tosses(seed=seed)
+        from ..toss._data import save_tosses
+
+        save_tosses(folder / "tosses.npz", tosses)
+        record = session.identify(tosses, folder, "mu,e", len(tosses), None, seed, False, "Demo")
+        for name, truth in TRUTH.items():
+            session.print(f"{name}: true value {truth:g}, identified {record.value(name):.4f}")
+
+
+@app.command()
+def identify(
+    data: Annotated[Path, typer.Argument(help="Measured tosses (.npz); see the README.")],
+    out: Out = Path("diffnsd-out"),
+    free: Annotated[str, typer.Option(help="Parameters to fit, comma separated.")] = "mu",
+    tosses: Annotated[
+        int | None,
+        typer.Option(
+            callback=_nonnegative,
+            help="Tosses drawn for the fit; 0 is all; by default 30, or all if there are fewer.",
+        ),
+    ] = None,
+    predict: Annotated[
+        Path | None, typer.Option(help="Another file whose tosses are to be predicted.")
+    ] = None,
+    seed: Seed = 0,
+    smooth_start: Annotated[
+        bool, typer.Option(help="Start from velocities fitted to the frames before contact.")
+    ] = False,
+) -> None:
+    """Identifies contact parameters of a cube from measured tosses, by gradients."""
+    with _Session() as session:
+        from ..toss._data import load_tosses
+
+        measured = load_tosses(data)
+        other = None if predict is None else load_tosses(predict)
+        folder = session.folder(out)
+        session.identify(measured, folder, free, tosses, other, seed, smooth_start, data.stem)
+
+
+@app.command()
+def simulate(
+    name: Annotated[str, typer.Argument(help="A ready model; a wrong name lists them.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for motion.npz and motion.svg.")] = None,
+) -> None:
+    """Simulates a ready model and prints its energy and contacts."""
+    with _Session() as session:
+        from ._ready import simulate_ready
+
+        folder = None if out is None else session.folder(out)
+        with session.stage(f"compiling and simulating {name}"):
+            lines = simulate_ready(name, folder)
+        for line in lines:
+            session.print(line)
+
+
+class _Session:
+    """Console, progress bars, precision and errors of one command."""
+
+    def __enter__(self):
+        import jax
+        from rich.console import Console
+
+        # The command line is an application: it may choose the precision, the package never does.
+        jax.config.update("jax_enable_x64", True)
+        self.console = Console(stderr=True)
+        # Being told to stop is an interruption: what there is so far is written.
+        self.before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        return self
+
+    def __exit__(self, kind, error, trace):
+        signal.signal(signal.SIGTERM, self.before)
+        if error is None or isinstance(error, SystemExit | typer.Exit):
+            return False
+        if isinstance(error, KeyboardInterrupt):
+            self.console.print("[yellow]interrupted[/]")
+            sys.exit(130)
+        if isinstance(error, ValueError | OSError | ImportError):
+            self.console.print(f"[red]error:[/] {error}", highlight=False)
+            sys.exit(2)
+        return False
+
+    def print(self, text: str) -> None:
+        """Prints a line for the user."""
+        self.console.print(text, highlight=False)
+
+    def folder(self, path: Path) -> Path:
+        """The output folder, checked."""
+        from ..toss._data import check_output_dir
+
+        return check_output_dir(path)
+
+    def stage(self, text: str):
+        """A spinner with elapsed time while something runs whose length is not known."""
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            console=self.console,
+            transient=False,
+        )
+        progress.add_task(text, total=None)
+        return progress
+
+    def identify(self, tosses, folder, free, count, other, seed, smooth, title):
+        """Fits, predicts and writes everything; returns the record."""
+        from ..toss._run import run_identification
+
+        names = [n.strip() for n in free.split(",") if n.strip()]
+        return run_identification(self, tosses, folder, names, count, other, seed, smooth, title)

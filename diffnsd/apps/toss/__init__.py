@@ -1,0 +1,25 @@
+"""The tossed cube: measured tosses, the fit of contact parameters to them, and pages of the result.
+
+Files are read and written here with errors that say what to do. The pages, a report and a 3D replay,
+are one HTML file each and need the extra `viz`: `pip install "diffnsd[viz]"`.
+"""
+
+from ._data import (
+    OutputDirError as OutputDirError,
+    PaddedTosses as PaddedTosses,
+    Toss as Toss,
+    Tosses as Tosses,
+    TossFileError as TossFileError,
+    check_output_dir as check_output_dir,
+    load_tosses as load_tosses,
+    save_predictions as save_predictions,
+    save_tosses as save_tosses,
+)
+from .pages import (
+    ParameterRow as ParameterRow,
+    PoseErrors as PoseErrors,
+    RunFigures as RunFigures,
+    TossComparison as TossComparison,
+    write_replay as write_replay,
+    write_report as write_report,
+)

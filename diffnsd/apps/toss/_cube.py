@@ -1,0 +1,197 @@
+"""The tossed cube as a model with named parameters, and its residuals against measured tosses."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ...groups import quaternion_log, quaternion_product
+from ...integrators import MoreauJean
+from ...models import cube_state, tossed_cube
+from ...simulation import SaveAt, simulate
+from ._data import Tosses
+
+UNITS = {
+    "mu": "",
+    "e": "",
+    "half_width": "m",
+    "gravity": "m/s²",
+    "inertia_over_mass": "m²",
+}
+BOUNDS = {
+    "mu": (0.0, None),
+    "e": (0.0, 1.0),
+    "half_width": (1e-3, None),
+    "gravity": (0.1, 100.0),
+    "inertia_over_mass": (0.0, None),
+}
+
+
+class CubeParameters(eqx.Module):
+    """What of a tossed cube can be identified from poses; the mass itself cannot.
+
+    **Arguments:** `mu`, `e`; `half_width` [m]; `gravity` [m/s²]; `inertia_over_mass` [m²].
+    """
+
+    mu: Float[Array, ""]
+    e: Float[Array, ""]
+    half_width: Float[Array, ""]
+    gravity: Float[Array, ""]
+    inertia_over_mass: Float[Array, ""]
+
+    @staticmethod
+    def nominal(tosses: Tosses, mu: float = 0.25, e: float = 0.1) -> "CubeParameters":
+        """The values stated in a file, with a guess of friction and restitution.
+
+        **Raises:** `ValueError` if the file is of a box that is no cube.
+        """
+        ratio = _isotropic("inertia", tosses.inertia) / float(tosses.mass)
+        numbers = mu, e, half_width(tosses), float(tosses.gravity), ratio
+        return CubeParameters(*(jnp.asarray(x, float) for x in numbers))
+
+
+def half_width(tosses: Tosses) -> float:
+    """Half the edge of the cube that was tossed [m].
+
+    **Raises:** `ValueError` if its edges differ.
+    """
+    return _isotropic("half_width", tosses.half_width)
+
+
+def _isotropic(key: str, value: float | np.ndarray) -> float:
+    numbers = np.atleast_1d(value)
+    if np.ptp(numbers) > 1e-6 * numbers.max():
+        raise ValueError(
+            f"`{key}` is {numbers.tolist()}: this box is no cube, and only a cube can be identified "
+            "here; if it is one within the accuracy of these numbers, store their mean. Other "
+            "bodies: `diffnsd.identification` with a model of your own."
+        )
+    return float(numbers[0])
+
+
+class Lane(eqx.Module):
+    """One toss: start pose and velocity, and what was measured (padded to `frames`)."""
+
+    position: Float[Array, "f 3"]
+    quaternion: Float[Array, "f 4"]
+    mask: Float[Array, " f"]
+    velocity: Float[Array, "3"]
+    spin: Float[Array, "3"]
+
+
+def lanes(tosses: Tosses, frames: int | None = None) -> Lane:
+    """Tosses as a batch of lanes, padded (or cut) to `frames`, by default to the longest toss.
+
+    **Returns:** a `Lane` whose arrays have a leading axis of tosses.
+    """
+    padded = tosses.padded()
+    count = padded.position.shape[1] if frames is None else frames
+    extra = max(0, count - padded.position.shape[1])
+
+    def fit(x, mode):
+        x = np.asarray(x)[:, :count]
+        return jnp.asarray(np.pad(x, [(0, 0), (0, extra)] + [(0, 0)] * (x.ndim - 2), mode=mode))
+
+    return Lane(
+        fit(padded.position, "edge"),
+        fit(padded.quaternion_wxyz, "edge"),
+        fit(padded.mask.astype(float), "constant"),
+        jnp.asarray(padded.velocity_world[:, 0]),
+        jnp.asarray(padded.angular_velocity_body[:, 0]),
+    )
+
+
+def toss(cube: CubeParameters, lane: Lane, dt: float, substeps: int):
+    """Rolls a toss out from its first frame.
+
+    Measured velocities are backward differences, that is, velocities half a frame earlier; the
+    scheme with `n` steps a frame starts from `v + g dt/2 (1 − 1/n)` and then passes through the
+    exact parabola at the frames.
+
+    **Returns:** positions `(f, 3)`, quaternions `(f, 4)`, largest residual, number of failed steps
+    (0 or 1) and deepest penetration [m].
+    """
+    frames = lane.position.shape[0]
+    down = jnp.array([0.0, 0.0, -1.0]) * cube.gravity
+    velocity = lane.velocity + down * (dt / 2 * (1 - 1 / substeps))
+    model = tossed_cube(
+        cube.mu,
+        cube.e,
+        mass=1.0,
+        inertia=cube.inertia_over_mass,
+        half_width=cube.half_width,
+        gravity=cube.gravity,
+    )
+    solution = simulate(
+        model,
+        MoreauJean(theta=1.0),
+        0.0,
+        (frames - 1) * dt,
+        dt / substeps,
+        cube_state(lane.position[0], lane.quaternion[0], velocity, lane.spin),
+        saveat=SaveAt(steps=substeps),
+        throw=False,
+    )
+    pose = solution.states.q
+    (gap,) = solution.gaps
+    assert gap is not None  # corners against a plane have gaps
+    failed = (solution.stats.failed_step >= 0).astype(jnp.int32)
+    return (
+        pose.position[:, 0],
+        pose.orientation[:, 0],
+        jnp.max(solution.stats.residual),
+        failed,
+        -jnp.minimum(jnp.min(gap), 0.0),
+    )
+
+
+def pose_error(lane: Lane, position, quaternion, width: float) -> Float[Array, "f 2 3"]:
+    """Position error in widths of the cube, and rotation error [rad] as a rotation vector."""
+    conjugate = lane.quaternion * jnp.array([[1.0, -1.0, -1.0, -1.0]])
+    relative = quaternion_product(conjugate.T, quaternion.T)
+    return jnp.stack([(position - lane.position) / width, quaternion_log(relative).T], axis=1)
+
+
+def smooth_start(tosses: Tosses, clearance: float = 0.005) -> Tosses:
+    """Replaces the velocities of the first frame by a fit over the frames before first contact.
+
+    A parabola with the file's gravity for the position and a constant spin for the attitude, fitted
+    to the frames in which the lowest corner is higher than `clearance` [m]; the poses stay as
+    measured. A toss with fewer than four such frames keeps its velocities.
+
+    **Returns:** tosses whose velocities differ in the first frame of each.
+
+    **Raises:** `ValueError` if the file is of a box that is no cube.
+    """
+    velocity, spin = tosses.velocity_world.copy(), tosses.angular_velocity_body.copy()
+    dt, fall = float(tosses.dt), np.array([0.0, 0.0, -float(tosses.gravity)])
+    model = tossed_cube(half_width=half_width(tosses))
+
+    def lowest(position, quaternion):
+        (gap,) = model.gaps(
+            jnp.zeros(()), cube_state(position, quaternion, jnp.zeros(3), jnp.zeros(3)).q
+        )
+        assert gap is not None  # corners against a plane have gaps
+        return jnp.min(gap)
+
+    q = tosses.quaternion_wxyz
+    low = np.asarray(jax.jit(jax.vmap(lowest))(tosses.position, q))
+    start = np.repeat(q[tosses.offsets[:-1]], tosses.lengths, axis=0)
+    conjugate = start * np.array([1.0, -1.0, -1.0, -1.0])
+    angle = np.asarray(
+        quaternion_log(quaternion_product(jnp.asarray(conjugate.T), jnp.asarray(q.T)))
+    ).T
+    for at, end in zip(tosses.offsets[:-1], tosses.offsets[1:], strict=True):
+        closed = np.flatnonzero(low[at:end] < clearance)
+        n = int(closed[0]) if closed.size else end - at
+        if n < 4:
+            continue
+        t = np.arange(n) * dt
+        moved = tosses.position[at : at + n] - tosses.position[at] - fall / 2 * t[:, None] ** 2
+        # The files hold the velocity half a frame before the frame.
+        velocity[at] = (t @ moved) / (t @ t) - fall * dt / 2
+        spin[at] = (t @ angle[at : at + n]) / (t @ t)
+    return dataclasses.replace(tosses, velocity_world=velocity, angular_velocity_body=spin)

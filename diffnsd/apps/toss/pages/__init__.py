@@ -1,0 +1,13 @@
+"""Pages to look at: a report of an identification and a 3D replay, each one HTML file.
+
+What they show is passed as NumPy arrays.
+"""
+
+from ._replay import write_replay as write_replay
+from ._report import (
+    ParameterRow as ParameterRow,
+    PoseErrors as PoseErrors,
+    RunFigures as RunFigures,
+    TossComparison as TossComparison,
+    write_report as write_report,
+)

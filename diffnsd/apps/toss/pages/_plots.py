@@ -1,0 +1,136 @@
+"""Plots as inline SVG that follows the colours and the font of the page around it."""
+
+import io
+import re
+
+import numpy as np
+
+from ....viz._optional import require
+
+# Matplotlib draws with these stand-ins; in the page they become variables that light and dark set.
+_INK, _FAINT, _MEASURED, _SIMULATED = "#010101", "#020202", "#030303", "#040404"
+_VARIABLES = {
+    _INK: "var(--ink)",
+    _FAINT: "var(--line)",
+    _MEASURED: "var(--measured)",
+    _SIMULATED: "var(--simulated)",
+}
+_SIZE = (4.3, 2.5)
+
+
+def loss_plot(history: np.ndarray) -> str:
+    """The loss against the iteration; the axis is logarithmic where the loss falls far."""
+    figure, axes = _figure("loss", "iteration", "loss")
+    finite = history[np.isfinite(history)]
+    axes.plot(np.arange(len(history)), history, color=_SIMULATED, linewidth=1.8)
+    if len(history) == 1:
+        axes.plot([0], history, "o", color=_SIMULATED)
+    if len(finite) and finite.min() > 0 and finite.max() > 10 * finite.min():
+        axes.set_yscale("log")
+    return _svg(figure, "loss")
+
+
+def height_plot(time: np.ndarray, measured: np.ndarray, simulated: np.ndarray, key: str) -> str:
+    """Height of the centre [mm] against time [s]; positions in m, shape (T, 3)."""
+    figure, axes = _figure("height of the centre", "time [s]", "z [mm]")
+    _pair(axes, time, 1e3 * measured[:, 2], 1e3 * simulated[:, 2], "")
+    axes.legend(**_LEGEND)
+    return _svg(figure, key)
+
+
+def path_plot(time: np.ndarray, measured: np.ndarray, simulated: np.ndarray, key: str) -> str:
+    """Horizontal path [mm] from the measured start against time [s], both directions."""
+    figure, axes = _figure("horizontal path", "time [s]", "x, y [mm]")
+    start = measured[0]
+    for axis, style in ((0, "-"), (1, "--")):
+        real, model = (1e3 * (track[:, axis] - start[axis]) for track in (measured, simulated))
+        _pair(axes, time, real, model, style)
+    axes.plot([], [], "-", color=_INK, linewidth=1, label="x")
+    axes.plot([], [], "--", color=_INK, linewidth=1, label="y")
+    handles, names = axes.get_legend_handles_labels()
+    shown = [i for i, name in enumerate(names) if name in ("x", "y")]
+    axes.legend([handles[i] for i in shown], [names[i] for i in shown], **_LEGEND)
+    return _svg(figure, key)
+
+
+def angle_plot(time: np.ndarray, angle: np.ndarray, key: str) -> str:
+    """Angle [deg] between measured and simulated attitude against time [s]."""
+    figure, axes = _figure("rotation error", "time [s]", "angle [deg]")
+    axes.plot(time, angle, color=_SIMULATED, linewidth=1.6)
+    axes.set_ylim(bottom=0)
+    return _svg(figure, key)
+
+
+def histogram(values: np.ndarray, title: str, unit: str, key: str) -> str:
+    """How often an error occurs among the tosses, with its mean and its median."""
+    figure, axes = _figure(title, unit, "tosses")
+    # Few tosses far out would press the others into one bar: they are counted in the last one.
+    limit = max(float(np.percentile(values, 98)), 1e-9)
+    outside = int((values > limit * (1 + 1e-9)).sum())
+    bins = int(np.clip(np.sqrt(len(values)) * 1.5, 5, 30))
+    axes.hist(np.minimum(values, limit), bins=bins, range=(0, limit), color=_SIMULATED, alpha=0.75)
+    for value, name, style in ((values.mean(), "mean", "-"), (np.median(values), "median", "--")):
+        axes.axvline(value, color=_INK, linewidth=1.2, linestyle=style, label=f"{name} {value:.3g}")
+    if outside:
+        axes.plot([], [], " ", label=f"last bar: {outside} more, to {values.max():.3g}")
+    axes.legend(**_LEGEND)
+    return _svg(figure, key)
+
+
+def rotation_angle(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Angle [rad] between attitudes given as quaternions (T, 4) of any sign and length."""
+    a, b = (q / np.linalg.norm(q, axis=-1, keepdims=True) for q in (first, second))
+    b = np.where((a * b).sum(axis=-1, keepdims=True) < 0, -b, b)
+    # Accurate for small angles, where the arc cosine of the product is not.
+    half = np.arctan2(np.linalg.norm(a - b, axis=-1), np.linalg.norm(a + b, axis=-1))
+    return 4 * half
+
+
+_LEGEND = {"frameon": False, "fontsize": 8, "labelcolor": _INK, "handlelength": 1.6}
+
+
+def _pair(axes, time, measured: np.ndarray, simulated: np.ndarray, style: str) -> None:
+    """The measured curve broad and pale under the simulated one."""
+    line = style or "-"
+    axes.plot(time, measured, line, color=_MEASURED, linewidth=3.2, alpha=0.75, label="measured")
+    axes.plot(time, simulated, line, color=_SIMULATED, linewidth=1.4, label="simulated")
+
+
+def _figure(title: str, across: str, up: str):
+    """A figure with one pair of axes, made without pyplot: no window and no global list."""
+    figure = require("matplotlib.figure", "the report").Figure(figsize=_SIZE, layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_title(title, fontsize=9.5, color=_INK, loc="left", fontweight="bold")
+    axes.set_xlabel(across, fontsize=9, color=_INK)
+    axes.set_ylabel(up, fontsize=9, color=_INK)
+    axes.tick_params(labelsize=8.5, labelcolor=_INK, color=_FAINT)
+    axes.grid(True, color=_FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.set_facecolor("none")
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(_FAINT)
+    return figure, axes
+
+
+def _svg(figure, key: str) -> str:
+    """The figure as an SVG element for HTML: no prolog, no foreign names, colours of the page."""
+    matplotlib = require("matplotlib", "the report")
+    stream = io.StringIO()
+    # Text stays text: smaller, sharp, searchable, and in the font of the page. A salt of its own
+    # for each figure keeps the identifiers of all figures in one page apart.
+    options = {"svg.fonttype": "none", "svg.hashsalt": key, "font.family": ["sans-serif"]}
+    with matplotlib.rc_context(options):
+        no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(stream, format="svg", transparent=True, metadata=no_metadata)
+    text = stream.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text).replace("xlink:href", "href")
+    text = re.sub(r"font: ([^;\"]*?)px [^;\"]*", r"font: \1px var(--font)", text)
+    used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', text))
+    text = re.sub(r' id="([^"]*)"', lambda m: m.group(0) if m.group(1) in used else "", text)
+    text = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" role="img">', text)
+    for stand_in, variable in _VARIABLES.items():
+        text = text.replace(stand_in, variable)
+    return text.strip()

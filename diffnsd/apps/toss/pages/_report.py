@@ -1,0 +1,323 @@
+"""The report of an identification: one HTML file that needs no network."""
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ....viz._optional import require
+from . import _plots
+from ._page import number, with_error
+from ._template import PAGE
+
+
+@dataclass(frozen=True)
+class ParameterRow:
+    """One parameter of the model in the table of the report.
+
+    `start`, `estimate`, `standard_error`, `lower` and `upper` are in `unit`. `standard_error` is
+    None where it is not known, a bound is None where there is none. `determined` says whether the
+    data determine the parameter; `free` is False for one that was held at its start. `note` is a
+    sentence for the reader.
+    """
+
+    name: str
+    start: float
+    estimate: float
+    standard_error: float | None = None
+    unit: str = ""
+    lower: float | None = None
+    upper: float | None = None
+    determined: bool = True
+    free: bool = True
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class TossComparison:
+    """One toss, measured and simulated, at the same times.
+
+    `time` [s] has shape (T,); positions [m], world frame with z up, have shape (T, 3); quaternions,
+    scalar first, body to world, have shape (T, 4). The simulation may hold NaN where it failed.
+    """
+
+    label: str
+    time: np.ndarray
+    measured_position: np.ndarray
+    measured_quaternion: np.ndarray
+    simulated_position: np.ndarray
+    simulated_quaternion: np.ndarray
+
+
+@dataclass(frozen=True)
+class PoseErrors:
+    """Errors of the simulated tosses, one entry per toss, shape (n,); NaN for a failed simulation.
+
+    `position_percent` is the mean distance of the centres in percent of the width of the box,
+    `rotation_deg` the mean angle in degrees, `same_face_percent` the share of tosses that end on
+    the measured face, None where that has no meaning.
+    """
+
+    position_percent: np.ndarray
+    rotation_deg: np.ndarray
+    same_face_percent: float | None = None
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """What the run cost and what is to be said about it.
+
+    `rollouts` and `gradients` count single tosses; the times are in seconds; `warnings` are
+    sentences; `details` are further lines such as versions, seed and data, in their order.
+    """
+
+    rollouts: int
+    gradients: int
+    compile_seconds: float
+    run_seconds: float
+    warnings: Sequence[str] = ()
+    details: Mapping[str, str] = field(default_factory=dict)
+
+
+def write_report(
+    path: str | Path,
+    *,
+    title: str,
+    parameters: Sequence[ParameterRow],
+    loss_history: Sequence[float] | np.ndarray,
+    tosses_compared: Sequence[TossComparison],
+    errors: PoseErrors | None,
+    meta: RunFigures,
+    correlations: np.ndarray | None = None,
+) -> Path:
+    """Writes the report of an identification as one self-contained HTML page.
+
+    The page follows the reader's choice of light or dark, and reads well on a small screen.
+
+    **Arguments:**
+
+    - `path`: the file to write, for example `report.html`.
+    - `title`: heading of the page.
+    - `parameters`: the rows of the parameter table.
+    - `loss_history`: the loss after each iteration, shape `(i,)`; may be empty.
+    - `tosses_compared`: the tosses to plot; about three are enough to see.
+    - `errors`: errors of all tosses for the histograms, or None.
+    - `meta`: cost of the run, warnings and details.
+    - `correlations`: correlation matrix of the free parameters in the order of `parameters`, shape
+        `(k, k)`; None leaves the table out.
+
+    **Returns:** the path that was written.
+
+    **Raises:** `ImportError` when matplotlib is not installed; `ValueError` for shapes that do not
+    fit together.
+    """
+    require("matplotlib", "the report")
+    history = np.asarray(loss_history, dtype=float)
+    free = [row.name for row in parameters if row.free]
+    if history.ndim != 1:
+        raise ValueError(f"loss_history must have shape (i,), got {history.shape}.")
+    if correlations is not None and np.shape(correlations) != (len(free), len(free)):
+        raise ValueError(
+            f"correlations must have shape ({len(free)}, {len(free)}), one row for each free "
+            f"parameter, got {np.shape(correlations)}."
+        )
+    sections = [
+        _warnings(meta.warnings),
+        _tiles(history, errors, meta),
+        _section("Parameters", _parameter_table(parameters)),
+        _section("Correlations of the estimates", _correlation_table(free, correlations)),
+        _section("Fit", _fit_plots(history, errors)),
+        *(_section(toss.label, _toss_plots(toss, j)) for j, toss in enumerate(tosses_compared)),
+        _section("Details", _details(meta.details)),
+    ]
+    # Cut, not replaced: user text may contain the marks.
+    name = html.escape(title)
+    start, middle, rest = PAGE.split("TITLE")
+    before, after = rest.split("BODY")
+    page = "".join([start, name, middle, name, before, "\n".join(sections), after])
+    path = Path(path)
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def _section(heading: str, content: str) -> str:
+    """A section of the page; nothing where it would be empty."""
+    if not content:
+        return ""
+    return f"<section><h2>{html.escape(heading)}</h2>{content}</section>"
+
+
+def _warnings(warnings: Sequence[str]) -> str:
+    """The warnings, first of all."""
+    if not warnings:
+        return ""
+    items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in warnings)
+    return f'<section class="warnings"><h2>Please note</h2><ul>{items}</ul></section>'
+
+
+def _tiles(history: np.ndarray, errors: PoseErrors | None, meta: RunFigures) -> str:
+    """The figures to see first."""
+    tiles = []
+    if errors is not None:
+        position, rotation = (_finite(errors.position_percent), _finite(errors.rotation_deg))
+        if len(position) and len(rotation):
+            tiles.append((f"{position.mean():.1f} %", "mean position error, of the box width"))
+            tiles.append((f"{rotation.mean():.1f}°", "mean rotation error"))
+        if errors.same_face_percent is not None:
+            tiles.append((f"{errors.same_face_percent:.0f} %", "end on the measured face"))
+    if len(history):
+        tiles.append((number(float(history[-1])), "final loss"))
+    tiles += [
+        (f"{meta.rollouts:,}".replace(",", " "), "toss rollouts"),
+        (f"{meta.gradients:,}".replace(",", " "), "gradients of a toss"),
+        (f"{meta.compile_seconds:.1f} s", "compiling"),
+        (f"{meta.run_seconds:.1f} s", "running"),
+    ]
+    cells = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for value, name in tiles)
+    return f'<div class="tiles">{cells}</div>'
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    values = np.asarray(values, dtype=float)
+    return values[np.isfinite(values)]
+
+
+def _parameter_table(parameters: Sequence[ParameterRow]) -> str:
+    """Name, start, estimate, standard error, unit, bounds, and what the data say about it."""
+    if not parameters:
+        return ""
+    rows = []
+    for row in parameters:
+        estimate, error = with_error(row.estimate, row.standard_error)
+        if not row.free:
+            estimate, error, state = number(row.estimate), "—", ("held", "held")
+        elif row.determined:
+            state = ("good", "yes")
+        else:
+            state = ("poor", "no")
+        note = f'<div class="note">{html.escape(row.note)}</div>' if row.note else ""
+        cells = {
+            "start": number(row.start),
+            "estimate": f"<b>{estimate}</b>",
+            "standard error": error,
+            "unit": html.escape(row.unit) or "—",
+            "bounds": _bounds(row.lower, row.upper),
+            "determined": f'<span class="pill {state[0]}">{state[1]}</span>',
+        }
+        content = "".join(
+            f'<td{_kind(name)} data-name="{name}">{cell}</td>' for name, cell in cells.items()
+        )
+        rows.append(f'<tr><th scope="row">{html.escape(row.name)}{note}</th>{content}</tr>')
+    names = ("parameter", "start", "estimate", "standard error", "unit", "bounds", "determined")
+    head = "".join(f'<th scope="col"{_kind(name)}>{name}</th>' for name in names)
+    body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    return f'<table class="wide">{body}</table>'
+
+
+def _kind(column: str) -> str:
+    """Text stands at the left of its column, numbers at the right."""
+    return ' class="text"' if column in ("parameter", "unit", "bounds", "determined") else ""
+
+
+def _table(content: str) -> str:
+    """A table that scrolls by itself where the screen is too narrow for it."""
+    return f'<div class="scroll"><table>{content}</table></div>'
+
+
+def _bounds(lower: float | None, upper: float | None) -> str:
+    has_lower = lower is not None and np.isfinite(lower)
+    has_upper = upper is not None and np.isfinite(upper)
+    if lower is not None and upper is not None and has_lower and has_upper:
+        return f"{number(lower)} to {number(upper)}"
+    if lower is not None and has_lower:
+        return f"at least {number(lower)}"
+    if upper is not None and has_upper:
+        return f"at most {number(upper)}"
+    return "none"
+
+
+def _correlation_table(names: Sequence[str], correlations: np.ndarray | None) -> str:
+    """The matrix, the stronger the correlation the stronger the colour. One parameter has none."""
+    if correlations is None or len(names) < 2:
+        return ""
+    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in names)
+    rows = []
+    for name, values in zip(names, np.asarray(correlations, dtype=float), strict=True):
+        cells = "".join(_correlation_cell(value) for value in values.tolist())
+        rows.append(f'<tr><th scope="row">{html.escape(name)}</th>{cells}</tr>')
+    return _table(f"<thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody>")
+
+
+def _correlation_cell(value: float) -> str:
+    if not np.isfinite(value):
+        return "<td>—</td>"
+    color = "--simulated" if value > 0 else "--measured"
+    share = round(55 * min(abs(value), 1.0) ** 2)
+    text = f"{value:+.2f}".replace("-", "−")
+    paint = f"background: color-mix(in srgb, var({color}) {share}%, transparent)"
+    return f'<td style="{paint}">{text}</td>'
+
+
+def _fit_plots(history: np.ndarray, errors: PoseErrors | None) -> str:
+    """The loss curve and the error histograms."""
+    plots = [_plots.loss_plot(history)] if len(history) else []
+    remark = ""
+    if errors is not None:
+        position, rotation = (_finite(errors.position_percent), _finite(errors.rotation_deg))
+        failed = max(np.size(errors.position_percent) - len(position), 0)
+        if failed:
+            remark = f"<p>{failed} failed simulations are left out of the histograms.</p>"
+        if len(position):
+            title = f"position error of {len(position)} tosses"
+            plots.append(_plots.histogram(position, title, "percent of the box width", "position"))
+        if len(rotation):
+            title = f"rotation error of {len(rotation)} tosses"
+            plots.append(_plots.histogram(rotation, title, "degrees", "rotation"))
+    return _plot_row(plots) + remark
+
+
+def _toss_plots(toss: TossComparison, index: int) -> str:
+    """Height, horizontal path and rotation error of one toss."""
+    time = np.asarray(toss.time, dtype=float)
+    measured, simulated, attitude, simulated_attitude = (
+        np.asarray(array, dtype=float)
+        for array in (
+            toss.measured_position,
+            toss.simulated_position,
+            toss.measured_quaternion,
+            toss.simulated_quaternion,
+        )
+    )
+    frames = len(time)
+    shapes = [a.shape for a in (measured, simulated, attitude, simulated_attitude)]
+    if frames == 0 or shapes != 2 * [(frames, 3)] + 2 * [(frames, 4)]:
+        raise ValueError(
+            f"{toss.label}: with {frames} times, positions must have shape ({frames}, 3) and "
+            f"quaternions ({frames}, 4)."
+        )
+    angle = np.degrees(_plots.rotation_angle(attitude, simulated_attitude))
+    return _plot_row(
+        [
+            _plots.height_plot(time, measured, simulated, f"height {index}"),
+            _plots.path_plot(time, measured, simulated, f"path {index}"),
+            _plots.angle_plot(time, angle, f"angle {index}"),
+        ]
+    )
+
+
+def _plot_row(plots: Sequence[str]) -> str:
+    if not plots:
+        return ""
+    return '<div class="plots">' + "".join(f"<figure>{plot}</figure>" for plot in plots) + "</div>"
+
+
+def _details(details: Mapping[str, str]) -> str:
+    """Versions, seed, data and the like."""
+    rows = "".join(
+        f'<tr><th scope="row">{html.escape(str(name))}</th>'
+        f'<td class="text">{html.escape(str(value))}</td></tr>'
+        for name, value in details.items()
+    )
+    return _table(f"<tbody>{rows}</tbody>") if rows else ""

@@ -1,0 +1,15 @@
+"""Optional packages: imported where they are used."""
+
+import importlib
+from types import ModuleType
+
+
+def require(name: str, purpose: str) -> ModuleType:
+    """Imports an optional package, or says how to install it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            f"{name} is needed for {purpose} and cannot be imported here: "
+            'pip install "diffnsd[viz]"'
+        ) from error

@@ -1,0 +1,70 @@
+"""Calls for few lanes of a batch: values and every composition of derivatives, against `where`."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffnsd._jax import call_where
+
+RNG = np.random.default_rng(0)
+MATRIX = RNG.normal(size=(3, 3))
+X, Y, W = RNG.normal(size=(40, 3)), RNG.normal(size=40), np.array(1.7)
+AXES = 0, 0, None
+
+
+def inner(x, y):
+    return jnp.sin(MATRIX @ x) * y, jnp.sum(x * x) * y, jnp.array(1)
+
+
+def sparse(x, y, w):
+    """Closes over `w`, which all lanes share."""
+    a, b, one = call_where(y > 0, lambda x, y: inner(x, y * w), x, y)
+    return jnp.sum(a) * b * one.astype(b.dtype)
+
+
+def dense(x, y, w):
+    a, b, one = inner(x, y * w)
+    return jnp.where(y > 0, jnp.sum(a) * b * one.astype(b.dtype), 0.0)
+
+
+def loss(f):
+    return lambda x, y, w: jnp.sum(jax.vmap(f, AXES)(x, y, w) ** 2)
+
+
+COMPOSITIONS = {
+    "values": lambda f: jax.vmap(f, AXES)(X, Y, W),
+    "one lane": lambda f: jax.grad(f, (0, 1, 2))(X[0], Y[0], W),
+    "reverse over a batch": lambda f: jax.grad(loss(f), (0, 1, 2))(X, Y, W),
+    "a batch of reverse": lambda f: jax.vmap(jax.grad(f, (0, 1, 2)), AXES)(X, Y, W),
+    "a batch of forward": lambda f: jax.vmap(jax.jacfwd(f, (0, 1, 2)), AXES)(X, Y, W),
+    "forward over a batch": lambda f: jax.jacfwd(lambda w: jax.vmap(f, AXES)(X, Y, w))(W),
+    "hessian of a batch": lambda f: jax.hessian(loss(f), 2)(X, Y, W),
+    "batches of hessians": lambda f: jax.vmap(jax.hessian(f, (0, 2)), AXES)(X, Y, W),
+    "reverse over reverse": lambda f: jax.grad(lambda w: jnp.sum(jax.grad(loss(f))(X, Y, w) ** 2))(
+        W
+    ),
+    "a batch of batches": lambda f: jax.vmap(lambda s: jax.grad(loss(f))(X, Y * s, W))(
+        jnp.array([1.0, -2.0])
+    ),
+    "checkpointed": lambda f: jax.grad(loss(jax.checkpoint(f)))(X, Y, W),
+}
+
+
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_every_composition(name):
+    found, known = (jax.jit(lambda f=f: COMPOSITIONS[name](f))() for f in (sparse, dense))
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(known), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13 * np.max(np.abs(b)))
+
+
+def test_what_is_not_needed_is_not_touched():
+    """Lanes that do not need the function may be where it has no value."""
+    x = jnp.linspace(-1, 1, 40)
+
+    def root(x):
+        return call_where(x > 0, jnp.sqrt, x)
+
+    found = jax.vmap(jax.grad(root))(x)
+    known = np.where(x > 0, 0.5 / np.sqrt(np.abs(x)), 0)
+    np.testing.assert_allclose(found, known, rtol=1e-12)

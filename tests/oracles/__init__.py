@@ -1,0 +1,59 @@
+"""Motions whose sensitivities are known: the truth that gradients are measured against."""
+
+from ._balls import (
+    ball as ball,
+    column,
+    landing_block,
+    oblique,
+    pair as pair,
+    pair_at_once,
+    slope,
+    thrown_ball,
+)
+from ._base import KnownMotion as KnownMotion, read as read, unchanged as unchanged
+from ._bodies import (
+    dropped_corner,
+    dropped_rod,
+    dropped_smooth_corner,
+    oscillating_table,
+    pendulum_at_wall,
+    rod as rod,
+    three_ball_billiard,
+)
+from ._switching import (
+    block_that_stops,
+    conduction_angle,
+    relay_is_crossed,
+    relay_of_degree_two,
+    relay_switches,
+    resonator_with_diode,
+    stick_to_slip,
+)
+
+KNOWN_MOTIONS = {
+    "ball, one impact": thrown_ball(0.8, 0.9),
+    "ball, two impacts": thrown_ball(1.2, 0.8),
+    "ball, four impacts": thrown_ball(1.9, 0.7),
+    "oblique, slips": oblique(0.1, 0.6),
+    "oblique, sticks": oblique(0.9, 0.6),
+    "oblique, slips on landing": landing_block(0.1),
+    "oblique, sticks on landing": landing_block(0.9),
+    "slope": slope(),
+    "column": column(),
+    "two at once": pair_at_once(),
+    "rod": dropped_rod(),
+    "corner, slips": dropped_corner(0.15),
+    "corner, sticks": dropped_corner(1.2),
+    "corner, no friction": dropped_smooth_corner(),
+    "oscillating table": oscillating_table(),
+    "pendulum at a wall": pendulum_at_wall(),
+    "three-ball billiard": three_ball_billiard(),
+    "block that stops": block_that_stops(),
+    "stick to slip": stick_to_slip(),
+    "relay switches": relay_switches(),
+    "relay is crossed": relay_is_crossed(),
+    "relay of degree two": relay_of_degree_two(),
+    "conduction angle": conduction_angle(),
+    "resonator with diode": resonator_with_diode(),
+}
+"""Every known motion by name."""
