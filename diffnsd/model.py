@@ -6,12 +6,54 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float
 
-from ._types import PerContact, Scalar, State, Vector, eagerly, is_hidden, revealed
+from ._types import Config, PerContact, Scalar, State, Vector, eagerly, is_hidden, revealed
 from .laws import AbstractLaw, Context, Equality
 from .relations import AbstractRelation, PrescribedVelocity
 from .relations._base import AbstractForwarding
 from .systems import AbstractSystem
+
+
+class ContactMask(eqx.Module):
+    """Which contacts of an interaction take part, and how; shape `(c,)` each.
+
+    **Arguments:**
+
+    - `on`: booleans. A contact that is off has no impulse, whatever its gap and its law.
+    - `closed`: booleans. Such a contact counts as closed, whatever rounding left of its gap: the
+      law sees a gap of 0 at most. Default: none.
+    - `restitution`: factor of what the law adds to the velocity before it is solved (its `shift`);
+      0 makes an impact inelastic. Default: 1.
+    """
+
+    on: Bool[Array, " c"]
+    closed: Bool[Array, " c"]
+    restitution: Float[Array, " c"] | None
+
+    def __init__(self, on, closed=None, restitution=None):
+        self.on = jnp.asarray(on, dtype=bool)
+        self.closed = jnp.zeros_like(self.on) if closed is None else jnp.asarray(closed, dtype=bool)
+        self.restitution = restitution
+
+    def __and__(self, other: "ContactMask | None") -> "ContactMask":
+        """Both masks: on where both are, closed where one is, with the product of their factors."""
+        if other is None:
+            return self
+        factors = [x for x in (self.restitution, other.restitution) if x is not None]
+        factor = (
+            None if not factors else factors[0] if len(factors) == 1 else factors[0] * factors[1]
+        )
+        return ContactMask(self.on & other.on, self.closed | other.closed, factor)
+
+    def pick(self, pick: Callable[[Array], Array], dtype) -> "ContactMask":
+        """The mask of some contacts; `pick` takes numbers `(c,)` to those of the kept ones."""
+        on, closed = (pick(x.astype(dtype)) > 0.5 for x in (self.on, self.closed))
+        return ContactMask(on, closed, None if self.restitution is None else pick(self.restitution))
+
+
+def _as_mask(value) -> ContactMask | None:
+    return value if value is None or isinstance(value, ContactMask) else ContactMask(value)
 
 
 class Interaction(eqx.Module):
@@ -24,6 +66,8 @@ class Interaction(eqx.Module):
     - `max_active`: solve only the contacts with the smallest gaps, at most this many, where the
       relation can be restricted (`None`: all). If others close in the same step, the result says
       `contact_overflow`.
+    - `mask`: which contacts take part, booleans `(c,)`, or a `ContactMask`; `None`: all of them.
+      It is data: another mask of the same length compiles nothing.
 
     **Raises:** `ValueError` if the law needs more rows than the relation has, or `max_active` is
     not at least 1.
@@ -32,6 +76,7 @@ class Interaction(eqx.Module):
     relation: AbstractRelation
     law: AbstractLaw
     max_active: int | None = eqx.field(default=None, static=True)
+    mask: ContactMask | None = eqx.field(default=None, converter=_as_mask)
 
     def __check_init__(self):
         if self.max_active is not None and self.max_active < 1:
@@ -45,6 +90,18 @@ class Interaction(eqx.Module):
     def rows(self) -> int:
         """Rows per contact that take part in the law."""
         return self.relation.rows if self.law.rows is None else self.law.rows
+
+    def held_gap(self, t: Scalar, q: Config) -> PerContact | None:
+        """Gaps [m] as the law sees them, `(c,)`: 0 at most where the mask says closed."""
+        gap = self.relation.gap(t, q)
+        if gap is None or self.mask is None:
+            return gap
+        return jnp.where(self.mask.closed, jnp.minimum(gap, 0), gap)
+
+    def reachable_gap(self, t: Scalar, q: Config) -> PerContact | None:
+        """The same for the search for contacts that close: infinite where the mask says off."""
+        gap = self.held_gap(t, q)
+        return gap if gap is None or self.mask is None else jnp.where(self.mask.on, gap, jnp.inf)
 
 
 class Energy(eqx.Module):
@@ -112,6 +169,21 @@ class Model(eqx.Module):
         """Why such a method for `M dv` cannot step the model, with the remedy, or `None`."""
         return self.system.stepping_problem or self.compliance_problem
 
+    def masked(self, t: Scalar, q: Config, on, closed=None, restitution=None) -> "Model":
+        """The model with a mask on its contacts, numbered through all interactions, `(c,)` each.
+
+        **Arguments:** as of `ContactMask`. Masks that are there already stay: a contact is on where
+        both say so.
+        """
+        cuts = np.cumsum(self.contacts(t, q))[:-1]
+        given = on, closed, restitution
+        parts = [[None] * (len(cuts) + 1) if x is None else jnp.split(x, cuts) for x in given]
+        interactions = tuple(
+            Interaction(i.relation, i.law, i.max_active, ContactMask(*mask) & i.mask)
+            for i, *mask in zip(self.interactions, *parts, strict=True)
+        )
+        return eqx.tree_at(lambda m: m.interactions, self, interactions)
+
     def after(self, start: Scalar) -> "Model":
         """The same model by a clock that starts at `start` [s].
 
@@ -119,7 +191,7 @@ class Model(eqx.Module):
         difference of two absolute times has not.
         """
         interactions = (
-            Interaction(_LaterRelation(i.relation, start), i.law, i.max_active)
+            Interaction(_LaterRelation(i.relation, start), i.law, i.max_active, i.mask)
             for i in self.interactions
         )
         return Model(_LaterSystem(self.system, start), interactions)
@@ -130,8 +202,9 @@ class Model(eqx.Module):
         Unilateral contacts that penetrate, and joints that are open, by more than `tolerance`. Only
         where all values are known.
         """
-        t, q, relations = revealed((t, q, tuple(i.relation for i in self.interactions)))
-        hidden = any(map(is_hidden, jax.tree.leaves((t, q, relations))))
+        given = tuple((i.relation, i.mask) for i in self.interactions)
+        t, q, given = revealed((t, q, given))
+        hidden = any(map(is_hidden, jax.tree.leaves((t, q, given))))
         if (
             hidden
             or q is None
@@ -139,11 +212,14 @@ class Model(eqx.Module):
         ):
             return None
         with jax.ensure_compile_time_eval():
+            relations = tuple(relation for relation, _ in given)
             gaps = _gaps(relations, jnp.asarray(t, jax.tree.leaves(q)[0].dtype), q)
         for number, (i, gap) in enumerate(zip(self.interactions, gaps, strict=True)):
             if gap is None or not (i.law.holds_gap or i.law.is_unilateral):
                 continue
             excess = np.abs(gap) if i.law.holds_gap else -np.asarray(gap)
+            if i.mask is not None:
+                excess = np.where(np.asarray(i.mask.on), excess, -np.inf)
             worst = int(np.argmax(excess))
             if excess[worst] > tolerance:
                 return _contradiction(i, number, worst, float(gap[worst]))
@@ -164,6 +240,7 @@ class Model(eqx.Module):
             *(lambda r=i.relation: _misplaced(model.system, r) for i in model.interactions),
             *(lambda r=i.relation: r.check(group) for i in model.interactions),
             *(lambda i=i: _asks_for_velocities(i) for i in model.interactions),
+            *(lambda i=i: _misfit(model, state, i) for i in model.interactions),
             lambda: _not_finite(state),
             lambda: model.system.check_point(state.q),
             lambda: model.system.check(state.q),
@@ -212,6 +289,21 @@ def _misplaced(system: AbstractSystem, relation: AbstractRelation) -> str | None
             "FirstOrderType1, FirstOrderType2 or FirstOrderRelation"
         )
     return f"{name} is a relation of first-order systems, not of a {kind}; use GapRelation"
+
+
+def _misfit(model: Model, state: State, interaction: Interaction) -> str | None:
+    """A mask with another number of contacts than the relation has."""
+    mask, relation = interaction.mask, interaction.relation
+    if mask is None:
+        return None
+    c = relation.count(model.system.group, jnp.zeros((), state.v.dtype), state.q)
+    shapes = {x.shape for x in jax.tree.leaves(mask)} - {(c,)}
+    if not shapes:
+        return None
+    return (
+        f"the mask of {type(relation).__name__} has shape {shapes.pop()}, but the relation has {c} "
+        f"contacts: give one value for each, shape ({c},)"
+    )
 
 
 def _asks_for_velocities(interaction: Interaction) -> str | None:

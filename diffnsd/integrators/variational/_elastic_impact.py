@@ -10,15 +10,16 @@ from ..._types import Args, Config, Scalar, State
 from ...laws import NewtonImpact
 from ...model import Model
 from ...systems import AbstractSystem
-from .._base import AbstractIntegrator, Carry, StepInfo
+from .._base import Carry, StepInfo
 from .._step import without_derivative
+from .._wrapped import AbstractWrappedIntegrator
 from ._lie_variational import LieVariational
 
 BISECTIONS = 60
 NEWTON_STEPS = 8
 
 
-class ElasticImpact(AbstractIntegrator):
+class ElasticImpact(AbstractWrappedIntegrator):
     """Frictionless elastic impacts that follow from the discrete action, collision time included.
 
     A step that would end with a negative gap is cut at the fraction `α` where the gap vanishes, at
@@ -58,9 +59,6 @@ class ElasticImpact(AbstractIntegrator):
                 "method for restitution, friction and constraints"
             )
         return self.inner.supports(model)
-
-    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
-        return self.inner.init(model, t0, state, args)
 
     def step(
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
@@ -147,8 +145,7 @@ def _is_one(e) -> bool:
 
 
 def _gaps(model: Model, t: Scalar, q: Config):
-    gaps = [g for g in model.gaps(t, q) if g is not None]
-    return jnp.concatenate(gaps)
+    return jnp.concatenate([jnp.atleast_1d(i.reachable_gap(t, q)) for i in model.interactions])
 
 
 def _first_root(model: Model, t0, h, until, state: State) -> Scalar:
