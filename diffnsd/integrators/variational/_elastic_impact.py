@@ -2,11 +2,11 @@
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
+import numpy as np
 
 from ..._numerics import dot, lu_solve
 from ..._result import RESULTS, first_error
-from ..._types import Args, Config, Scalar, State
+from ..._types import Args, Config, Scalar, State, is_hidden
 from ...laws import NewtonImpact
 from ...model import Model
 from ...systems import AbstractSystem
@@ -48,6 +48,10 @@ class ElasticImpact(AbstractWrappedIntegrator):
 
     @property
     def is_symplectic(self) -> bool:
+        return True
+
+    @property
+    def keeps_impact_times(self) -> bool:
         return True
 
     def supports(self, model: Model) -> str | None:
@@ -141,7 +145,7 @@ class ElasticImpact(AbstractWrappedIntegrator):
 
 
 def _is_one(e) -> bool:
-    return isinstance(e, Tracer) or bool(jnp.all(jnp.asarray(e) == 1))
+    return is_hidden(e) or bool(np.all(np.asarray(e) == 1))
 
 
 def _gaps(model: Model, t: Scalar, q: Config):
