@@ -16,7 +16,7 @@ FLOORS = (
     {"_types", "_result", "_numerics", "_components", "_taken_apart", "_kernel", "_lanes", "_loop"},
     {"groups", "sets"},
     {"systems", "relations", "laws", "complementarity"},
-    {"model"},
+    {"model", "_interaction"},
     {"integrators"},
     {"simulation"},
     {"control", "identification", "rollout", "models", "diagnostics", "viz", "io", "cli"},
@@ -31,6 +31,7 @@ SIDEWAYS_ALLOWED = {
     ("_components", "_numerics"),
     ("_components", "_taken_apart"),
     ("_taken_apart", "_numerics"),
+    ("model", "_interaction"),
 }
 # Not even through `_base.py`: a law is a set and a bias, and knows nothing of how it is solved.
 NEVER = {("laws", "complementarity")}
