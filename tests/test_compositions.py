@@ -52,7 +52,7 @@ STEPS = 200
 
 
 class Damper(AbstractController):
-    """`u = −gain y`, of the velocity at the sample."""
+    """`u = −gain y`, of the last entry of what is measured: a velocity."""
 
     gain: float = 0.5
 
@@ -62,7 +62,7 @@ class Damper(AbstractController):
 
     def __call__(self, t, y, memory, period):
         del t, period
-        return -self.gain * y, memory
+        return -self.gain * y[-1:], memory
 
 
 # ---------------------------------------------------------------- the motions and their answers
