@@ -84,7 +84,7 @@ from .integrators import (
     ThetaGamma as ThetaGamma,
     ZeroOrderHold as ZeroOrderHold,
 )
-from .model import Interaction as Interaction, Model as Model
+from .model import ContactMask as ContactMask, Interaction as Interaction, Model as Model
 from .simulation import (
     Checkpointed as Checkpointed,
     Direct as Direct,

@@ -7,45 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._jax import concrete as revealed, eval_now as eagerly, is_traced as is_hidden
-from ._types import PerContact, Scalar, State, Vector
-from .laws import AbstractLaw, Context, Equality
+from ._interaction import ContactMask as ContactMask, Interaction as Interaction
+from ._jax import concrete, eval_now, is_traced
+from ._types import Config, PerContact, Scalar, State, Vector
+from .laws import Context, Equality
 from .relations import AbstractRelation, PrescribedVelocity
 from .relations._base import AbstractForwarding
 from .systems import AbstractSystem
-
-
-class Interaction(eqx.Module):
-    """A relation and the law that its contacts obey.
-
-    **Arguments:**
-
-    - `relation`: where the contacts are. `law`: what happens there. A law on fewer rows than the
-      relation has acts on the first ones: `NewtonImpact` on the normal, without friction.
-    - `max_active`: solve only the contacts with the smallest gaps, at most this many, where the
-      relation can be restricted (`None`: all). If others close in the same step, the result says
-      `contact_overflow`.
-
-    **Raises:** `ValueError` if the law needs more rows than the relation has, or `max_active` is
-    not at least 1.
-    """
-
-    relation: AbstractRelation
-    law: AbstractLaw
-    max_active: int | None = eqx.field(default=None, static=True)
-
-    def __check_init__(self):
-        if self.max_active is not None and self.max_active < 1:
-            raise ValueError(
-                f"max_active must be at least 1, or None for all contacts, got {self.max_active}."
-            )
-        if problem := self.law.refuses(self.relation.rows):
-            raise ValueError(f"{type(self.relation).__name__}: {problem}.")
-
-    @property
-    def rows(self) -> int:
-        """Rows per contact that take part in the law."""
-        return self.relation.rows if self.law.rows is None else self.law.rows
 
 
 class Energy(eqx.Module):
@@ -113,6 +81,21 @@ class Model(eqx.Module):
         """Why such a method for `M dv` cannot step the model, with the remedy, or `None`."""
         return self.system.stepping_problem or self.compliance_problem
 
+    def masked(self, t: Scalar, q: Config, on, closed=None, restitution=None) -> "Model":
+        """The model with a mask on its contacts, numbered through all interactions, `(c,)` each.
+
+        **Arguments:** as of `ContactMask`. Masks that are there already stay: a contact is on where
+        both say so.
+        """
+        cuts = np.cumsum(self.contacts(t, q))[:-1]
+        given = on, closed, restitution
+        parts = [[None] * (len(cuts) + 1) if x is None else jnp.split(x, cuts) for x in given]
+        interactions = tuple(
+            Interaction(i.relation, i.law, i.max_active, ContactMask(*mask) & i.mask)
+            for i, *mask in zip(self.interactions, *parts, strict=True)
+        )
+        return eqx.tree_at(lambda m: m.interactions, self, interactions)
+
     def after(self, start: Scalar) -> "Model":
         """The same model by a clock that starts at `start` [s].
 
@@ -120,7 +103,7 @@ class Model(eqx.Module):
         difference of two absolute times has not.
         """
         interactions = (
-            Interaction(_LaterRelation(i.relation, start), i.law, i.max_active)
+            Interaction(_LaterRelation(i.relation, start), i.law, i.max_active, i.mask)
             for i in self.interactions
         )
         return Model(_LaterSystem(self.system, start), interactions)
@@ -131,8 +114,9 @@ class Model(eqx.Module):
         Unilateral contacts that penetrate, and joints that are open, by more than `tolerance`. Only
         where all values are known.
         """
-        t, q, relations = revealed((t, q, tuple(i.relation for i in self.interactions)))
-        hidden = any(map(is_hidden, jax.tree.leaves((t, q, relations))))
+        given = tuple((i.relation, i.mask) for i in self.interactions)
+        t, q, given = concrete((t, q, given))
+        hidden = any(map(is_traced, jax.tree.leaves((t, q, given))))
         if (
             hidden
             or q is None
@@ -140,11 +124,14 @@ class Model(eqx.Module):
         ):
             return None
         with jax.ensure_compile_time_eval():
+            relations = tuple(relation for relation, _ in given)
             gaps = _gaps(relations, jnp.asarray(t, jax.tree.leaves(q)[0].dtype), q)
         for number, (i, gap) in enumerate(zip(self.interactions, gaps, strict=True)):
             if gap is None or not (i.law.holds_gap or i.law.is_unilateral):
                 continue
             excess = np.abs(gap) if i.law.holds_gap else -np.asarray(gap)
+            if i.mask is not None:
+                excess = np.where(np.asarray(i.mask.on), excess, -np.inf)
             worst = int(np.argmax(excess))
             if excess[worst] > tolerance:
                 return _contradiction(i, number, worst, float(gap[worst]))
@@ -155,7 +142,7 @@ class Model(eqx.Module):
 
         Shapes are always checked, values where they are known: not those that `jit` or `vmap` trace.
         """
-        model, state = revealed((self, state))
+        model, state = concrete((self, state))
         group = model.system.group
         n = model.system.velocities
         if np.shape(state.v) != (n,):
@@ -165,6 +152,7 @@ class Model(eqx.Module):
             *(lambda r=i.relation: _misplaced(model.system, r) for i in model.interactions),
             *(lambda r=i.relation: r.check(group) for i in model.interactions),
             *(lambda i=i: _asks_for_velocities(i) for i in model.interactions),
+            *(lambda i=i: _misfit(model, state, i) for i in model.interactions),
             lambda: _not_finite(state),
             lambda: model.system.check_point(state.q),
             lambda: model.system.check(state.q),
@@ -215,6 +203,21 @@ def _misplaced(system: AbstractSystem, relation: AbstractRelation) -> str | None
     return f"{name} is a relation of first-order systems, not of a {kind}; use GapRelation"
 
 
+def _misfit(model: Model, state: State, interaction: Interaction) -> str | None:
+    """A mask with another number of contacts than the relation has."""
+    mask, relation = interaction.mask, interaction.relation
+    if mask is None:
+        return None
+    c = relation.count(model.system.group, jnp.zeros((), state.v.dtype), state.q)
+    shapes = {x.shape for x in jax.tree.leaves(mask)} - {(c,)}
+    if not shapes:
+        return None
+    return (
+        f"the mask of {type(relation).__name__} has shape {shapes.pop()}, but the relation has {c} "
+        f"contacts: give one value for each, shape ({c},)"
+    )
+
+
 def _asks_for_velocities(interaction: Interaction) -> str | None:
     """Restitution and friction are laws of velocities, which compliant relations do not give."""
     relation = interaction.relation
@@ -227,7 +230,7 @@ def _asks_for_velocities(interaction: Interaction) -> str | None:
         full = [jnp.full(c, x) for x in (-jnp.inf, 1.0, 0.5)]
         return law.shift(Context(u, *full)), law.lift(u)
 
-    if not any(np.any(np.asarray(x)) for x in eagerly(biases, interaction.law)):
+    if not any(np.any(np.asarray(x)) for x in eval_now(biases, interaction.law)):
         return None
     return (
         f"{type(interaction.law).__name__} asks for velocities before an impact or along a contact, "
@@ -237,7 +240,7 @@ def _asks_for_velocities(interaction: Interaction) -> str | None:
 
 
 def _not_finite(state: State) -> str | None:
-    known = [x for x in jax.tree.leaves(state) if not is_hidden(x)]
+    known = [x for x in jax.tree.leaves(state) if not is_traced(x)]
     if all(np.all(np.isfinite(np.asarray(x))) for x in known):
         return None
     return "the state has entries that are not finite"

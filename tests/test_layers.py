@@ -17,7 +17,7 @@ FLOORS = (
     {"groups", "sets", "shapes"},
     {"systems", "relations", "laws"},
     {"complementarity"},
-    {"model"},
+    {"model", "_interaction"},
     {"integrators"},
     {"simulation", "rollout", "control", "diagnostics"},
     {"identification", "models", "io"},
@@ -32,6 +32,7 @@ SIDEWAYS_ALLOWED = {
     *((family, "_jax") for family in FLOORS[0]),
     ("diagnostics", "simulation"),
     ("apps", "viz"),
+    ("model", "_interaction"),
 }
 
 MAX_LINES = 400

@@ -6,8 +6,6 @@ map of `kappa` times the logarithmic barrier gives the central path, `w_N z_N = 
 line: smooth, never quite open, never quite stuck.
 """
 
-from abc import abstractmethod
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -23,10 +21,8 @@ from ._problem import MixedProblem
 class AbstractAdjoint(eqx.Module):
     """How the solution of the laws is differentiated. Values never depend on it."""
 
-    @property
-    @abstractmethod
-    def kappa(self) -> Array | float | None:
-        """Parameter of the central path at which to differentiate, `None` at the solution."""
+    kappa: eqx.AbstractVar[Array | float | None]
+    """Parameter of the central path at which to differentiate, `None` at the solution."""
 
 
 class ImplicitAdjoint(AbstractAdjoint):
@@ -47,22 +43,20 @@ class SmoothedAdjoint(AbstractAdjoint):
     optimisation across changes of contact, not for sensitivities. Open contacts count only if they
     take part in the step: with `GapStabilized` all do, other laws leave out what is not closed.
 
-    **Arguments:** `level`: `kappa` [J] (velocity times impulse), positive; compare it with the
-    energy `m v²/2` of the motions that matter.
+    **Arguments:** `kappa` [J] (velocity times impulse), positive; compare it with the energy
+    `m v²/2` of the motions that matter.
+
+    **Raises:** `ValueError` if `kappa` is not positive.
 
     Reference: T. Howell et al., Dojo: a differentiable physics engine for robotics (2022),
     arXiv:2203.00806.
     """
 
-    level: Array | float
+    kappa: Array | float
 
     def __check_init__(self):
-        if isinstance(self.level, float | int) and not self.level > 0:
-            raise ValueError(f"kappa must be positive, got {self.level}; ImplicitAdjoint() is 0.")
-
-    @property
-    def kappa(self) -> Array | float | None:
-        return self.level
+        if isinstance(self.kappa, float | int) and not self.kappa > 0:
+            raise ValueError(f"kappa must be positive, got {self.kappa}; ImplicitAdjoint() is 0.")
 
 
 def surface(block: UnderLaw, x: Array, rho: Array, kappa) -> Array:

@@ -15,7 +15,6 @@ from .._numerics import dot, short_sum
 from ..laws._base import AbstractLaw
 from ._problem import MixedProblem
 
-
 EDGE = 1e-5, 1e-9
 """How near to a change of mode counts as on it, relative to the largest argument: float32, float64."""
 

@@ -10,7 +10,13 @@ from jaxtyping import Array, Int
 
 from .._result import RESULTS, first_error
 from .._types import Args, Scalar, State
-from ..integrators import AbstractIntegrator, StepInfo
+from ..integrators import (
+    AbstractIntegrator,
+    AbstractMemory,
+    AbstractWrappedIntegrator,
+    Clocked,
+    StepInfo,
+)
 from ..model import Model
 from ._base import AbstractController, Memory
 
@@ -35,7 +41,7 @@ class _Loop(eqx.Module):
     start: Scalar
 
 
-class Sampled(AbstractIntegrator):
+class Sampled(AbstractWrappedIntegrator):
     """Steps of a plant with a control that is computed every so many steps and held in between.
 
         u_j = controller(t_j, y_j),  y_j = sensor(t_j, state_j),   t_j = t0 + j every dt
@@ -67,15 +73,12 @@ class Sampled(AbstractIntegrator):
             raise ValueError(f"every must be at least 1 step, got {self.every}.")
 
     @property
-    def order(self) -> int:
-        return self.inner.order
-
-    @property
     def is_symplectic(self) -> bool:
         return False
 
-    def supports(self, model: Model) -> str | None:
-        return self.inner.supports(model)
+    @property
+    def memory(self) -> AbstractMemory:
+        return Clocked()
 
     def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
         if args is not None:

@@ -11,16 +11,11 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from .._types import Args, State
 from ..integrators import AbstractIntegrator
-from ..integrators._impact import approach, gate
-from ..model import Interaction, Model
-from ..relations import AbstractRelation
-from ..relations._base import AbstractForwarding
+from ..integrators._impact import approach
+from ..model import Model
 
 NEAR = 1e-6
 """Margins below this: the motion is as good as on the edge between two modes."""
-
-FAR = 1e9
-"""A gap [m] that nothing crosses."""
 
 GROWTH = 1e4
 """Sensitivities that grow more than this: four digits of the start are lost."""
@@ -185,7 +180,7 @@ def _explain(loss, flat, unravel, build, integrator, t0, h, steps, args):
 
     def advance(flat, t, state, carry, on):
         model = build(unravel(flat))[0].after(t)
-        model = _without(model, state, ~on)
+        model = model.masked(zero, state.q, on)
         return integrator.step(model, zero, h, state, carry, args)
 
     model, start = build(unravel(flat))
@@ -260,33 +255,6 @@ def _explain(loss, flat, unravel, build, integrator, t0, h, steps, args):
         growth,
         margins,
     )
-
-
-def _without(model: Model, state: State, off: Array) -> Model:
-    """The model with contacts switched off; their gaps are far open, for methods that look there."""
-    zero = jnp.zeros((), state.v.dtype)
-    counts = model.contacts(zero, state.q)
-    far = jnp.split(jnp.where(off, jnp.asarray(FAR, state.v.dtype), 0), np.cumsum(counts)[:-1])
-    lifted = (
-        Interaction(_Lifted(i.relation, by), i.law, i.max_active)
-        for i, by in zip(model.interactions, far, strict=True)
-    )
-    return gate(Model(model.system, lifted), zero, state, ~off, jnp.zeros_like(off))
-
-
-class _Lifted(AbstractForwarding):
-    """A relation with its gaps enlarged by `by`, shape `(c,)`."""
-
-    relation: AbstractRelation
-    by: Array
-
-    def gap(self, t, q):
-        gap = self.relation.gap(t, q)
-        return None if gap is None else gap + self.by
-
-    def take(self, pick):
-        taken = self.relation.take(pick)
-        return None if taken is None else _Lifted(taken, pick(self.by))
 
 
 def _names(parameters) -> tuple[str, ...]:

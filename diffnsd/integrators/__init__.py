@@ -8,8 +8,17 @@
 | `events` | schemes that find the impact, or its derivative |
 """
 
-from ._base import AbstractIntegrator as AbstractIntegrator, StepInfo as StepInfo
+from ._base import (
+    AbstractIntegrator as AbstractIntegrator,
+    AbstractMemory as AbstractMemory,
+    Clocked as Clocked,
+    Multistep as Multistep,
+    NoMemory as NoMemory,
+    StepInfo as StepInfo,
+    WarmStart as WarmStart,
+)
 from ._step import Newton as Newton
+from ._wrapped import AbstractWrappedIntegrator as AbstractWrappedIntegrator
 from .events import Corrected as Corrected, EventDriven as EventDriven, Located as Located
 from .runge_kutta import (
     RKMK as RKMK,

@@ -4,14 +4,63 @@ from abc import abstractmethod
 from typing import Any
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._result import RESULTS
 from .._types import Args, Local, Scalar, State
+from ..complementarity import AbstractAdjoint, ImplicitAdjoint
 from ..model import Model
 
 Carry = Any
-"""What a method hands from step to step beside the state: warm starts, states before the last."""
+"""What a method hands from step to step beside the state: a pytree of arrays of fixed shapes.
+
+What a wrapper may do with it is declared by `AbstractIntegrator.memory`.
+"""
+
+
+class AbstractMemory(eqx.Module):
+    """What a method remembers from step to step, and so what a wrapper may do with its steps.
+
+    A wrapper that splits a step, repeats it, or continues from a state of its own asks for
+    `restart_problem`.
+    """
+
+    @property
+    def restart_problem(self) -> str | None:
+        """Why a step cannot be split, repeated or begun from any state, with the remedy, or `None`."""
+        return None
+
+
+class NoMemory(AbstractMemory):
+    """Nothing: a step depends on its state alone."""
+
+
+class WarmStart(AbstractMemory):
+    """Guesses that a solver starts from. They may be dropped or be of another step."""
+
+
+class Multistep(AbstractMemory):
+    """States before the last one: a step belongs to its trajectory, and to one length of steps."""
+
+    @property
+    def restart_problem(self) -> str | None:
+        return (
+            "continues from the steps before, so that its steps can neither be split nor repeated; "
+            "use a one-step method, such as MoreauJean()"
+        )
+
+
+class Clocked(AbstractMemory):
+    """The number of steps: each call of `step` is one tick of a clock."""
+
+    @property
+    def restart_problem(self) -> str | None:
+        return (
+            "counts its steps, so that they can neither be split nor repeated; use it outside, as "
+            "in Sampled(Located(MoreauJean()), controller)"
+        )
 
 
 class StepInfo(eqx.Module):
@@ -28,9 +77,36 @@ class StepInfo(eqx.Module):
     margin: Float[Array, ""]
     details: Any = None
 
+    def then(self, later: "StepInfo") -> "StepInfo":
+        """The report of two parts of a step: impulses and iterations add up, the rest is the worst.
+
+        Details are those of the later part that has any.
+        """
+        return StepInfo(
+            impulses=jax.tree.map(jnp.add, self.impulses, later.impulses),
+            residual=jnp.maximum(self.residual, later.residual),
+            iterations=self.iterations + later.iterations,
+            margin=jnp.minimum(self.margin, later.margin),
+            details=self.details if later.details is None else later.details,
+        )
+
+    def nothing(self) -> "StepInfo":
+        """The report of a part of no length, in the shapes of this one."""
+        zero = jax.tree.map(jnp.zeros_like, self)
+        return eqx.tree_at(lambda i: i.margin, zero, jnp.full_like(self.margin, jnp.inf))
+
+    def shortened(self, part: Scalar) -> "StepInfo":
+        """The report if only a part of the step, in [0, 1], is made: that part of the impulses."""
+        impulses = jax.tree.map(lambda p: part * p, self.impulses)
+        return eqx.tree_at(lambda i: i.impulses, self, impulses)
+
 
 class AbstractIntegrator(eqx.Module):
-    """A one-step method."""
+    """A one-step method.
+
+    A wrapper around one (`AbstractWrappedIntegrator`) may rely on what is declared here: `order`,
+    `is_symplectic`, `point`, `prediction`, `keeps_impact_times`, `adjoint` and `memory`.
+    """
 
     @property
     @abstractmethod
@@ -48,9 +124,27 @@ class AbstractIntegrator(eqx.Module):
         return 1.0
 
     @property
+    def prediction(self) -> float | None:
+        """The fraction of a step over which closing of gaps is predicted from velocities.
+
+        `None` for methods that find closed contacts in another way, or have none.
+        """
+        return None
+
+    @property
     def keeps_impact_times(self) -> bool:
         """Whether derivatives through impacts have that of the time of the impact."""
         return False
+
+    @property
+    def adjoint(self) -> AbstractAdjoint:
+        """How the solution of the laws is differentiated."""
+        return ImplicitAdjoint()
+
+    @property
+    @abstractmethod
+    def memory(self) -> AbstractMemory:
+        """What is carried from step to step: `NoMemory()`, `WarmStart()`, `Multistep()`, `Clocked()`."""
 
     @abstractmethod
     def supports(self, model: Model) -> str | None:

@@ -56,7 +56,7 @@ def smallest(values: Array, count: int) -> Bool[Array, "a c"]:
 def select(interaction: Interaction, t: Scalar, q) -> tuple[Interaction, Selection]:
     """The interaction restricted to the contacts with the smallest gaps."""
     limit, relation = interaction.max_active, interaction.relation
-    gap = None if limit is None else relation.gap(t, q)
+    gap = None if limit is None else interaction.reachable_gap(t, q)
     if limit is None or gap is None or gap.shape[0] <= limit:
         return interaction, Selection(None)
     selection = Selection(smallest(jax.lax.stop_gradient(gap), limit))
@@ -64,7 +64,8 @@ def select(interaction: Interaction, t: Scalar, q) -> tuple[Interaction, Selecti
     if restricted is None:
         return interaction, Selection(None)
     law = broadcast_law(interaction.law, gap.shape[0], gap.dtype)
-    return Interaction(restricted, jax.tree.map(selection.pick, law)), selection
+    mask = None if interaction.mask is None else interaction.mask.pick(selection.pick, gap.dtype)
+    return Interaction(restricted, jax.tree.map(selection.pick, law), mask=mask), selection
 
 
 def context(
@@ -83,7 +84,7 @@ def context(
     """
     jacobian, drift = _rows(interaction, model, t, state)
     c, dtype = jacobian.shape[2], state.v.dtype
-    gap = interaction.relation.gap(t, state.q)
+    gap = interaction.held_gap(t, state.q)
     gap = jnp.full((c,), -jnp.inf, dtype) if gap is None else gap
     h = jnp.asarray(h, dtype)
     reach = jnp.stack([max_abs(x) for x in (*jax.tree.leaves(state.q), h * state.v)])
@@ -112,27 +113,48 @@ def build_block(
     gamma: float,
     before: Callable[[Array], Array] = lambda u: u,
     at: tuple[Scalar, Any] | None = None,
+    duration: float | None = None,
 ) -> Block:
     """The block of an interaction at a state; the arguments are those of `context`.
 
-    **Arguments:** `at`: time and configuration of `H` and the drift, default those of the state.
+    **Arguments:** `at`: time and configuration of `H` and the drift, default those of the state;
+    `duration`: for how long limited forces act, default `h`, 0 in an impact.
     """
     t1, q1 = (t, state.q) if at is None else at
     jacobian, drift = _rows(interaction, model, t1, State(q1, state.v))
-    return law_block(
-        interaction, context(interaction, model, t, state, h, gamma, before), jacobian, drift
-    )
+    around = context(interaction, model, t, state, h, gamma, before)
+    return law_block(interaction, around, jacobian, drift, duration=duration)
 
 
-def law_block(interaction: Interaction, around: Context, output, drift, inputs=None) -> Block:
+def law_block(
+    interaction: Interaction, around: Context, output, drift, inputs=None, duration=None
+) -> Block:
     """The block of an interaction, local velocities `u = C v + drift`.
 
     **Arguments:** `around`: what the law knows; `output`: `C (k, n, c)`; `drift`: `(k, c)`;
-    `inputs`: how multipliers enter the equations, `(k, n, c)`, `None` for `C`.
+    `inputs`: how multipliers enter the equations, `(k, n, c)`, `None` for `C`; `duration`: as of
+    `build_block`.
     """
-    law = broadcast_law(interaction.law, output.shape[2], output.dtype)
-    active = jax.lax.stop_gradient(law.active(around))
-    return Block(output, inputs, drift + shift_of(law, around), law.in_step(around), active)
+    shift, law, active = law_at(interaction, around)
+    if duration is not None:
+        around = eqx.tree_at(lambda a: a.h, around, jnp.full_like(around.h, duration))
+    return Block(output, inputs, drift + shift, law.in_step(around), active)
+
+
+def law_at(
+    interaction: Interaction, around: Context
+) -> tuple[Array, AbstractLaw, Bool[Array, " c"]]:
+    """The law of an interaction under its mask.
+
+    **Returns:** the shift `(k, c)`; the law with its parameters `(c,)`; which contacts take part.
+    """
+    law = broadcast_law(interaction.law, around.gap.shape[0], around.gap.dtype)
+    shift, active = shift_of(law, around), law.active(around)
+    mask = interaction.mask
+    if mask is not None:
+        shift = shift if mask.restitution is None else mask.restitution[None] * shift
+        active = mask.on & (mask.closed | active)
+    return shift, law, jax.lax.stop_gradient(active)
 
 
 def shift_of(law: AbstractLaw, around: Context) -> Array:
@@ -159,7 +181,7 @@ def left_out(
     if selection.hit is None:
         return jnp.array(False)
     relation = interaction.relation
-    gap = relation.gap(t, state.q)
+    gap = interaction.reachable_gap(t, state.q)
     normal = relation.output(model.system.group, t, State(state.q, v), None)[:, 0]
     rest = ~jnp.any(selection.hit, axis=0)
     return jnp.any(rest & (gap + h * jnp.minimum(normal, 0) < 0))

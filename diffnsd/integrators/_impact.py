@@ -12,36 +12,25 @@ from jaxtyping import Array
 from .._jax import without_derivative
 from .._numerics import lu_solve, matvec, max_abs, short_sum
 from .._types import Args, Scalar, State, Vector
-from ..complementarity import MixedProblem, solve_mixed
-from ..laws import Gated
-from ..model import Interaction, Model
+from ..complementarity import AbstractAdjoint, ImplicitAdjoint, MixedProblem, solve_mixed
+from ..model import Model
 from ._contacts import build_block, select
 
 
 def normal_motion(model: Model, t: Scalar, state: State) -> tuple[Array, Array]:
-    """Gaps and their rates `u_N`, each `(c,)`; contacts without a gap are closed: `-inf` and 0."""
+    """Gaps and their rates `u_N`, each `(c,)`, for what may strike.
+
+    Contacts that cannot open are closed and at rest, `-inf` and 0: joints, whatever they have drifted
+    by, and what has no gap. So they take part in every impact. What is switched off is at `inf`.
+    """
     gaps, rates = [], []
     for interaction in model.interactions:
         relation = interaction.relation
         rate = relation.output(model.system.group, t, state, None)[:, 0]
-        gap = relation.gap(t, state.q)
+        gap = None if interaction.law.never_opens else interaction.reachable_gap(t, state.q)
         gaps.append(jnp.full_like(rate, -jnp.inf) if gap is None else gap)
         rates.append(jnp.zeros_like(rate) if gap is None else rate)
     return jnp.concatenate(gaps), jnp.concatenate(rates)
-
-
-def gate(model: Model, t: Scalar, state: State, on: Array, touching: Array) -> Model:
-    """The model with contacts switched off (`on` false) or held closed (`touching` true)."""
-    counts, dtype = model.contacts(t, state.q), state.v.dtype
-    cuts = np.cumsum(counts)[:-1]
-    masks = zip(
-        model.interactions,
-        jnp.split(on.astype(dtype), cuts),
-        jnp.split(touching.astype(dtype), cuts),
-        strict=True,
-    )
-    gated = tuple(Interaction(i.relation, Gated(i.law, a, b), i.max_active) for i, a, b in masks)
-    return eqx.tree_at(lambda m: m.interactions, model, gated)
 
 
 def free_acceleration(model: Model, t: Scalar, state: State, args: Args) -> Vector:
@@ -193,28 +182,29 @@ def resting(slow: Array, h: Scalar, gap: Array, rate: Array) -> Array:
     return (gap <= slow * h) & (jnp.abs(rate) <= slow)
 
 
-def impact(model: Model, t: Scalar, h: Scalar, state: State, solver):
-    """The impact at zero duration: `M (v⁺ − v⁻) = H^T P` with the laws of a gated model.
+def impact(
+    model: Model, t: Scalar, h: Scalar, state: State, solver, adjoint: AbstractAdjoint | None = None
+):
+    """The impact at zero duration: `M (v⁺ − v⁻) = H^T P` with the laws of a model with masks.
 
-    **Arguments:** `h`: length of the step around it, which laws may ask for.
+    **Arguments:** `h`: length of the step around it, which laws may ask for; `adjoint`: how its
+    solution is differentiated, that of the method between impacts.
 
     **Returns:** `v⁺`, impulses per interaction `(c, k)`, statistics, and whether a contact that
     takes part was left out because `max_active` is too small.
     """
     chosen = [select(i, t, state.q) for i in model.interactions]
-    blocks = tuple(build_block(i, model, t, state, h, 0.0) for i, _ in chosen)
+    blocks = tuple(build_block(i, model, t, state, h, 0.0, duration=0.0) for i, _ in chosen)
     mass = model.system.mass(t, state.q)
     problem = MixedProblem(mass, matvec(mass, state.v), blocks)
     start = tuple(jnp.zeros_like(block.offset) for block in blocks)
-    v, z, stats = solve_mixed(problem, start, solver)
+    adjoint = ImplicitAdjoint() if adjoint is None else adjoint
+    v, z, stats = solve_mixed(problem, start, solver, adjoint)
     impulses = tuple(
         s.spread(jnp.moveaxis(part, 1, 0)) for (_, s), part in zip(chosen, z, strict=True)
     )
     missed = [
-        jnp.any(
-            (i.law.on > 0.5)  # pyright: ignore[reportAttributeAccessIssue]
-            & ~jnp.any(s.hit, axis=0)
-        )
+        jnp.any((True if i.mask is None else i.mask.on) & ~jnp.any(s.hit, axis=0))
         for i, (_, s) in zip(model.interactions, chosen, strict=True)
         if s.hit is not None
     ]

@@ -8,7 +8,6 @@ from ._dry_friction import DryFriction as DryFriction
 from ._equality import Equality as Equality
 from ._fremond import fremond_impact as fremond_impact
 from ._gap_stabilized import GapStabilized as GapStabilized
-from ._gated import Gated as Gated
 from ._mixed import Mixed as Mixed
 from ._newton_impact import NewtonImpact as NewtonImpact
 from ._normal_cone import NormalCone as NormalCone

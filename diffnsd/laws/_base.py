@@ -91,6 +91,14 @@ class AbstractLaw(eqx.Module):
         """Whether the gap itself is to vanish and not only its rate: a bilateral constraint."""
         return False
 
+    @property
+    def never_opens(self) -> bool:
+        """Whether the law acts whatever the gap is: constraints, relays, dry friction.
+
+        Such contacts take part in every step and in every impact, and never strike themselves.
+        """
+        return False
+
     @abstractmethod
     def set(self) -> AbstractSet:
         """The set `K` of admissible multipliers."""
@@ -111,14 +119,15 @@ class AbstractLaw(eqx.Module):
         return jnp.zeros_like(w)
 
     def active(self, context: Context) -> Bool[Array, "..."]:
-        """Which contacts take part in the step: the closed ones unless a law says otherwise."""
-        return context.closed
+        """Which contacts take part in the step: all if the law never opens, else the closed ones."""
+        return jnp.ones_like(context.closed) if self.never_opens else context.closed
 
     def in_step(self, context: Context) -> "AbstractLaw":
         """The law with what its set owes to the step: limits of impulses from limits of forces.
 
         Itself unless a law says otherwise. `shift` and `active` are asked of the law as it was
-        stated; `set` and `lift` of this one.
+        stated; `set` and `lift` of this one. At an impact `context.h` is 0: it has no duration, in
+        which a limited force could act.
         """
         del context
         return self

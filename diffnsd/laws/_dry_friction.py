@@ -1,8 +1,7 @@
 """Dry friction with a given limit: joints, brakes, belts."""
 
 import equinox as eqx
-import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from jaxtyping import Array
 
 from ..sets import AbstractSet, Box
 from ._base import AbstractLaw, Context, check_range, parameter
@@ -28,11 +27,12 @@ class DryFriction(AbstractLaw):
     def rows(self) -> int | None:
         return None
 
+    @property
+    def never_opens(self) -> bool:
+        return True
+
     def set(self) -> AbstractSet:
         return Box(-self.limit, self.limit)
-
-    def active(self, context: Context) -> Bool[Array, "..."]:
-        return jnp.ones_like(context.gap, dtype=bool)
 
     def in_step(self, context: Context) -> "DryFriction":
         return DryFriction(context.h * self.limit)

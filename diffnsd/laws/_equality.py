@@ -1,10 +1,7 @@
 """Bilateral constraints."""
 
-import jax.numpy as jnp
-from jaxtyping import Array, Bool
-
 from ..sets import AbstractSet, Free
-from ._base import AbstractLaw, Context
+from ._base import AbstractLaw
 
 
 class Equality(AbstractLaw):
@@ -27,8 +24,9 @@ class Equality(AbstractLaw):
     def holds_gap(self) -> bool:
         return True
 
+    @property
+    def never_opens(self) -> bool:
+        return True
+
     def set(self) -> AbstractSet:
         return Free()
-
-    def active(self, context: Context) -> Bool[Array, "..."]:
-        return jnp.ones_like(context.gap, dtype=bool)

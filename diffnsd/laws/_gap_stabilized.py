@@ -35,7 +35,7 @@ class GapStabilized(AbstractLaw):
     rest_speed: Array = eqx.field(converter=parameter, default=0.0)
 
     def __check_init__(self):
-        if not self.law.is_unilateral:
+        if not self.law.is_unilateral or self.law.needs_implicit_positions:
             raise ValueError(
                 f"GapStabilized needs a unilateral law, such as NewtonImpact or CoulombFriction; "
                 f"{type(self.law).__name__} acts on open contacts too (a law of your own says that "
@@ -49,6 +49,13 @@ class GapStabilized(AbstractLaw):
     @property
     def least_rows(self) -> int:
         return self.law.least_rows
+
+    def refuses(self, rows: int) -> str | None:
+        return self.law.refuses(rows)
+
+    @property
+    def is_unilateral(self) -> bool:
+        return True
 
     @property
     def needs_implicit_positions(self) -> bool:

@@ -1,11 +1,9 @@
 """Equalities and complementarity in one contact."""
 
 import equinox as eqx
-import jax.numpy as jnp
-from jaxtyping import Array, Bool
 
 from ..sets import AbstractSet, Free, HalfLine, Product
-from ._base import AbstractLaw, Context
+from ._base import AbstractLaw
 
 
 class Mixed(AbstractLaw):
@@ -36,8 +34,9 @@ class Mixed(AbstractLaw):
     def least_rows(self) -> int:
         return max(self.equalities, 1)
 
+    @property
+    def never_opens(self) -> bool:
+        return True
+
     def set(self) -> AbstractSet:
         return Product(Free(), HalfLine(), self.equalities)
-
-    def active(self, context: Context) -> Bool[Array, "..."]:
-        return jnp.ones_like(context.gap, dtype=bool)

@@ -1,13 +1,12 @@
 """Multipliers in a polytope."""
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool
+from jaxtyping import Array
 
 from .._jax import is_traced as is_hidden
 from ..sets import AbstractSet, Polytope
-from ._base import AbstractLaw, Context, parameter
+from ._base import AbstractLaw, parameter
 
 
 class NormalCone(AbstractLaw):
@@ -42,11 +41,12 @@ class NormalCone(AbstractLaw):
     def rows(self) -> int | None:
         return self.k
 
+    @property
+    def never_opens(self) -> bool:
+        return True
+
     def set(self) -> AbstractSet:
         return Polytope(self.normals, self.offsets)
-
-    def active(self, context: Context) -> Bool[Array, "..."]:
-        return jnp.ones_like(context.gap, dtype=bool)
 
     def check(self) -> str | None:
         rows = self.normals

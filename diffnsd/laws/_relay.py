@@ -3,11 +3,11 @@
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from .._jax import is_traced as is_hidden
 from ..sets import AbstractSet, Box
-from ._base import AbstractLaw, Context, parameter
+from ._base import AbstractLaw, parameter
 
 
 class Relay(AbstractLaw):
@@ -31,11 +31,12 @@ class Relay(AbstractLaw):
     def rows(self) -> int | None:
         return None
 
+    @property
+    def never_opens(self) -> bool:
+        return True
+
     def set(self) -> AbstractSet:
         return Box(self.lower, self.upper)
-
-    def active(self, context: Context) -> Bool[Array, "..."]:
-        return jnp.ones_like(context.gap, dtype=bool)
 
     def held(self, y: Float[Array, " c"]) -> "Relay":
         lower, upper = self.lower, self.upper

@@ -15,7 +15,6 @@ from diffnsd.laws import (
     DryFriction,
     Equality,
     GapStabilized,
-    Gated,
     NewtonImpact,
     RollingFriction,
     fremond_impact,
@@ -285,12 +284,6 @@ def test_limits_of_forces_become_limits_of_impulses():
     np.testing.assert_allclose(
         pull.set().project(jnp.full((1, 3), -9.0)), [[-0.02, -0.01, 0.0]], atol=1e-17
     )
-
-
-def test_wrapped_laws_pass_the_step_on():
-    at = context([[0.1]], [-0.01], h=0.01)
-    gated = Gated(DryFriction(3.0), jnp.ones(1), jnp.zeros(1)).in_step(at)
-    np.testing.assert_allclose(gated.set().project(jnp.full((1, 1), 9.0)), [[0.03]])
 
 
 def test_fremonds_law_never_makes_energy():

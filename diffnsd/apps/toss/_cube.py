@@ -133,6 +133,7 @@ def toss(cube: CubeParameters, lane: Lane, dt: float, substeps: int):
         dt / substeps,
         cube_state(lane.position[0], lane.quaternion[0], velocity, lane.spin),
         saveat=SaveAt(steps=substeps),
+        start_tolerance=float("inf"),  # measured poses penetrate the plane
         throw=False,
     )
     pose = solution.states.q

@@ -25,7 +25,7 @@ from ..._types import Args, Scalar, State, Vector
 from ...complementarity import Auto
 from ...complementarity._problem import broadcast_law
 from ...model import Model
-from .._base import AbstractIntegrator, Carry, StepInfo
+from .._base import AbstractIntegrator, AbstractMemory, Carry, Multistep, StepInfo
 from .._contacts import context
 from .._impact import (
     approach,
@@ -34,23 +34,20 @@ from .._impact import (
     crossing,
     crossing_times,
     free_acceleration,
-    gate,
     impact,
     motion,
     normal_motion,
     resting,
 )
-from ._located import Located
+from .._wrapped import AbstractWrappedIntegrator
+from ._located import locating_problem
 from ._switching import switching_step
 
 REACH = 8.0
 """Steps within which a crossing beside the plain motion is looked for."""
 
-GROUPS = 2
-"""Groups of contacts that may strike one after the other in a step; the last one takes the rest."""
 
-
-class Corrected(AbstractIntegrator):
+class Corrected(AbstractWrappedIntegrator):
     """A scheme with the derivatives of impact times added: values are those of `inner`, bit by bit.
 
     The tangent of a step in which contacts struck is that of the impact at its crossing, as
@@ -74,7 +71,9 @@ class Corrected(AbstractIntegrator):
     contact struck, and a linearised step for those in which others push, only if a derivative is
     asked for.
 
-    **Arguments:** `inner`; `slow`: as in `Located`; `solver`: of the impact.
+    **Arguments:** `inner`; `slow`: as in `Located`; `solver`: of the impact; `max_impacts`: groups of
+    contacts that may strike one after the other in a step, at least 1, of which the last one takes all
+    that are left; in a first-order system, switches that are differentiated in a step.
 
     Reference: R. I. Leine, H. Nijmeijer (2004), doi:10.1007/978-3-540-44398-8; the saltation matrix
     is due to M. A. Aizerman, F. R. Gantmakher (1958), doi:10.1093/qjmam/11.4.385.
@@ -83,24 +82,24 @@ class Corrected(AbstractIntegrator):
     inner: AbstractIntegrator
     slow: float = eqx.field(default=4.0, static=True)
     solver: Auto = Auto()
+    max_impacts: int = eqx.field(default=2, static=True)
 
     def __check_init__(self):
         check_slow(self.slow)
-
-    @property
-    def order(self) -> int:
-        return self.inner.order
-
-    @property
-    def is_symplectic(self) -> bool:
-        return self.inner.is_symplectic
+        if self.max_impacts < 1:
+            raise ValueError(f"max_impacts must be at least 1, got {self.max_impacts}.")
 
     @property
     def keeps_impact_times(self) -> bool:
         return True
 
+    @property
+    def memory(self) -> AbstractMemory:
+        # The motion beside that of `inner` belongs to the trajectory.
+        return Multistep()
+
     def supports(self, model: Model) -> str | None:
-        return Located(self.inner).supports(model)
+        return locating_problem(self, self.inner, model)
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> "_Beside":
         nothing = jnp.zeros(2 * state.v.shape[0], state.v.dtype)
@@ -116,7 +115,7 @@ class Corrected(AbstractIntegrator):
         if model.system.first_order_problem is None:
             end, info, new, result = self.inner.step(model, t0, t1, state, carry.inner, args)
             given = model, t0, t1, state, carry.inner, args
-            located, *_ = switching_step(self.inner, GROUPS, *given)
+            located, *_ = switching_step(self.inner, self.max_impacts, *given)
             by = located.v - jax.lax.stop_gradient(located.v)
             end = State(end.q, jax.lax.stop_gradient(end.v) + by)
             return end, info, _Beside(new, carry.ahead), result
@@ -185,7 +184,13 @@ def _struck(known, impulses, slow: float):
     model, t0, t1, state, _, args, _ = known
     h = t1 - t0
     before = approach(model, t0, h, state, args, slow)
-    pushed = jnp.concatenate([p[:, 0] > 0 for p in impulses])
+    # Joints always push, in either direction.
+    pushed = jnp.concatenate(
+        [
+            (p[:, 0] > 0) | i.law.never_opens
+            for i, p in zip(model.interactions, impulses, strict=True)
+        ]
+    )
     untimed = []
     for interaction in model.interactions:
         around = context(interaction, model, t0, state, h, 0.0)
@@ -235,29 +240,34 @@ def _located(scheme: Corrected, model, grid, state, ahead, carry, args, plain: S
         t = t0 + run.past
         held, now, length, at, given = without_derivative((model, t, h, run.start, args))
         before = approach(held, now, length, at, given, scheme.slow)
-        gated = gate(model, t, run.start, ~(run.left | before.strikes), run.touching)
-        end, *_ = scheme.inner.step(gated, t, t + h, run.start, carry, args)
+        free = ~(run.left | before.strikes)
+        masked = model.masked(t, run.start.q, free, run.touching)
+        end, *_ = scheme.inner.step(masked, t, t + h, run.start, carry, args)
         curve = motion(model, t, h, run.start, end)
         over = ~jnp.any(run.left)
 
-        s, hit = _next(without_derivative((model, curve, end)), run.left, run.count)
+        last = run.count >= scheme.max_impacts - 1
+        s, hit = _next(without_derivative((model, curve, end)), run.left, last)
         s = crossing(model, curve, s, hit.astype(h.dtype), REACH)
         at = curve(model, jnp.where(over, h - run.past, s))
         touching = hit | pushed | rests
-        gated = gate(model, t + s, at, touching, touching)
-        v, *_ = impact(gated, t + s, h, at, scheme.solver)
+        masked = model.masked(t + s, at.q, touching, touching)
+        v, *_ = impact(masked, t + s, h, at, scheme.solver, scheme.adjoint)
         after = State(at.q, jnp.where(over, at.v, v))
         return _Run(run.past + s, after, run.left & ~hit, touching, after, ~over, run.count + 1)
 
     count = jnp.zeros((), jnp.int32)
     run = _Run(jnp.zeros_like(h), start, struck, pushed, start, jnp.any(struck), count)
-    end = settle_where_pending(body, run, GROUPS + 1, lambda run: run.end)
+    end = settle_where_pending(body, run, scheme.max_impacts + 1, lambda run: run.end)
     there = without_derivative(end)
     return _difference(group, there, end), _difference(group, plain, there)
 
 
-def _next(trial, left: Array, count: Array):
-    """When the first of the contacts that are left crosses along a curve, and all that feel it."""
+def _next(trial, left: Array, last: Array):
+    """When the first of the contacts that are left crosses along a curve, and all that feel it.
+
+    All that are left, if it is the `last` crossing.
+    """
     model, curve, end = trial
     gap0, rate0 = normal_motion(model, curve.t, curve.start)
     gap1, rate1 = normal_motion(model, curve.t + curve.h, end)
@@ -267,7 +277,7 @@ def _next(trial, left: Array, count: Array):
     first = (times == earliest) & (jnp.cumsum(times == earliest, dtype=jnp.int32) == 1) & left
     s = jnp.where(jnp.isfinite(earliest), earliest, 0) * curve.h
     felt = coupled(model, curve.t + s, curve(model, s), first)
-    return s, left & (first | felt | (count >= GROUPS - 1))
+    return s, left & (first | felt | last)
 
 
 def _is_near(case, struck: Array) -> Bool[Array, ""]:

@@ -20,10 +20,10 @@ from ..._jax import repeat_where_pending, without_derivative
 from ..._result import RESULTS, first_error
 from ..._types import Args, Local, Scalar, State
 from ...complementarity import Auto, ComplementarityProblem, solve_complementarity
-from ...laws import AbstractLaw, Complementarity, Context
-from ...model import Interaction, Model
-from .._base import AbstractIntegrator, Carry, StepInfo
-from .._impact import coupled, gate, impact, normal_motion
+from ...laws import Complementarity
+from ...model import Model
+from .._base import AbstractIntegrator, AbstractMemory, Carry, NoMemory, StepInfo
+from .._impact import coupled, impact, normal_motion
 from ._event_phase import Field, Phase, at_closing, tiny_of
 
 
@@ -89,14 +89,24 @@ class EventDriven(AbstractIntegrator):
     def keeps_impact_times(self) -> bool:
         return True
 
+    @property
+    def memory(self) -> AbstractMemory:
+        return NoMemory()
+
     def supports(self, model: Model) -> str | None:
         if model.stepping_problem is not None:
             return model.stepping_problem
         for interaction in model.interactions:
-            if interaction.rows != 1 or not interaction.law.is_unilateral:
+            law = interaction.law
+            if interaction.rows != 1 or not law.is_unilateral:
                 return (
-                    f"EventDriven moves contacts without friction, not {type(interaction.law).__name__}; "
+                    f"EventDriven moves contacts without friction, not {type(law).__name__}; "
                     "use Located(MoreauJean()), whose derivatives are true too"
+                )
+            if law.needs_implicit_positions:
+                return (
+                    "EventDriven finds the closing of gaps by itself, and has no use for a law that "
+                    f"sees them; use the law without {type(law).__name__}"
                 )
         return None
 
@@ -111,10 +121,19 @@ class EventDriven(AbstractIntegrator):
         c, dtype = sum(counts), state.v.dtype
         none, zero = jnp.zeros(c, bool), jnp.zeros((), dtype)
         start = _Run(
-            jnp.asarray(t0, dtype), state, jnp.zeros(c, dtype), none, none, jnp.array(True),
-            jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32),
-            zero, jnp.zeros((), jnp.int32), jnp.full((), jnp.inf, dtype), RESULTS.successful,
-        )  # fmt: skip
+            t=jnp.asarray(t0, dtype),
+            state=state,
+            impulses=jnp.zeros(c, dtype),
+            hit=none,
+            released=none,
+            pending=jnp.array(True),
+            impacts=jnp.zeros((), jnp.int32),
+            passes=jnp.zeros((), jnp.int32),
+            residual=zero,
+            iterations=jnp.zeros((), jnp.int32),
+            margin=jnp.full((), jnp.inf, dtype),
+            result=RESULTS.successful,
+        )
         start = jax.tree.map(jnp.asarray, start)
         passes = 2 * self.max_impacts + 4
         run = repeat_where_pending(
@@ -152,10 +171,19 @@ class EventDriven(AbstractIntegrator):
         count = run.passes + 1
         exhausted = ~over & (count >= passes)
         return _Run(
-            t, end, run.impulses + impulses, hit, freed, ~over & ~exhausted & (result == ok),
-            run.impacts, jnp.where(exhausted, -1, count),
-            run.residual, run.iterations, run.margin, result,
-        )  # fmt: skip
+            t=t,
+            state=end,
+            impulses=run.impulses + impulses,
+            hit=hit,
+            released=freed,
+            pending=~over & ~exhausted & (result == ok),
+            impacts=run.impacts,
+            passes=jnp.where(exhausted, -1, count),
+            residual=run.residual,
+            iterations=run.iterations,
+            margin=run.margin,
+            result=result,
+        )
 
     def _struck(self, model: Model, t1: Scalar, run: "_Run") -> "_Run":
         """After the impact of the contacts that the last phase hit."""
@@ -164,13 +192,10 @@ class EventDriven(AbstractIntegrator):
         due = run.hit
         touching = due | ((gap <= tiny) & (jnp.abs(rate) <= tiny))
         elastic = jnp.where(run.impacts < self.max_impacts, 1.0, 0.0).astype(gap.dtype)
-        softened = tuple(
-            Interaction(i.relation, _Softened(i.law, elastic), i.max_active)
-            for i in model.interactions
-        )
-        softened = eqx.tree_at(lambda m: m.interactions, model, softened)
-        gated = gate(softened, run.t, run.state, touching, touching)
-        v, impulses, stats, overflow = impact(gated, run.t, t1 - run.t, run.state, self.laws)
+        # After `max_impacts` the impact is inelastic.
+        factor = jnp.broadcast_to(elastic, gap.shape)
+        masked = model.masked(run.t, run.state.q, touching, touching, factor)
+        v, impulses, stats, overflow = impact(masked, run.t, t1 - run.t, run.state, self.laws)
 
         any_due = jnp.any(due)
         v = jnp.where(any_due, v, run.state.v)
@@ -301,27 +326,6 @@ class _Run(eqx.Module):
     iterations: Int[Array, ""]
     margin: Float[Array, ""]
     result: RESULTS
-
-
-class _Softened(AbstractLaw):
-    """A law whose shift, the restitution, is multiplied by a factor: 0 for an inelastic impact."""
-
-    law: AbstractLaw
-    factor: Array
-
-    @property
-    def rows(self) -> int | None:
-        return self.law.rows
-
-    @property
-    def is_unilateral(self) -> bool:
-        return self.law.is_unilateral
-
-    def set(self):
-        return self.law.set()
-
-    def shift(self, context: Context) -> Float[Array, "k ..."]:
-        return self.factor[None] * self.law.shift(context)
 
 
 def _split(values: Array, counts) -> list[Local]:

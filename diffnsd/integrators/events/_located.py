@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..._jax import settle_where_pending, without_derivative
 from ..._result import RESULTS, first_error
-from ..._types import Args, Local, Scalar, State
+from ..._types import Args, Scalar, State
 from ...complementarity import Auto
 from ...model import Model
 from .._base import AbstractIntegrator, Carry, StepInfo
@@ -17,16 +17,16 @@ from .._impact import (
     coupled,
     crossing,
     crossing_times,
-    gate,
     impact,
     motion,
     normal_motion,
     resting,
 )
+from .._wrapped import AbstractWrappedIntegrator, restart_problem
 from ._switching import switching_step
 
 
-class Located(AbstractIntegrator):
+class Located(AbstractWrappedIntegrator):
     """A scheme with its impacts located inside the step: derivatives through impacts become true.
 
     A step first tries `inner` without the contacts that are about to strike. If one of them crosses,
@@ -62,13 +62,18 @@ class Located(AbstractIntegrator):
 
     **Arguments:**
 
-    - `inner`: the scheme between impacts. It should move contacts that carry no load freely.
+    - `inner`: the scheme between impacts, one whose steps can be split and repeated. It should move
+      contacts that carry no load freely.
     - `max_impacts`: impacts per step, at least 1 for any effect.
     - `slow`, `simultaneous`: see above. `solver`: of the impacts.
 
     In a first-order system the switches of relays are located in the same way: a step is tried with
     multipliers held at their bounds, and the crossing is the root of the output at the end of a step
     of that length. Nothing jumps there but the rate. `max_impacts` counts switches then.
+
+    Joints and prescribed velocities take part in every impact, whatever their gaps have drifted by;
+    limited forces (`DryFriction`) do not act in it, since it has no duration. Impacts are
+    differentiated as `inner` differentiates its laws (`adjoint`).
 
     Through impacts the order is at most 2. In a batch, the lanes with an impact are gathered.
 
@@ -99,25 +104,11 @@ class Located(AbstractIntegrator):
         return min(self.inner.order, 2)
 
     @property
-    def is_symplectic(self) -> bool:
-        return self.inner.is_symplectic
-
-    @property
     def keeps_impact_times(self) -> bool:
         return True
 
     def supports(self, model: Model) -> str | None:
-        problem = model.compliance_problem or self.inner.supports(model)
-        if problem is None and model.system.first_order_problem is None and self.inner.point != 1:
-            return (
-                "switches are located for laws that hold at the end of a step, and those of "
-                f"{type(self.inner).__name__} hold at {self.inner.point:g} of it; use EulerMoreau or "
-                "ZeroOrderHold"
-            )
-        return problem
-
-    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
-        return self.inner.init(model, t0, state, args)
+        return locating_problem(self, self.inner, model)
 
     def step(
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
@@ -129,13 +120,12 @@ class Located(AbstractIntegrator):
         grid = t0, t1
         none = jnp.zeros(sum(model.contacts(t0, state.q)), dtype=bool)
         run = self._trial(model, grid, t0, state, carry, args, none, jnp.array(True))
-        end, told, carry, result = settle_where_pending(
+        return settle_where_pending(
             lambda run: self._strike(model, grid, args, run),
             run,
             self.max_impacts,
-            lambda run: (run.end, run.info, run.carry, run.result),
+            lambda run: (run.end, run.before.then(run.trial), run.carry, run.result),
         )
-        return end, told, carry, result
 
     def _trial(self, model, grid, t, state, carry, args, touching, may) -> "_Run":
         """The rest of a step without the contacts that strike in it."""
@@ -144,15 +134,22 @@ class Located(AbstractIntegrator):
         before = approach(known, at, h, here, inputs, self.slow)
         reach = 1.5 * jax.lax.stop_gradient(t1 - t) * before.fastest
         strikes = may & before.strikes & (before.gap < reach)
-        gated = gate(model, t, state, ~strikes, touching)
-        end, info, carry, result = self.inner.step(gated, t, t1, state, carry, args)
+        masked = model.masked(t, state.q, ~strikes, touching)
+        end, info, carry, result = self.inner.step(masked, t, t1, state, carry, args)
         gap, _ = normal_motion(model, t1, end)
-        zero = jax.tree.map(jnp.zeros_like, info.impulses)
         return _Run(
-            t, state, end, carry, strikes, before.slow, jnp.any(strikes & (gap < 0)),
-            jnp.zeros((), jnp.int32), zero, info.impulses,
-            info.residual, info.iterations, info.margin, result,
-        )  # fmt: skip
+            t=t,
+            start=state,
+            end=end,
+            carry=carry,
+            strikes=strikes,
+            slow=before.slow,
+            pending=jnp.any(strikes & (gap < 0)),
+            count=jnp.zeros((), jnp.int32),
+            before=info.nothing(),
+            trial=info,
+            result=result,
+        )
 
     def _strike(self, model, grid, args, run: "_Run") -> "_Run":
         """The first impact of a trial, and a new trial of what is left of the step."""
@@ -164,33 +161,23 @@ class Located(AbstractIntegrator):
 
         gap, rate = without_derivative(normal_motion(model, t, before))
         touching = group | (resting(run.slow, t1 - t0, gap, rate) & ~run.strikes)
-        gated = gate(model, t, before, touching, touching)
-        v, impulses, stats, overflow = impact(gated, t, t1 - t0, before, self.solver)
+        masked = model.masked(t, before.q, touching, touching)
+        v, impulses, stats, overflow = impact(
+            masked, t, t1 - run.t, before, self.solver, self.adjoint
+        )
         after = State(before.q, v)
 
         count = run.count + 1
         trial = self._trial(
             model, grid, t, after, run.carry, args, touching, count < self.max_impacts
         )
-        part = s / curve.h
-        impulses = jax.tree.map(
-            lambda a, b, c: a + part * b + c, run.impulses, run.trial_impulses, impulses
-        )
+        struck = StepInfo(impulses, stats.residual, stats.iterations, stats.margin)
+        info = run.before.then(run.trial.shortened(s / curve.h)).then(struck)
         ok = RESULTS.successful
         result = RESULTS.where(stats.converged, ok, RESULTS.not_converged)
         result = first_error(result, RESULTS.where(overflow, RESULTS.contact_overflow, ok))
-        return eqx.tree_at(
-            lambda r: (r.count, r.impulses, r.residual, r.iterations, r.margin, r.result),
-            trial,
-            (
-                count,
-                impulses,
-                jnp.maximum(jnp.maximum(run.residual, stats.residual), trial.residual),
-                run.iterations + stats.iterations + trial.iterations,
-                jnp.minimum(jnp.minimum(run.margin, stats.margin), trial.margin),
-                first_error(first_error(run.result, result), trial.result),
-            ),
-        )
+        result = first_error(first_error(run.result, result), trial.result)
+        return eqx.tree_at(lambda r: (r.count, r.before, r.result), trial, (count, info, result))
 
     def _first(self, model, curve, run):
         """When the first contact strikes, and which ones strike with it."""
@@ -215,7 +202,7 @@ class _Run(eqx.Module):
     """A step under way: where the part that is not settled yet begins, and a trial of its end.
 
     `strikes`: contacts that were left out of the trial; `pending`: whether one of them has crossed;
-    `impulses`: those before `t`.
+    `before`, `trial`: the reports of what is settled, up to `t`, and of the trial.
     """
 
     t: Scalar
@@ -226,15 +213,24 @@ class _Run(eqx.Module):
     slow: Float[Array, " c"]
     pending: Bool[Array, ""]
     count: Int[Array, ""]
-    impulses: tuple[Local, ...]
-    trial_impulses: tuple[Local, ...]
-    residual: Float[Array, ""]
-    iterations: Int[Array, ""]
-    margin: Float[Array, ""]
+    before: StepInfo
+    trial: StepInfo
     result: RESULTS
 
-    @property
-    def info(self) -> StepInfo:
-        """The report of the step, if the trial is its end."""
-        impulses = jax.tree.map(jnp.add, self.impulses, self.trial_impulses)
-        return StepInfo(impulses, self.residual, self.iterations, self.margin)
+
+def locating_problem(
+    wrapper: AbstractIntegrator, inner: AbstractIntegrator, model: Model
+) -> str | None:
+    """Why the impacts or switches of a method cannot be located in its steps, with the remedy."""
+    name = type(inner).__name__
+    if inner.keeps_impact_times:
+        return (
+            f"{name} finds the times of impacts by itself; use it without {type(wrapper).__name__}"
+        )
+    problem = restart_problem(wrapper, inner) or model.compliance_problem or inner.supports(model)
+    if problem is None and model.system.first_order_problem is None and inner.point != 1:
+        return (
+            "switches are located for laws that hold at the end of a step, and those of "
+            f"{name} hold at {inner.point:g} of it; use EulerMoreau or ZeroOrderHold"
+        )
+    return problem

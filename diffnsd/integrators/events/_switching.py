@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..._jax import repeat_where_pending, without_derivative
 from ..._numerics import max_abs
 from ..._result import RESULTS, first_error
-from ..._types import Args, Local, Scalar, State
+from ..._types import Args, Scalar, State
 from ...complementarity._problem import broadcast_law
 from ...model import Interaction, Model
 from .._base import AbstractIntegrator, Carry, StepInfo
@@ -27,8 +27,8 @@ from .._base import AbstractIntegrator, Carry, StepInfo
 class _Run(eqx.Module):
     """A step under way: where the part that is not settled begins, and a trial of its end.
 
-    `outputs`: at `t`, zero for relays that are free, `(c,)`; `impulses`: those before `t`; `info`: of
-    the trial, the worst of all parts where parts are compared.
+    `outputs`: at `t`, zero for relays that are free, `(c,)`; `before`, `trial`: the reports of what is
+    settled, up to `t`, and of the trial.
     """
 
     t: Scalar
@@ -40,8 +40,8 @@ class _Run(eqx.Module):
     crossed: Bool[Array, " c"]
     pending: Bool[Array, ""]
     count: Int[Array, ""]
-    impulses: tuple[Local, ...]
-    info: StepInfo
+    before: StepInfo
+    trial: StepInfo
     result: RESULTS
 
 
@@ -69,20 +69,19 @@ def switching_step(
         after = _outputs(model, t1, end, info.details.multipliers)
         # One that ends at zero has crossed too: it is free in the next step.
         crossed = jnp.where(outputs > 0, after < tiny, (outputs < 0) & (after > -tiny))
-        none = jax.tree.map(jnp.zeros_like, info.impulses)
         return _Run(
-            t,
-            state,
-            carry,
-            outputs,
-            end,
-            last,
-            crossed,
-            jnp.any(crossed),
-            count,
-            none,
-            info,
-            result,
+            t=t,
+            start=state,
+            carry=carry,
+            outputs=outputs,
+            end=end,
+            last=last,
+            crossed=crossed,
+            pending=jnp.any(crossed),
+            count=count,
+            before=info.nothing(),
+            trial=info,
+            result=result,
         )
 
     def switch(run: _Run) -> _Run:
@@ -104,7 +103,7 @@ def switching_step(
         frozen = without_derivative(given)
         length = jax.lax.stop_gradient(t1 - run.t)
         # The first to cross by the secants; then Newton's method on the motion itself.
-        after = _outputs(model, t1, run.end, run.info.details.multipliers)
+        after = _outputs(model, t1, run.end, run.trial.details.multipliers)
         parts = run.outputs / jnp.where(run.crossed, run.outputs - after, 1)
         parts = jax.lax.stop_gradient(jnp.where(run.crossed, parts, jnp.inf))
         first = (parts == jnp.min(parts)) & run.crossed
@@ -126,41 +125,25 @@ def switching_step(
         begin = inner.init(model, t, at, args)
         begin = jax.tree.map(lambda new, old: new.astype(old.dtype), begin, run.carry)
         new = trial(t, at, begin, outputs, run.count + 1)
-        worst = eqx.tree_at(
-            lambda i: (i.residual, i.iterations, i.margin),
-            new.info,
-            (
-                jnp.maximum(run.info.residual, new.info.residual),
-                run.info.iterations + new.info.iterations,
-                jnp.minimum(run.info.margin, new.info.margin),
-            ),
-        )
-        return eqx.tree_at(
-            lambda r: (r.impulses, r.info, r.result),
-            new,
-            (
-                jax.tree.map(jnp.add, run.impulses, info.impulses),
-                worst,
-                first_error(run.result, new.result),
-            ),
-        )
+        result = first_error(run.result, new.result)
+        return eqx.tree_at(lambda r: (r.before, r.result), new, (run.before.then(info), result))
 
     multipliers = carry.multipliers
     outputs = jax.lax.stop_gradient(_outputs(model, t0, state, multipliers))
     run = trial(t0, state, carry, outputs, jnp.zeros((), jnp.int32))
     run = repeat_where_pending(switch, run, max_switches)
-    impulses = jax.tree.map(jnp.add, run.impulses, run.info.impulses)
-    return run.end, eqx.tree_at(lambda i: i.impulses, run.info, impulses), run.last, run.result
+    return run.end, run.before.then(run.trial), run.last, run.result
 
 
 def _outputs(model: Model, t: Scalar, state: State, multipliers: tuple[Any, ...]) -> Array:
-    """The outputs of contacts with one row, zero for the others, `(c,)`."""
+    """The outputs of contacts with one row, zero for the others and for what is off, `(c,)`."""
     parts = []
     for i, lam in zip(model.interactions, multipliers, strict=True):
         rest = i.relation.rows - lam.shape[1]
         lam = jnp.pad(lam, ((0, 0), (0, rest)))
         y = i.relation.output(model.system.group, t, state, lam)
-        parts.append(y[:, 0] if i.rows == 1 else jnp.zeros_like(y[:, 0]))
+        free = i.rows == 1 if i.mask is None else i.mask.on & (i.rows == 1)
+        parts.append(jnp.where(free, y[:, 0], 0))
     return jnp.concatenate(parts)
 
 
@@ -171,7 +154,7 @@ def _held(model: Model, t: Scalar, state: State, outputs: Array) -> Model:
 
     def one(i: Interaction, y: Array) -> Interaction:
         law = broadcast_law(i.law, y.shape[0], y.dtype)
-        return Interaction(i.relation, law.held(y), i.max_active)
+        return Interaction(i.relation, law.held(y), i.max_active, i.mask)
 
     held = tuple(map(one, model.interactions, parts))
     return eqx.tree_at(lambda m: m.interactions, model, held)

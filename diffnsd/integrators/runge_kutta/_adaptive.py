@@ -8,12 +8,13 @@ from ..._jax import bounded_while
 from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State
 from ...model import Model
-from .._base import AbstractIntegrator, Carry, StepInfo
+from .._base import Carry, StepInfo
+from .._wrapped import AbstractWrappedIntegrator
 from ._flow_step import finish
 from ._rkmk import RKMK
 
 
-class Adaptive(AbstractIntegrator):
+class Adaptive(AbstractWrappedIntegrator):
     """Steps of variable length inside every step of the grid, chosen by the embedded error estimate.
 
     Between `t0` and `t1` the method takes as many steps of its own as the tolerance needs, at least
@@ -55,18 +56,8 @@ class Adaptive(AbstractIntegrator):
             raise ValueError(f"max_steps must be at least 1, got {self.max_steps}.")
 
     @property
-    def order(self) -> int:
-        return self.inner.order
-
-    @property
     def is_symplectic(self) -> bool:
         return False
-
-    def supports(self, model: Model) -> str | None:
-        return self.inner.supports(model)
-
-    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
-        return self.inner.init(model, t0, state, args)
 
     def step(
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args

@@ -11,7 +11,7 @@ from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State, Vector
 from ...groups import AbstractRetraction
 from ...model import Model
-from .._base import AbstractIntegrator, Carry, StepInfo
+from .._base import AbstractIntegrator, AbstractMemory, Carry, NoMemory, StepInfo
 
 
 def combination(weights, vectors, h: Scalar) -> Any:
@@ -30,6 +30,10 @@ class AbstractFlowMethod(AbstractIntegrator):
     @property
     def is_symplectic(self) -> bool:
         return False
+
+    @property
+    def memory(self) -> AbstractMemory:
+        return NoMemory()
 
     def supports(self, model: Model) -> str | None:
         if model.interactions:

@@ -18,7 +18,7 @@ from ...complementarity import (
 )
 from ...complementarity._problem import broadcast_law
 from ...model import Model
-from .._base import AbstractIntegrator, Carry, StepInfo
+from .._base import AbstractIntegrator, AbstractMemory, Carry, StepInfo, WarmStart
 from .._contacts import build_block, zero_impulses
 from .._impact import free_acceleration
 from .._step import outcome
@@ -68,6 +68,10 @@ class D1MinusLinear(AbstractIntegrator):
     @property
     def is_symplectic(self) -> bool:
         return False
+
+    @property
+    def memory(self) -> AbstractMemory:
+        return WarmStart()
 
     def supports(self, model: Model) -> str | None:
         if model.stepping_problem is not None:
@@ -138,15 +142,16 @@ def _worst(a, b):
 
 
 def _closed(model: Model, t: Scalar, q) -> Masks:
-    """Which contacts of every interaction are closed; equalities always are."""
+    """Which contacts of every interaction are closed; equalities always are, what is off never."""
     masks = []
     counts = model.contacts(t, q)
     for interaction, c in zip(model.interactions, counts, strict=True):
-        gap = interaction.relation.gap(t, q)
+        gap, mask = interaction.held_gap(t, q), interaction.mask
         if gap is None or interaction.law.holds_gap:
-            masks.append(jnp.ones((c,), bool))
+            closed = jnp.ones((c,), bool)
         else:
-            masks.append(jax.lax.stop_gradient(gap) <= 8 * jnp.finfo(gap.dtype).eps)
+            closed = jax.lax.stop_gradient(gap) <= 8 * jnp.finfo(gap.dtype).eps
+        masks.append(closed if mask is None else mask.on & closed)
     return masks
 
 

@@ -12,7 +12,7 @@ from ..._types import Args, Scalar, State
 from ...complementarity import AbstractAdjoint, Auto, ImplicitAdjoint
 from ...model import Model
 from ...systems import AbstractSystem
-from .._base import AbstractIntegrator, StepInfo, check_fractions
+from .._base import AbstractIntegrator, AbstractMemory, StepInfo, WarmStart, check_fractions
 from .._contacts import zero_impulses
 from .._step import Newton
 from ._first_order_step import Memory, Smooth, first_order_step, unreached
@@ -40,6 +40,11 @@ class AbstractFirstOrderScheme(AbstractIntegrator):
     @abc.abstractmethod
     def smooth(self, system: AbstractSystem, t0, t1, state: State, args: Args) -> Smooth:
         """The equations of a step without inputs, and how an input enters them."""
+
+    @property
+    def memory(self) -> AbstractMemory:
+        # With a weight below 1 also the input at the start, which `init` finds anew from any state.
+        return WarmStart()
 
     def supports(self, model: Model) -> str | None:
         return model.system.first_order_problem

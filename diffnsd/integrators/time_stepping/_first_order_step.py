@@ -25,7 +25,7 @@ from ...complementarity._problem import broadcast_law
 from ...laws import Context
 from ...model import Interaction, Model
 from .._base import StepInfo
-from .._contacts import shift_of
+from .._contacts import law_at
 from .._step import Contact, nonlinear_problem, outcome, own_parts, solve_step
 
 
@@ -155,9 +155,8 @@ def _equations(parameters):
 
     def contact(i: Interaction, lam0) -> Contact:
         around = _context(start.output(i, x0, lam0.T), h, p)
-        law = broadcast_law(i.law, lam0.shape[0], x0.dtype)
-        active = jax.lax.stop_gradient(law.active(around))
-        return Contact(shift_of(law, around), law, active, i.relation.has_feedthrough)
+        shift, law, active = law_at(i, around)
+        return Contact(shift, law, active, i.relation.has_feedthrough)
 
     contacts = tuple(map(contact, model.interactions, carry.multipliers))
     return nonlinear_problem(motion, contacts, x0.shape[0])

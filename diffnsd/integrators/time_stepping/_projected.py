@@ -12,35 +12,32 @@ from ...complementarity import Auto, Block, MixedProblem, solve_mixed
 from ...laws import AbstractLaw, Complementarity, Equality
 from ...model import Model
 from .._base import AbstractIntegrator, Carry, StepInfo
-from .._contacts import context
-from .._impact import gate
+from .._contacts import context, law_at
+from .._wrapped import AbstractWrappedIntegrator
 
 Corrections = tuple[PerContact, ...]
 
 
-class AbstractProjection(AbstractIntegrator):
+class AbstractProjection(AbstractWrappedIntegrator):
     """What the projections share: they correct the positions after a step of `inner`."""
-
-    inner: eqx.AbstractVar[AbstractIntegrator]
-
-    @property
-    def order(self) -> int:
-        return self.inner.order
 
     @property
     def is_symplectic(self) -> bool:
         return False
 
     def supports(self, model: Model) -> str | None:
-        if not hasattr(self.inner, "gamma"):
+        if self.prediction is None:
             return (
                 f"{type(self).__name__} needs an inner scheme that predicts closing from "
-                "velocities; use MoreauJean() or BackwardEuler()"
+                f"velocities, which {type(self.inner).__name__} does not; use MoreauJean() or "
+                "BackwardEuler()"
+            )
+        if self.memory.restart_problem is not None:
+            return (
+                f"{type(self).__name__} moves positions at the end of each step, and "
+                f"{type(self.inner).__name__} {self.memory.restart_problem}"
             )
         return self.inner.supports(model)
-
-    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
-        return self.inner.init(model, t0, state, args)
 
 
 class Projected(AbstractProjection):
@@ -72,7 +69,7 @@ class Projected(AbstractProjection):
     def step(
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        active = _active(self.inner, model, t0, t1, state)
+        active = _active(self.prediction, model, t0, t1, state)
         laws = [Equality() if i.law.holds_gap else Complementarity() for i in model.interactions]
         done = self.inner.step(model, t0, t1, state, carry, args)
         return _corrected(self, model, t1, done, active, laws)
@@ -100,18 +97,18 @@ class CombinedProjection(AbstractProjection):
     def step(
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        active = _active(self.inner, model, t0, t1, state)
+        active = _active(self.prediction, model, t0, t1, state)
 
         def step(active):
             touching = jnp.concatenate(active)
-            held = gate(model, t0, state, jnp.ones_like(touching), touching)
+            held = model.masked(t0, state.q, jnp.ones_like(touching), touching)
             return self.inner.step(held, t0, t1, state, carry, args)
 
         def violated(active, q):
-            gaps = jax.lax.stop_gradient(model.gaps(t1, q))
+            gaps = [i.reachable_gap(t1, jax.lax.stop_gradient(q)) for i in model.interactions]
             return tuple(
-                a if g is None else ~a & (g < -self.tolerance)
-                for a, g in zip(active, gaps, strict=True)
+                a if g is None or i.law.never_opens else ~a & (g < -self.tolerance)
+                for i, a, g in zip(model.interactions, active, gaps, strict=True)
             )
 
         done = step(active)
@@ -123,15 +120,10 @@ class CombinedProjection(AbstractProjection):
         return _corrected(self, model, t1, done, active, [Equality() for _ in active])
 
 
-def _active(inner, model: Model, t0, t1, state: State):
-    """The contacts that take part in the step of `inner`, per interaction."""
-    return tuple(
-        jax.lax.stop_gradient(
-            i.law.active(context(i, model, t0, state, t1 - t0, inner.gamma))
-            | jnp.array(i.law.holds_gap)
-        )
-        for i in model.interactions
-    )
+def _active(prediction, model: Model, t0, t1, state: State):
+    """The contacts that take part in the step of the inner method, per interaction."""
+    around = [context(i, model, t0, state, t1 - t0, prediction) for i in model.interactions]
+    return tuple(law_at(i, a)[2] for i, a in zip(model.interactions, around, strict=True))
 
 
 def _corrected(scheme, model: Model, t1, done, active, laws: Sequence[AbstractLaw]):
@@ -148,12 +140,17 @@ def _corrected(scheme, model: Model, t1, done, active, laws: Sequence[AbstractLa
     return State(q, state.v), info, carry, result
 
 
+def _holds(interaction) -> bool:
+    """Whether the law says anything of positions: joints and contacts do, dry friction does not."""
+    return interaction.law.holds_gap or not interaction.law.never_opens
+
+
 def _project(scheme, model: Model, group, t1, q, active, laws):
     """One linearisation of the gaps: the moved configuration, Λ per interaction, convergence."""
     blocks, places = [], []
     for i, mask, law in zip(model.interactions, active, laws, strict=True):
         gap = i.relation.gap(t1, q)
-        if gap is None:
+        if gap is None or not _holds(i):
             continue
         size = jnp.abs(gap) if law.holds_gap else -gap
         violated = jnp.any(jax.lax.stop_gradient(mask & (size > scheme.tolerance)))
@@ -166,7 +163,9 @@ def _project(scheme, model: Model, group, t1, q, active, laws):
     delta, z, stats = solve_mixed(problem, start, scheme.solver)
     z = iter(z)
     lam = tuple(
-        jnp.zeros(a.shape, delta.dtype) if i.relation.gap(t1, q) is None else next(z)[0]
+        next(z)[0]
+        if i.relation.gap(t1, q) is not None and _holds(i)
+        else jnp.zeros_like(a, delta.dtype)
         for i, a in zip(model.interactions, active, strict=True)
     )
     return group.compose(q, group.exp(delta)), lam, stats.converged

@@ -11,7 +11,7 @@ from ...complementarity import AbstractAdjoint, Auto, ImplicitAdjoint
 from ...complementarity._problem import apply
 from ...laws import Context
 from ...model import Model
-from .._base import AbstractIntegrator, Carry, StepInfo
+from .._base import AbstractIntegrator, AbstractMemory, Carry, Multistep, StepInfo
 from .._contacts import law_block, zero_impulses
 from .._step import Newton, linear_problem, outcome, solve_step
 
@@ -51,6 +51,10 @@ class SchatzmanPaoli(AbstractIntegrator):
     @property
     def is_symplectic(self) -> bool:
         return False
+
+    @property
+    def memory(self) -> AbstractMemory:
+        return Multistep()
 
     def supports(self, model: Model) -> str | None:
         if model.stepping_problem is not None:

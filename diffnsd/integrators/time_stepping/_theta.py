@@ -9,10 +9,9 @@ from ..._numerics import matvec
 from ..._result import RESULTS
 from ..._types import Args, Scalar, State
 from ...complementarity import AbstractAdjoint, Auto, ImplicitAdjoint
-from ...complementarity._problem import broadcast_law
 from ...model import Model
-from .._base import AbstractIntegrator, Carry, StepInfo, check_fractions
-from .._contacts import build_block, context, left_out, select, shift_of, zero_impulses
+from .._base import AbstractIntegrator, AbstractMemory, Carry, StepInfo, WarmStart, check_fractions
+from .._contacts import build_block, context, law_at, left_out, select, zero_impulses
 from .._step import (
     Contact,
     Newton,
@@ -98,9 +97,8 @@ def _coupling(scheme, interaction, model: Model, t0, t1, state: State):
     # Where contacts are compliant there are no impacts, and no velocity before them.
     before = jnp.zeros_like if compliant else lambda u: u
     around = context(interaction, model, t0, state, h, scheme.gamma, before)
-    law = broadcast_law(interaction.law, around.gap.shape[0], state.v.dtype)
-    active = jax.lax.stop_gradient(law.active(around))
-    contact = Contact(shift_of(law, around), law.in_step(around), active, compliant)
+    shift, law, active = law_at(interaction, around)
+    contact = Contact(shift, law.in_step(around), active, compliant)
     return contact, soft if compliant else rigid
 
 
@@ -149,6 +147,14 @@ class MoreauJean(AbstractIntegrator):
     @property
     def is_symplectic(self) -> bool:
         return False
+
+    @property
+    def prediction(self) -> float | None:
+        return self.gamma
+
+    @property
+    def memory(self) -> AbstractMemory:
+        return WarmStart()
 
     def supports(self, model: Model) -> str | None:
         if model.system.stepping_problem is not None:
@@ -208,6 +214,14 @@ class BackwardEuler(AbstractIntegrator):
     @property
     def is_symplectic(self) -> bool:
         return False
+
+    @property
+    def prediction(self) -> float | None:
+        return self.gamma
+
+    @property
+    def memory(self) -> AbstractMemory:
+        return WarmStart()
 
     def supports(self, model: Model) -> str | None:
         return model.system.stepping_problem

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ..._jax import is_traced, without_derivative
 from ..._numerics import dot, lu_solve
@@ -10,14 +11,15 @@ from ..._types import Args, Config, Scalar, State
 from ...laws import NewtonImpact
 from ...model import Model
 from ...systems import AbstractSystem
-from .._base import AbstractIntegrator, Carry, StepInfo
+from .._base import Carry, StepInfo
+from .._wrapped import AbstractWrappedIntegrator
 from ._lie_variational import LieVariational
 
 BISECTIONS = 60
 NEWTON_STEPS = 8
 
 
-class ElasticImpact(AbstractIntegrator):
+class ElasticImpact(AbstractWrappedIntegrator):
     """Frictionless elastic impacts that follow from the discrete action, collision time included.
 
     A step that would end with a negative gap is cut at the fraction `α` where the gap vanishes, at
@@ -48,6 +50,10 @@ class ElasticImpact(AbstractIntegrator):
     def is_symplectic(self) -> bool:
         return True
 
+    @property
+    def keeps_impact_times(self) -> bool:
+        return True
+
     def supports(self, model: Model) -> str | None:
         laws = [i.law for i in model.interactions]
         elastic = all(isinstance(x, NewtonImpact) and _is_one(x.e) for x in laws)
@@ -57,9 +63,6 @@ class ElasticImpact(AbstractIntegrator):
                 "method for restitution, friction and constraints"
             )
         return self.inner.supports(model)
-
-    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
-        return self.inner.init(model, t0, state, args)
 
     def step(
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
@@ -142,12 +145,11 @@ class ElasticImpact(AbstractIntegrator):
 
 
 def _is_one(e) -> bool:
-    return is_traced(e) or bool(jnp.all(jnp.asarray(e) == 1))
+    return is_traced(e) or bool(np.all(np.asarray(e) == 1))
 
 
 def _gaps(model: Model, t: Scalar, q: Config):
-    gaps = [g for g in model.gaps(t, q) if g is not None]
-    return jnp.concatenate(gaps)
+    return jnp.concatenate([jnp.atleast_1d(i.reachable_gap(t, q)) for i in model.interactions])
 
 
 def _first_root(model: Model, t0, h, until, state: State) -> Scalar:

@@ -7,9 +7,10 @@ from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State
 from ...model import Model
 from .._base import AbstractIntegrator, Carry, StepInfo
+from .._wrapped import AbstractWrappedIntegrator, restart_problem
 
 
-class TripleJump(AbstractIntegrator):
+class TripleJump(AbstractWrappedIntegrator):
     """Three steps of a self-adjoint method of even order `p` in place of one: order `p + 2`.
 
     Steps `γ h, (1 − 2 γ) h, γ h` with `γ = 1/(2 − 2^(1/(p+1)))`. The middle one goes backwards, so
@@ -28,22 +29,20 @@ class TripleJump(AbstractIntegrator):
     def order(self) -> int:
         return self.inner.order + 2
 
-    @property
-    def is_symplectic(self) -> bool:
-        return self.inner.is_symplectic
-
     def supports(self, model: Model) -> str | None:
         if not all(i.law.holds_gap for i in model.interactions):
             return (
                 "the middle step of TripleJump goes backwards in time, where only bilateral "
                 "constraints make sense; use its inner method"
             )
+        if problem := restart_problem(self, self.inner):
+            return problem
         if self.inner.order % 2:
-            return f"TripleJump needs a method of even order, the inner one has {self.inner.order}"
+            return (
+                f"TripleJump needs a method of even order, the inner one has {self.inner.order}; use "
+                "LieVariational()"
+            )
         return self.inner.supports(model)
-
-    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
-        return self.inner.init(model, t0, state, args)
 
     def step(
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
@@ -63,10 +62,6 @@ class TripleJump(AbstractIntegrator):
 
         start = state, carry, RESULTS.successful
         (state, carry, result), infos = jax.lax.scan(jump, start, (starts, ends))
-        info = StepInfo(
-            jax.tree.map(lambda x: jnp.sum(x, axis=0), infos.impulses),
-            jnp.max(infos.residual),
-            jnp.sum(infos.iterations),
-            jnp.min(infos.margin),
-        )
+        first, second, third = (jax.tree.map(lambda x, i=i: x[i], infos) for i in range(3))
+        info = first.then(second).then(third)
         return state, info, carry, result

@@ -38,7 +38,7 @@ from ...complementarity import Auto, Block
 from ...groups import AbstractRetraction
 from ...model import Interaction, Model
 from ...systems import AbstractSystem
-from .._base import AbstractIntegrator, Carry, StepInfo
+from .._base import AbstractIntegrator, AbstractMemory, Carry, StepInfo, WarmStart
 from .._contacts import build_block, left_out, select, zero_impulses
 from .._step import Newton, linear_problem, outcome, solve_step
 
@@ -81,6 +81,10 @@ class AbstractVariational(AbstractIntegrator):
     @property
     def is_symplectic(self) -> bool:
         return True
+
+    @property
+    def memory(self) -> AbstractMemory:
+        return WarmStart()
 
     def supports(self, model: Model) -> str | None:
         return model.stepping_problem or self.retraction.problem(model.system.group)
@@ -184,10 +188,15 @@ def _second_half(parameters):
     def blocks(v):
         free = State(q1, guess + _correction(model, t1, q1, d.end(z, State(q1, guess))))
         del v
-        return tuple(
-            build_block(i, model, t1, free, t1 - t0, 0.0, lambda u, p=p: jnp.where(p[None], 0.0, u))
-            for i, p in zip(interactions, persistent, strict=True)
-        )
+
+        def at_impact(i, persistent):
+            def before(u):
+                return jnp.where(persistent[None], 0.0, u)
+
+            # The impact has no duration: limited forces have acted at the start already.
+            return build_block(i, model, t1, free, t1 - t0, 0.0, before, duration=0.0)
+
+        return tuple(at_impact(i, p) for i, p in zip(interactions, persistent, strict=True))
 
     return linear_problem(residual, blocks)
 

@@ -1,0 +1,100 @@
+"""Interactions: contacts, the law that they obey, and which of them take part."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ._types import Config, PerContact, Scalar
+from .laws import AbstractLaw
+from .relations import AbstractRelation
+
+
+class ContactMask(eqx.Module):
+    """Which contacts of an interaction take part, and how; shape `(c,)` each.
+
+    **Arguments:**
+
+    - `on`: booleans. A contact that is off has no impulse, whatever its gap and its law.
+    - `closed`: booleans. Such a contact counts as closed, whatever rounding left of its gap: the
+      law sees a gap of 0 at most. Default: none.
+    - `restitution`: factor of what the law adds to the velocity before it is solved (its `shift`);
+      0 makes an impact inelastic. Default: 1.
+    """
+
+    on: Bool[Array, " c"]
+    closed: Bool[Array, " c"]
+    restitution: Float[Array, " c"] | None
+
+    def __init__(self, on, closed=None, restitution=None):
+        self.on = jnp.asarray(on, dtype=bool)
+        self.closed = jnp.zeros_like(self.on) if closed is None else jnp.asarray(closed, dtype=bool)
+        self.restitution = restitution
+
+    def __and__(self, other: "ContactMask | None") -> "ContactMask":
+        """Both masks: on where both are, closed where one is, with the product of their factors."""
+        if other is None:
+            return self
+        factors = [x for x in (self.restitution, other.restitution) if x is not None]
+        factor = (
+            None if not factors else factors[0] if len(factors) == 1 else factors[0] * factors[1]
+        )
+        return ContactMask(self.on & other.on, self.closed | other.closed, factor)
+
+    def pick(self, pick: Callable[[Array], Array], dtype) -> "ContactMask":
+        """The mask of some contacts; `pick` takes numbers `(c,)` to those of the kept ones."""
+        on, closed = (pick(x.astype(dtype)) > 0.5 for x in (self.on, self.closed))
+        return ContactMask(on, closed, None if self.restitution is None else pick(self.restitution))
+
+
+def _as_mask(value) -> ContactMask | None:
+    return value if value is None or isinstance(value, ContactMask) else ContactMask(value)
+
+
+class Interaction(eqx.Module):
+    """A relation and the law that its contacts obey.
+
+    **Arguments:**
+
+    - `relation`: where the contacts are. `law`: what happens there. A law on fewer rows than the
+      relation has acts on the first ones: `NewtonImpact` on the normal, without friction.
+    - `max_active`: solve only the contacts with the smallest gaps, at most this many, where the
+      relation can be restricted (`None`: all). If others close in the same step, the result says
+      `contact_overflow`.
+    - `mask`: which contacts take part, booleans `(c,)`, or a `ContactMask`; `None`: all of them.
+      It is data: another mask of the same length compiles nothing.
+
+    **Raises:** `ValueError` if the law needs more rows than the relation has, or `max_active` is
+    not at least 1.
+    """
+
+    relation: AbstractRelation
+    law: AbstractLaw
+    max_active: int | None = eqx.field(default=None, static=True)
+    mask: ContactMask | None = eqx.field(default=None, converter=_as_mask)
+
+    def __check_init__(self):
+        if self.max_active is not None and self.max_active < 1:
+            raise ValueError(
+                f"max_active must be at least 1, or None for all contacts, got {self.max_active}."
+            )
+        if problem := self.law.refuses(self.relation.rows):
+            raise ValueError(f"{type(self.relation).__name__}: {problem}.")
+
+    @property
+    def rows(self) -> int:
+        """Rows per contact that take part in the law."""
+        return self.relation.rows if self.law.rows is None else self.law.rows
+
+    def held_gap(self, t: Scalar, q: Config) -> PerContact | None:
+        """Gaps [m] as the law sees them, `(c,)`: 0 at most where the mask says closed."""
+        gap = self.relation.gap(t, q)
+        if gap is None or self.mask is None:
+            return gap
+        return jnp.where(self.mask.closed, jnp.minimum(gap, 0), gap)
+
+    def reachable_gap(self, t: Scalar, q: Config) -> PerContact | None:
+        """The same for the search for contacts that close: infinite where the mask says off."""
+        gap = self.held_gap(t, q)
+        return gap if gap is None or self.mask is None else jnp.where(self.mask.on, gap, jnp.inf)

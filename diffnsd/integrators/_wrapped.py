@@ -1,0 +1,65 @@
+"""Methods made of another method."""
+
+import equinox as eqx
+
+from .._types import Args, Scalar, State
+from ..complementarity import AbstractAdjoint
+from ..model import Model
+from ._base import AbstractIntegrator, AbstractMemory, Carry
+
+
+class AbstractWrappedIntegrator(AbstractIntegrator):
+    """A method around another one, `inner`: every member is that of `inner` unless overridden.
+
+    A wrapper writes `step`, and overrides what it changes.
+    """
+
+    inner: eqx.AbstractVar[AbstractIntegrator]
+
+    @property
+    def order(self) -> int:
+        return self.inner.order
+
+    @property
+    def is_symplectic(self) -> bool:
+        return self.inner.is_symplectic
+
+    @property
+    def point(self) -> float:
+        return self.inner.point
+
+    @property
+    def prediction(self) -> float | None:
+        return self.inner.prediction
+
+    @property
+    def keeps_impact_times(self) -> bool:
+        return self.inner.keeps_impact_times
+
+    @property
+    def adjoint(self) -> AbstractAdjoint:
+        return self.inner.adjoint
+
+    @property
+    def memory(self) -> AbstractMemory:
+        return self.inner.memory
+
+    def supports(self, model: Model) -> str | None:
+        return self.inner.supports(model)
+
+    def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
+        return self.inner.check(model, t0, dt, state, args)
+
+    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
+        return self.inner.init(model, t0, state, args)
+
+
+def restart_problem(wrapper: AbstractIntegrator, inner: AbstractIntegrator) -> str | None:
+    """Why a wrapper that splits and repeats steps cannot do so with a method, or `None`."""
+    problem = inner.memory.restart_problem
+    if problem is None:
+        return None
+    return (
+        f"{type(wrapper).__name__} splits and repeats the steps of its inner method, but "
+        f"{type(inner).__name__} {problem}"
+    )
