@@ -22,7 +22,7 @@ from .._kernel import AbstractKernel, call
 from .._loop import SAVED_NAME
 from .._numerics import UNROLL_LIMIT, matvec, newton_solve
 from ._adjoint import AbstractAdjoint, ImplicitAdjoint, central_path, pair, surface
-from ._dense import Statistics
+from ._dense import Contacts, Statistics
 from ._elimination import Linearised, blockwise, inputs, linearised, refine
 from ._natural_map import argument, resting
 from ._problem import Block, MixedProblem
@@ -43,6 +43,9 @@ def solve_mixed(
     """
     if not problem.blocks:
         return _without_contacts(problem)
+    refusal = solver.refuses(tuple(map(contacts_under, problem.blocks)))
+    if refusal is not None:
+        raise ValueError(f"cannot solve the contacts of a step: {refusal}.")
     rows = sum(part.size for part in z0)
     if rows <= UNROLL_LIMIT < problem.rhs.shape[0]:
         return _few_contacts(problem, z0, solver, adjoint)
@@ -60,10 +63,14 @@ def _shapes(floats):
     """Shapes of `v`, `z` and the statistics."""
     problem, _ = floats
     lane: Any = jax.ShapeDtypeStruct(problem.rhs.shape[1:], problem.rhs.dtype)
-    count: Any = jax.ShapeDtypeStruct(lane.shape, jnp.int32)
-    done: Any = jax.ShapeDtypeStruct(lane.shape, jnp.bool_)
     offsets = tuple(block.offset for block in problem.blocks)
-    return problem.rhs, offsets, Statistics(lane, count, lane, done)
+    return problem.rhs, offsets, Statistics.like(lane)
+
+
+def contacts_under(block: Block) -> Contacts:
+    """The law of a block with the number of its contacts and rows."""
+    k, c = block.offset.shape[:2]
+    return Contacts(block.law, block.active, (c, k))
 
 
 class Solve(AbstractKernel):
@@ -131,8 +138,8 @@ class Relaxed(AbstractKernel):
 def _without_contacts(problem: MixedProblem):
     """A linear system: nothing to iterate on."""
     v = checkpoint_name(newton_solve(problem.matrix, problem.rhs), SAVED_NAME)
-    zero = jnp.zeros_like(v[0])
-    return v, (), Statistics(zero, jnp.zeros((), jnp.int32), zero + jnp.inf, jnp.array(True))
+    zero, none = jnp.zeros_like(v[0]), jnp.zeros((), jnp.int32)
+    return v, (), Statistics(zero, zero, none, zero + jnp.inf, none, jnp.array(True))
 
 
 def _solves(matrix: Array) -> Callable[[Array], Array]:

@@ -17,36 +17,54 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._numerics import matrix_inverse, matvec, staged
-from ._dense import DenseProblem, Statistics
+from ._dense import Statistics
 from ._elimination import back_substitute, congruence, eliminate, inputs, linearised
-from ._natural_map import argument, derivative, projected, relative, residual, scale
+from ._natural_map import (
+    argument,
+    derivative,
+    distances,
+    projected,
+    relative,
+    residual,
+    scale,
+)
 from ._problem import MixedProblem, apply, gather
-from .solvers._base import AbstractSolver, Best, check_tolerance
-from .solvers._combined import Effort, combined
-from .solvers._first_order import AcceleratedProjectedGradient
+from .solvers._base import AbstractContactSolver, AbstractSolver, check_tolerance
+from .solvers._chain import Chain
+from .solvers._first_order import AcceleratedProjectedGradient, ProjectedGaussSeidel
+from .solvers._interior_point import InteriorPoint
+from .solvers._pivoting import Enumeration, Lemke
+from .solvers._semismooth import LevenbergMarquardt, Newton
+from .solvers._small import SmallBatches
+from .solvers._splitting import Splitting
 
 
 class Auto(AbstractSolver):
-    """The default solver: Newton for all lanes, then Newton and splitting for the hard ones.
+    """The default solver: a chain of methods, from the fastest to the most dependable.
 
-    Newton's matrix is regularised by `eps = max(proximal, damping * residual)`: far from the
-    solution this is a proximal-point step, near it Newton's method. The few lanes of a batch that
-    need more than `newton_steps` passes are gathered and finished on their own, so that the batch
-    does not pay for them.
+    It prints as the `Chain` that it is. In a step of a small system the links `Newton` and `Splitting`
+    go by twins of their own, on components and without forming `W`; see `Auto.__call__`.
+
+    In steps Newton's matrix is regularised by `eps = max(proximal, damping * residual)`: far from the
+    solution this is a proximal-point step, near it Newton's method. The few problems of a batch that
+    need more than `newton_steps` passes are gathered and finished on their own, so that slow problems
+    do not delay the rest.
 
     **Arguments:**
 
-    - `tolerance`: relative natural-map residual to reach; `None` is 1e-9 in float64 and 1e-5 in
+    - `tolerance`: relative natural-map residual to aim at; `None` is 1e-9 in float64 and 1e-5 in
       float32. Never less than 64 units of rounding.
-    - `newton_steps`: Newton passes for all lanes. `hard_steps`: passes for the hard lanes before
+    - `newton_steps`: Newton passes for all problems. `hard_steps`: passes for the hard ones before
       `splitting_steps` iterations of operator splitting.
-    - `rounds`: largest number of such rounds.
+    - `rounds`: largest number of such rounds; 0 leaves the first Newton passes alone.
     - `proximal`, `damping`: the regularisation; `None` is 1e-8 (float64) or 1e-5 (float32).
     - `relaxation`, `penalty`: over-relaxation of the splitting, and its penalty relative to the
       local step of the natural map.
+    - `accept_tolerance`: residual accepted as success, at least `tolerance`. `None` is `tolerance` where
+      that is given, else 1e-8 in float64 and 1e-5 in float32.
 
-    Large systems, and `solve_complementarity`, use `tolerance`, `newton_steps` (but for batches of small
-    problems), `hard_steps` and up to 8 `rounds`; the other numbers are for the steps of small systems.
+    Large systems, and `solve_complementarity`, use the tolerances, `newton_steps`, `hard_steps` and
+    `rounds`; the other numbers are for the steps of small systems.
     """
 
     tolerance: float | None = eqx.field(default=None, static=True)
@@ -58,39 +76,76 @@ class Auto(AbstractSolver):
     damping: float = eqx.field(default=0.1, static=True)
     relaxation: float = eqx.field(default=1.6, static=True)
     penalty: float = eqx.field(default=1.0, static=True)
+    accept_tolerance: float | None = eqx.field(default=None, static=True)
 
     def __check_init__(self):
         check_tolerance(self.tolerance)
+        check_tolerance(self.accept_tolerance)
+
+    @property
+    def chain(self) -> Chain:
+        """The chain that it is."""
+        first = SmallBatches(tolerance=self.tolerance), Newton(self.newton_steps, 1e-6)
+        tolerances = {
+            "tolerance": self.tolerance,
+            "accept_tolerance": self.accept_tolerance_for(jnp.result_type(float)),
+        }
+        if self.rounds == 0:
+            return Chain(first[1:], **tolerances)
+        search = (
+            Newton(self.hard_steps),
+            InteriorPoint(100, cones=False),
+            Lemke(most=300),
+            *(Splitting(200), Newton(40), Splitting(200), LevenbergMarquardt(40)),
+            Enumeration(most=4096),
+        )
+        hard = (
+            *(Splitting(200), Newton(40), ProjectedGaussSeidel(1000), Newton(80)),
+            *(Splitting(200), LevenbergMarquardt(40), ProjectedGaussSeidel(1000), Newton(80)),
+        )
+        repeats = min(max(self.rounds - 1, 0) // 2, 3)
+        return Chain((*first, *search), hard if repeats else (), repeats, **tolerances)
+
+    @property
+    def links(self) -> tuple[AbstractContactSolver, ...]:
+        return self.chain.links
+
+    @property
+    def fallback(self) -> tuple[AbstractContactSolver, ...]:
+        return self.chain.fallback
+
+    @property
+    def repeats(self) -> int:
+        return self.chain.repeats
+
+    def __repr__(self) -> str:
+        return repr(self.chain)
+
+    def accept_tolerance_for(self, dtype) -> float:
+        """Ten times the residual that is aimed at, 1e-8 in float64, unless a tolerance is given."""
+        tolerance = self.tolerance_for(dtype)
+        if self.accept_tolerance is not None:
+            return max(tolerance, self.accept_tolerance)
+        by_default = self.tolerance is None and jnp.finfo(dtype).bits >= 64
+        return 10 * tolerance if by_default else tolerance
+
+    def proximal_for(self, dtype) -> float:
+        """The least regularisation of Newton's matrix in steps."""
+        default = 1e-8 if jnp.finfo(dtype).bits >= 64 else 1e-5
+        return default if self.proximal is None else self.proximal
 
     def limits(self, dtype) -> tuple[float, float]:
         """`tolerance` and `proximal` for a dtype."""
-        double = jnp.finfo(dtype).bits >= 64
-        tolerance = self.tolerance if self.tolerance is not None else (1e-9 if double else 1e-5)
-        tolerance = max(tolerance, 64 * float(jnp.finfo(dtype).eps))
-        proximal = self.proximal if self.proximal is not None else (1e-8 if double else 1e-5)
-        return tolerance, proximal
-
-    def limit(self, dtype) -> float:
-        return self.limits(dtype)[0]
-
-    def promise(self, dtype) -> float:
-        """With the default tolerance ten times the residual that is aimed at, 1e-8 in float64."""
-        double = jnp.finfo(dtype).bits >= 64
-        return 10 * self.limit(dtype) if self.tolerance is None and double else self.limit(dtype)
-
-    def dense(self, problem: DenseProblem, z0: Array) -> Best:
-        limits = self.limit(z0.dtype), self.promise(z0.dtype)
-        effort = Effort(*limits, self.newton_steps, self.hard_steps, min(self.rounds, 8))
-        return combined(problem, z0, effort)
+        return self.tolerance_for(dtype), self.proximal_for(dtype)
 
     def by_products(self) -> AbstractSolver:
-        return AcceleratedProjectedGradient(self.tolerance, steps=20_000)
+        return AcceleratedProjectedGradient(20_000, tolerance=self.tolerance)
 
     def __call__(self, problem: MixedProblem, z0: tuple[Array, ...]):
         """Solves for all lanes. **Returns:** `v`, `z`, `Statistics`."""
         tolerance, _ = self.limits(problem.rhs.dtype)
         if len(problem.blocks) == 1 and problem.blocks[0].offset.shape[:2] == (1, 1):
-            return _one_unknown(problem, tolerance)
+            return _one_unknown(problem, self)
         task = _prepare(problem)
         iterate = self._newton(task, _start(problem, z0), self.newton_steps)
 
@@ -103,7 +158,7 @@ class Auto(AbstractSolver):
             return on_hard_lanes(self._hard, task, iterate, tolerance, count), count + 1
 
         iterate, _ = jax.lax.while_loop(unfinished, round_, (iterate, jnp.zeros((), jnp.int32)))
-        return iterate.best_v, iterate.best_z, _statistics(task, iterate, tolerance)
+        return iterate.best_v, iterate.best_z, _statistics(task, iterate, self)
 
     def _newton(self, task, iterate, limit, weaken=1.0):
         """Visits the iterate and moves it by Newton's step, `limit` times, then visits it again."""
@@ -153,7 +208,9 @@ def on_hard_lanes(function, task, iterate, tolerance, count):
     """
     lanes = iterate.best_residual.shape
     if len(lanes) != 1 or lanes[0] <= 16:
-        return function(task, iterate, count)
+        new = function(task, iterate, count)
+        waiting = iterate.best_residual > tolerance
+        return eqx.tree_at(lambda i: i.tries, new, jnp.where(waiting, count + 1, iterate.tries))
     capacity = max(8, lanes[0] // 8)
     waiting = iterate.best_residual > tolerance
     tried = jnp.where(waiting, iterate.passes, 0)
@@ -330,7 +387,7 @@ def _splitting_phase(task, it, options, tolerance):
     return eqx.tree_at(lambda i: (i.z, i.passes), it, (y, passes))
 
 
-def _one_unknown(problem: MixedProblem, tolerance):
+def _one_unknown(problem: MixedProblem, solver: Auto):
     """One row of one contact: `w = a z + q` with `a > 0` is solved by `z = P_K(−q / a)`.
 
     A scalar variational inequality with a positive slope: exact for every interval `K`.
@@ -346,26 +403,26 @@ def _one_unknown(problem: MixedProblem, tolerance):
     x = argument(block, w, z, rho)
     size = jnp.where(block.active, jnp.abs(rho * q[0]), 0)[0]
     norm = relative((residual(block, x, z),), (z,), size)
-    margin = jnp.where(block.active, block.law.set().margin(x), jnp.inf)[0]
-    stats = Statistics(
-        norm,
-        jnp.zeros(norm.shape, jnp.int32),
-        margin / jnp.where(size > 0, size, 1),
-        norm <= tolerance,
+    none = jnp.zeros(norm.shape, jnp.int32)
+    margin, violation = distances(problem, (w,), (z,), (x,), size)
+    done = norm <= solver.accept_tolerance_for(norm.dtype)
+    return (
+        free + column * z[0],
+        (z,),
+        Statistics(norm, violation, none, margin, none, done),
     )
-    return free + column * z[0], (z,), stats
 
 
-def _statistics(task, it, tolerance):
-    margin = jnp.full_like(it.best_residual, jnp.inf)
+def _statistics(task, it, solver: Auto):
     w = task.problem.local(it.best_v)
     x = _map(argument, task.problem.blocks, w, it.best_z, task.rho)
-    for block, part in zip(task.problem.blocks, x, strict=True):
-        distance = jnp.where(block.active, block.law.set().margin(part), jnp.inf)
-        margin = jnp.minimum(margin, jnp.min(distance, axis=0, initial=jnp.inf))
-    return Statistics(
-        it.best_residual,
-        it.passes,
-        margin / jnp.where(task.size > 0, task.size, 1),
-        it.best_residual <= tolerance,
-    )
+    margin, violation = distances(task.problem, w, it.best_z, x, task.size)
+    # The first passes are those of the first `Newton`, the first round the second one's, then splitting.
+    names = solver.names
+    first = names.index("Newton")
+    later = [i for i in range(first + 1, len(names)) if names[i] in ("Newton", "Splitting")]
+    second, third = later[0] if later else first, names.index("Splitting") if later else first
+    link = jnp.where(it.tries == 0, first, jnp.where(it.tries == 1, second, third))
+    solved_by = jnp.where(it.passes == 0, 0, link).astype(jnp.int32)
+    done = it.best_residual <= solver.accept_tolerance_for(margin.dtype)
+    return Statistics(it.best_residual, violation, it.passes, margin, solved_by, done)
