@@ -41,6 +41,17 @@ class Statistics(eqx.Module):
     solved_by: Int[Array, "..."]
     converged: Bool[Array, "..."]
 
+    def then(self, other: "Statistics") -> "Statistics":
+        """Those of two solves, one after the other: iterations add up, the rest is the worst."""
+        return Statistics(
+            residual=jnp.maximum(self.residual, other.residual),
+            violation=jnp.maximum(self.violation, other.violation),
+            iterations=self.iterations + other.iterations,
+            margin=jnp.minimum(self.margin, other.margin),
+            solved_by=jnp.maximum(self.solved_by, other.solved_by),
+            converged=self.converged & other.converged,
+        )
+
     @staticmethod
     def like(lane: Any) -> "Statistics":
         """Shapes of the statistics of a batch like `lane`, a number of the problem's dtype each."""

@@ -73,19 +73,20 @@ def resting(blocks, w, z, rho, kappa) -> list[Array]:
     return out
 
 
-def distances(problem: MixedProblem, w, z, x, size: Array) -> tuple[Array, Array]:
+def distances(problem: MixedProblem, w, z, x, rho, size: Array) -> tuple[Array, Array]:
     """Distance to the nearest change of mode, relative to `size`, and violation of the laws, `(...)`.
 
-    The violation is the largest `|z · (w + lift e_N)|` of a contact, relative to `|z| |w|`; `w`, `z` and
-    the arguments `x` of the projections per block.
+    The violation is the largest `rho |z · (w + lift e_N)|` of a contact, relative to `|z| |rho w|` or
+    `|z| size`; `w`, `z`, the arguments `x` of the projections and `rho` per block.
     """
     margin = jnp.full_like(size, jnp.inf)
-    power = jnp.zeros_like(size)
-    for block, u, p, y in zip(problem.blocks, w, z, x, strict=True):
+    power, motion = jnp.zeros_like(size), jnp.zeros_like(size)
+    for block, u, p, y, r in zip(problem.blocks, w, z, x, rho, strict=True):
         distance = jnp.where(block.active, block.law.set().margin(y), jnp.inf)
         margin = jnp.minimum(margin, jnp.min(distance, axis=0, initial=jnp.inf))
-        power = jnp.maximum(power, jnp.max(lost_power(block, u, p), axis=0, initial=0))
-    norm = jnp.sqrt(squared(tuple(z)) * squared(tuple(w)))
+        power = jnp.maximum(power, jnp.max(r * lost_power(block, u, p), axis=0, initial=0))
+        motion = motion + short_sum(jnp.where(block.active, dot(u, u) * r * r, 0), 0)
+    norm = jnp.sqrt(squared(tuple(z))) * jnp.maximum(jnp.sqrt(motion), size)
     return margin / jnp.where(size > 0, size, 1), power / jnp.where(norm > 0, norm, 1)
 
 

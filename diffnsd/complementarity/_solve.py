@@ -22,7 +22,7 @@ from .._kernel import AbstractKernel, call
 from .._loop import SAVED_NAME
 from .._numerics import UNROLL_LIMIT, matvec, newton_solve
 from ._adjoint import AbstractAdjoint, ImplicitAdjoint, central_path, pair, surface
-from ._dense import Contacts, Statistics
+from ._dense import Statistics
 from ._elimination import Linearised, blockwise, inputs, linearised, refine
 from ._natural_map import argument, resting
 from ._problem import Block, MixedProblem
@@ -43,9 +43,6 @@ def solve_mixed(
     """
     if not problem.blocks:
         return _without_contacts(problem)
-    refusal = solver.refuses(tuple(map(contacts_under, problem.blocks)))
-    if refusal is not None:
-        raise ValueError(f"cannot solve the contacts of a step: {refusal}.")
     rows = sum(part.size for part in z0)
     if rows <= UNROLL_LIMIT < problem.rhs.shape[0]:
         return _few_contacts(problem, z0, solver, adjoint)
@@ -65,12 +62,6 @@ def _shapes(floats):
     lane: Any = jax.ShapeDtypeStruct(problem.rhs.shape[1:], problem.rhs.dtype)
     offsets = tuple(block.offset for block in problem.blocks)
     return problem.rhs, offsets, Statistics.like(lane)
-
-
-def contacts_under(block: Block) -> Contacts:
-    """The law of a block with the number of its contacts and rows."""
-    k, c = block.offset.shape[:2]
-    return Contacts(block.law, block.active, (c, k))
 
 
 class Solve(AbstractKernel):

@@ -404,7 +404,7 @@ def _one_unknown(problem: MixedProblem, solver: Auto):
     size = jnp.where(block.active, jnp.abs(rho * q[0]), 0)[0]
     norm = relative((residual(block, x, z),), (z,), size)
     none = jnp.zeros(norm.shape, jnp.int32)
-    margin, violation = distances(problem, (w,), (z,), (x,), size)
+    margin, violation = distances(problem, (w,), (z,), (x,), (rho,), size)
     done = norm <= solver.accept_tolerance_for(norm.dtype)
     return (
         free + column * z[0],
@@ -416,7 +416,7 @@ def _one_unknown(problem: MixedProblem, solver: Auto):
 def _statistics(task, it, solver: Auto):
     w = task.problem.local(it.best_v)
     x = _map(argument, task.problem.blocks, w, it.best_z, task.rho)
-    margin, violation = distances(task.problem, w, it.best_z, x, task.size)
+    margin, violation = distances(task.problem, w, it.best_z, x, task.rho, task.size)
     # The first passes are those of the first `Newton`, the first round the second one's, then splitting.
     names = solver.names
     first = names.index("Newton")

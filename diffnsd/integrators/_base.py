@@ -4,10 +4,12 @@ from abc import abstractmethod
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._result import RESULTS
 from .._types import Args, Local, Scalar, State
+from ..complementarity import Statistics
 from ..model import Model
 
 Carry = Any
@@ -19,7 +21,9 @@ class StepInfo(eqx.Module):
 
     **Arguments:** `impulses`: per interaction `(c, k)` [N s]; `residual`: relative natural-map
     residual; `iterations`; `margin`: relative distance to the nearest change of mode; `details`:
-    what only this method has to report, arrays in any pytree, `None` for most.
+    what only this method has to report, arrays in any pytree, `None` for most; `violation`: of the
+    laws, in the measure of power; `solved_by`: which of the integrator's `solver_names` solved the step,
+    the last one that was needed, 0 the start.
     """
 
     impulses: tuple[Local, ...]
@@ -27,6 +31,21 @@ class StepInfo(eqx.Module):
     iterations: Int[Array, ""]
     margin: Float[Array, ""]
     details: Any = None
+    violation: Float[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros(()))
+    solved_by: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
+
+    @staticmethod
+    def of(impulses: tuple[Local, ...], stats: Statistics, details: Any = None) -> "StepInfo":
+        """The report of a step with the statistics of one solve."""
+        return StepInfo(
+            impulses,
+            stats.residual,
+            stats.iterations,
+            stats.margin,
+            details,
+            stats.violation,
+            stats.solved_by,
+        )
 
 
 class AbstractIntegrator(eqx.Module):
@@ -51,6 +70,14 @@ class AbstractIntegrator(eqx.Module):
     def keeps_impact_times(self) -> bool:
         """Whether derivatives through impacts have that of the time of the impact."""
         return False
+
+    @property
+    def solver_names(self) -> tuple[str, ...]:
+        """What `solved_by` of a step counts: the names of the links of the contact solver."""
+        inner, solver = getattr(self, "inner", None), getattr(self, "solver", None)
+        if inner is not None:
+            return inner.solver_names
+        return ("start",) if solver is None else solver.names
 
     @abstractmethod
     def supports(self, model: Model) -> str | None:

@@ -234,6 +234,8 @@ def solve_step(solver: "AbstractSolver", problem: MixedProblem, z0: tuple[Array,
     Velocities are scaled by one over the size of W, so that the residual does not depend on units.
 
     **Returns:** `v`, `z`, `Statistics`.
+
+    **Raises:** `ValueError` if the solver cannot solve the laws.
     """
     lanes = problem.rhs.shape[1:]
     mobility = matrix_inverse(problem.matrix)
@@ -248,6 +250,9 @@ def solve_step(solver: "AbstractSolver", problem: MixedProblem, z0: tuple[Array,
         offsets.append(apply(block.output, free) + block.offset)
         k, c = block.offset.shape[:2]
         contacts.append(Contacts(block.law, block.active, (c, k)))
+    refusal = solver.refuses(contacts)
+    if refusal is not None:
+        raise ValueError(f"cannot solve the contacts of a step: {refusal}.")
     columns, outputs, q = jnp.concatenate(moved, axis=1), join(rows), join(offsets)
     W = jnp.einsum("in...,nj...->ij...", outputs, columns)
     flat = jax.tree.map(lambda x: x.reshape((x.shape[0], -1)), (q, tuple(contacts)))

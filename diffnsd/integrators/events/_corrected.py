@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Int
 from ..._lanes import call_where, settle_where_pending
 from ..._result import RESULTS
 from ..._types import Args, Scalar, State, Vector
-from ...complementarity import Auto
+from ...complementarity import AbstractSolver, Auto
 from ...complementarity._problem import broadcast_law
 from ...model import Model
 from .._base import AbstractIntegrator, Carry, StepInfo
@@ -83,7 +83,7 @@ class Corrected(AbstractIntegrator):
 
     inner: AbstractIntegrator
     slow: float = eqx.field(default=4.0, static=True)
-    solver: Auto = Auto()
+    solver: AbstractSolver = Auto()
 
     def __check_init__(self):
         check_slow(self.slow)

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..._lanes import settle_where_pending
 from ..._result import RESULTS, first_error
 from ..._types import Args, Local, Scalar, State
-from ...complementarity import Auto
+from ...complementarity import AbstractSolver, Auto
 from ...model import Model
 from .._base import AbstractIntegrator, Carry, StepInfo
 from .._impact import (
@@ -81,7 +81,7 @@ class Located(AbstractIntegrator):
     max_impacts: int = eqx.field(static=True)
     slow: float = eqx.field(static=True)
     simultaneous: float = eqx.field(static=True)
-    solver: Auto
+    solver: AbstractSolver
 
     def __init__(self, inner, max_impacts=2, *, slow=4.0, simultaneous=1e-6, solver=None):
         if max_impacts < 0:
@@ -152,7 +152,7 @@ class Located(AbstractIntegrator):
         return _Run(
             t, state, end, carry, strikes, before.slow, jnp.any(strikes & (gap < 0)),
             jnp.zeros((), jnp.int32), zero, info.impulses,
-            info.residual, info.iterations, info.margin, result,
+            info.residual, info.iterations, info.margin, result, info.violation, info.solved_by,
         )  # fmt: skip
 
     def _strike(self, model, grid, args, run: "_Run") -> "_Run":
@@ -181,7 +181,16 @@ class Located(AbstractIntegrator):
         result = RESULTS.where(stats.converged, ok, RESULTS.not_converged)
         result = first_error(result, RESULTS.where(overflow, RESULTS.contact_overflow, ok))
         return eqx.tree_at(
-            lambda r: (r.count, r.impulses, r.residual, r.iterations, r.margin, r.result),
+            lambda r: (
+                r.count,
+                r.impulses,
+                r.residual,
+                r.iterations,
+                r.margin,
+                r.result,
+                r.violation,
+                r.solved_by,
+            ),
             trial,
             (
                 count,
@@ -190,6 +199,8 @@ class Located(AbstractIntegrator):
                 run.iterations + stats.iterations + trial.iterations,
                 jnp.minimum(jnp.minimum(run.margin, stats.margin), trial.margin),
                 first_error(first_error(run.result, result), trial.result),
+                jnp.maximum(jnp.maximum(run.violation, stats.violation), trial.violation),
+                jnp.maximum(jnp.maximum(run.solved_by, stats.solved_by), trial.solved_by),
             ),
         )
 
@@ -233,9 +244,18 @@ class _Run(eqx.Module):
     iterations: Int[Array, ""]
     margin: Float[Array, ""]
     result: RESULTS
+    violation: Float[Array, ""]
+    solved_by: Int[Array, ""]
 
     @property
     def info(self) -> StepInfo:
         """The report of the step, if the trial is its end."""
         impulses = jax.tree.map(jnp.add, self.impulses, self.trial_impulses)
-        return StepInfo(impulses, self.residual, self.iterations, self.margin)
+        return StepInfo(
+            impulses,
+            self.residual,
+            self.iterations,
+            self.margin,
+            violation=self.violation,
+            solved_by=self.solved_by,
+        )

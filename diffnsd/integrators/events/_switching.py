@@ -128,12 +128,14 @@ def switching_step(
         begin = jax.tree.map(lambda new, old: new.astype(old.dtype), begin, run.carry)
         new = trial(t, at, begin, outputs, run.count + 1)
         worst = eqx.tree_at(
-            lambda i: (i.residual, i.iterations, i.margin),
+            lambda i: (i.residual, i.iterations, i.margin, i.violation, i.solved_by),
             new.info,
             (
                 jnp.maximum(run.info.residual, new.info.residual),
                 run.info.iterations + new.info.iterations,
                 jnp.minimum(run.info.margin, new.info.margin),
+                jnp.maximum(run.info.violation, new.info.violation),
+                jnp.maximum(run.info.solved_by, new.info.solved_by),
             ),
         )
         return eqx.tree_at(

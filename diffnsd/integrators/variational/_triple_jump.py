@@ -68,5 +68,7 @@ class TripleJump(AbstractIntegrator):
             jnp.max(infos.residual),
             jnp.sum(infos.iterations),
             jnp.min(infos.margin),
+            violation=jnp.max(infos.violation),
+            solved_by=jnp.max(infos.solved_by),
         )
         return state, info, carry, result
