@@ -19,7 +19,7 @@ from diffnsd.complementarity import (
 )
 from diffnsd.complementarity.solvers import LevenbergMarquardt, Newton
 from diffnsd.integrators import EulerMoreau, MoreauJean
-from diffnsd.laws import CoulombFriction
+from diffnsd.laws import CoulombFriction, GapStabilized
 from diffnsd.models import rlc_diode, sliding_block
 from diffnsd.sets import HalfLine
 
@@ -45,7 +45,9 @@ def test_friction_of_a_block(solver):
     """A block slides, is braked by `mu m g h` a step, and stops after `v0 / (mu g)`."""
     mu, g, speed, dt = 0.3, 9.81, 1.0, 0.02
     start = State(jnp.zeros(3), jnp.array([speed, 0.5 * speed, 0.0]))
-    model, method = sliding_block(mu, g), MoreauJean(solver=solver)
+    # The rounding of a solve may open a contact: the law that looks at the gap holds it.
+    law = GapStabilized(CoulombFriction(mu))
+    model, method = sliding_block(mu, g, law=law), MoreauJean(solver=solver)
     run = quick_jit(lambda: simulate(model, method, 0.0, 0.5, dt, start, throw=False))()
     assert run.result == RESULTS.successful
     # Backward Euler on sliding friction is exact at the end of every step: a constant deceleration.
@@ -62,7 +64,7 @@ def test_friction_of_a_block(solver):
 def test_a_circuit_with_a_diode(solver):
     """Each step of the implicit Euler method by hand: the diode conducts, or it blocks."""
     R, L, C, h, steps = 1e3, 1e-2, 1e-6, 2e-6, 50
-    method = EulerMoreau(solver=solver)
+    method = EulerMoreau(theta=1.0, gamma=1.0, solver=solver)
     start = State(None, jnp.array([10.0, 0.0]))
     model = rlc_diode(R, L, C)
     run = quick_jit(lambda: simulate(model, method, 0.0, steps * h, h, start, throw=False))()
@@ -84,7 +86,9 @@ def test_a_circuit_with_a_diode(solver):
 @pytest.mark.parametrize("solver", INTERVALS, ids=name)
 def test_solvers_of_intervals_refuse_friction_in_a_step(solver):
     start = State(jnp.zeros(3), jnp.array([1.0, 0.0, 0.0]))
-    with pytest.raises(ValueError, match=r"cannot solve the contacts of a step: .*use Auto\(\) for"):
+    with pytest.raises(
+        ValueError, match=r"cannot solve the contacts of a step: .*use Auto\(\) for"
+    ):
         simulate(sliding_block(), MoreauJean(solver=solver), 0.0, 0.02, 0.02, start)
 
 
@@ -93,7 +97,12 @@ def test_the_default_is_a_chain_that_prints_itself():
     assert text.startswith("Chain(") and "Newton(steps=5, damping=1e-06)" in text
     names = Auto().names
     assert names[0] == "start" and {"Newton", "Splitting", "Lemke", "Enumeration"} <= set(names)
-    assert Chain((Auto(rounds=0), Lemke())).names == ("start", "Newton", "Lemke", "LevenbergMarquardt")
+    assert Chain((Auto(rounds=0), Lemke())).names == (
+        "start",
+        "Newton",
+        "Lemke",
+        "LevenbergMarquardt",
+    )
     with pytest.raises(ValueError, match=r"a chain needs a method at least"):
         Chain(())
     with pytest.raises(ValueError, match=r"a chain is made of solvers"):
@@ -101,14 +110,14 @@ def test_the_default_is_a_chain_that_prints_itself():
 
 
 def test_a_solution_says_which_link_solved_it():
-    """Two links that can do nothing, and one that can; and a start that is a solution already."""
+    """A link that has no time to solve it, and one that can; and a start that is a solution already."""
     random = np.random.default_rng(0)
     root = random.normal(size=(6, 6))
     W, q = jnp.asarray(root @ root.T / 6 + 0.1 * np.eye(6)), jnp.asarray(random.normal(size=6))
     problem = ComplementarityProblem(W, q, ((HalfLine(), (6, 1)),))
-    chain = Chain((AcceleratedProjectedGradient(10), ProjectedGaussSeidel(10), Lemke()))
+    chain = Chain((AcceleratedProjectedGradient(10), Lemke()))
     out = solve_complementarity(problem, chain)
-    assert out.solved_by == 3 and out.solver == "Lemke" and out.residual < 1e-9
+    assert out.solved_by == 2 and out.solver == "Lemke" and out.residual < 1e-9
     assert out.violation < 1e-9
     again = solve_complementarity(problem, chain, warm_start=out.z)
     assert again.solved_by == 0 and again.solver == "start" and again.iterations == 0

@@ -258,7 +258,7 @@ def solve_step(solver: "AbstractSolver", problem: MixedProblem, z0: tuple[Array,
     flat = jax.tree.map(lambda x: x.reshape((x.shape[0], -1)), (q, tuple(contacts)))
     active = DenseProblem(None, *flat).active.reshape(q.shape)
     W = jnp.where(active[:, None] & active[None], W, 0).reshape((*W.shape[:2], -1))
-    q, contacts = flat[0] * active.reshape(flat[0].shape), flat[1]
+    q, contacts = jnp.where(active.reshape(flat[0].shape), flat[0], 0), flat[1]
     size = jnp.sqrt(jnp.sum(W * W, axis=(0, 1)) / len(q))
     scale = 1 / jnp.where(size > 0, size, 1)
     dense = DenseProblem(jnp.moveaxis(W * scale[None, None], 2, 0), q * scale[None], contacts)
