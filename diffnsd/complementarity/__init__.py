@@ -20,8 +20,10 @@ from ._public import (
 from ._solve import solve_mixed as solve_mixed
 from ._solver import Auto as Auto
 from .solvers import (
+    AbstractContactSolver as AbstractContactSolver,
     AbstractSolver as AbstractSolver,
     AcceleratedProjectedGradient as AcceleratedProjectedGradient,
+    Chain as Chain,
     Enumeration as Enumeration,
     InteriorPoint as InteriorPoint,
     Lemke as Lemke,

@@ -133,5 +133,7 @@ def central_path(problem: MixedProblem, z0: tuple[Array, ...], kappa):
     norm = visit(start)[-1]
     z, norm, count = jax.lax.while_loop(proceed, body, (start, norm, jnp.zeros((), jnp.int32)))
     v = visit(z)[0]
-    stats = Statistics(norm, count + jnp.zeros(norm.shape, jnp.int32), norm, norm <= tolerance)
+    count = count + jnp.zeros(norm.shape, jnp.int32)
+    done = norm <= tolerance
+    stats = Statistics(norm, norm, count, norm, jnp.zeros_like(count), done)
     return v, z, stats

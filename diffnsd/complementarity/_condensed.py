@@ -30,6 +30,7 @@ from ._elimination import blockwise
 from ._natural_map import argument, resting
 from .solvers._base import AbstractSolver
 from .solvers._certificate import certificate, far
+from .solvers._drive import judge, solve_batch
 from .solvers._interior_point import on_path
 
 
@@ -63,9 +64,12 @@ class Condensed(eqx.Module):
 
 
 class Outcome(eqx.Module):
-    """What a solve leaves beside `z`: `Statistics`, and a proof of infeasibility `(m, ...)` or 0."""
+    """What a solve leaves beside `z`: `Statistics`, the residual of the velocity, and a proof of
+    infeasibility `(m, ...)` or 0.
+    """
 
     statistics: Statistics
+    velocity_residual: Array
     certificate: Array
 
 
@@ -89,27 +93,30 @@ def solve_condensed(
 def _shapes(floats) -> tuple[Any, Outcome]:
     problem, _ = floats
     lane: Any = jax.ShapeDtypeStruct(problem.q.shape[1:], problem.q.dtype)
-    count: Any = jax.ShapeDtypeStruct(lane.shape, jnp.int32)
-    done: Any = jax.ShapeDtypeStruct(lane.shape, jnp.bool_)
-    return problem.q, Outcome(Statistics(lane, count, lane, done), problem.q)
+    return problem.q, Outcome(Statistics.like(lane), lane, problem.q)
 
 
 def _solve(solver: AbstractSolver, problem: Condensed, z0: Array):
     """The solver on all lanes at once."""
     lanes = problem.q.shape[1:]
     dense = problem.dense()
-    best = solver.dense(dense, z0.reshape(dense.q.shape))
-    w = dense.velocity(best.z)
-    margin = dense.margin(best.z, w, dense.steps())
-    converged = best.residual <= solver.promise(best.z.dtype)
-    proof = certificate(dense, best)
+    best = solve_batch(solver, dense, z0.reshape(dense.q.shape))
+    dense = dense.prepared()
+    statistics = judge(solver, dense, best)
+    distant, converged = far(dense, best.z), statistics.converged
+    proof = jax.lax.cond(
+        jnp.any(distant | ~converged),
+        lambda: certificate(dense, best),
+        lambda: jnp.zeros_like(best.z),
+    )
     # Beside multipliers without bound any residual is small.
-    converged &= ~(far(dense, best.z) & jnp.any(proof != 0, axis=0))
+    converged &= ~(distant & jnp.any(proof != 0, axis=0))
     proof = jnp.where(converged[None], 0, proof)
-    values = best.residual, best.passes, margin, converged
-    statistics = Statistics(*(x.reshape(lanes) for x in values))
+    velocity = dense.residuals(best.z, dense.velocity(best.z))[1]
+    statistics = eqx.tree_at(lambda s: s.converged, statistics, converged)
+    statistics, velocity = jax.tree.map(lambda x: x.reshape(lanes), (statistics, velocity))
     shape = problem.q.shape
-    return best.z.reshape(shape), Outcome(statistics, proof.reshape(shape))
+    return best.z.reshape(shape), Outcome(statistics, velocity, proof.reshape(shape))
 
 
 class SolveDense(AbstractKernel):

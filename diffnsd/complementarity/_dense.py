@@ -15,21 +15,50 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._jax import one_by_one
 from ..laws._base import AbstractLaw
-from ._natural_map import argument, derivative, projected
+from ._natural_map import argument, derivative, lost_power, projected
 
 
 class Statistics(eqx.Module):
     """What a solve reports, each of shape `(...)`.
 
-    **Arguments:** `residual`: relative natural-map residual; `iterations`: passes of Newton and of
-    splitting; `margin`: distance of the projections' arguments to the nearest change of mode,
-    relative to the size of the problem; `converged`.
+    **Arguments:**
+
+    - `residual`: relative residual of the natural map, in the measure of the velocity and the impulse.
+    - `violation`: the largest `|z · (w + lift e_N)|` of a contact, relative to `|z| |w|`: how far the law
+      is violated, in the measure of power.
+    - `iterations`: passes of all methods together.
+    - `margin`: distance of the projections' arguments to the nearest change of mode, relative to the size
+      of the problem.
+    - `solved_by`: index of the method that found the solution in the `names` of the solver; 0 is the
+      start, before any iteration.
+    - `converged`: whether the residual is at most the accept tolerance.
     """
 
     residual: Float[Array, "..."]
+    violation: Float[Array, "..."]
     iterations: Int[Array, "..."]
     margin: Float[Array, "..."]
+    solved_by: Int[Array, "..."]
     converged: Bool[Array, "..."]
+
+    def then(self, other: "Statistics") -> "Statistics":
+        """Those of two solves, one after the other: iterations add up, the rest is the worst."""
+        return Statistics(
+            residual=jnp.maximum(self.residual, other.residual),
+            violation=jnp.maximum(self.violation, other.violation),
+            iterations=self.iterations + other.iterations,
+            margin=jnp.minimum(self.margin, other.margin),
+            solved_by=jnp.maximum(self.solved_by, other.solved_by),
+            converged=self.converged & other.converged,
+        )
+
+    @staticmethod
+    def like(lane: Any) -> "Statistics":
+        """Shapes of the statistics of a batch like `lane`, a number of the problem's dtype each."""
+        shape: Any = jax.ShapeDtypeStruct(lane.shape, lane.dtype)
+        count: Any = jax.ShapeDtypeStruct(lane.shape, jnp.int32)
+        done: Any = jax.ShapeDtypeStruct(lane.shape, jnp.bool_)
+        return Statistics(shape, shape, count, shape, count, done)
 
 
 class Contacts(eqx.Module):
@@ -74,12 +103,18 @@ class DenseProblem(eqx.Module):
 
     **Arguments:** `W`: shape `(l, m, m)`, or for methods that only multiply an operator on
     `(m, l)` with its own `frobenius` and `steps`;
-    `q`: shape `(m, l)`; `contacts`: one entry for every law.
+    `q`: shape `(m, l)`; `contacts`: one entry for every law; `sizes`: the steps `(m, l)` and `|W| (l,)`
+    where they are known already.
     """
 
     W: Any
     q: Float[Array, "m l"]
     contacts: tuple[Contacts, ...]
+    sizes: tuple[Array, Array] | None = None
+
+    def prepared(self) -> "DenseProblem":
+        """The same with `sizes`, which loops would compute again in every pass."""
+        return DenseProblem(self.W, self.q, self.contacts, (self.steps(), self.frobenius()))
 
     @property
     def shapes(self) -> tuple[tuple[int, int], ...]:
@@ -107,6 +142,8 @@ class DenseProblem(eqx.Module):
 
     def frobenius(self) -> Array:
         """`|W|`, shape `(l,)`."""
+        if self.sizes is not None:
+            return self.sizes[1]
         if callable(self.W):
             return self.W.frobenius()
         return jnp.sqrt(jnp.sum(self.W * self.W, axis=(1, 2)))
@@ -132,6 +169,8 @@ class DenseProblem(eqx.Module):
 
     def steps(self) -> Array:
         """The step `rho` of the natural map, one for each row and equal within a contact, `(m, l)`."""
+        if self.sizes is not None:
+            return self.sizes[0]
         if callable(self.W):
             return self.W.steps(self.shapes)
         return row_steps(self.shapes, jnp.moveaxis(self.W, 0, 2))
@@ -168,19 +207,8 @@ class DenseProblem(eqx.Module):
         For half lines and cones; a relay at its bound has `z · w != 0`, and free rows have `w = 0`.
         """
         worst = jnp.zeros(z.shape[1:], z.dtype)
-        for contacts, p, u in zip(
-            self.contacts, self.split(z), self.split(self.lift(w)), strict=True
-        ):
-            bounds = contacts.law.set().interval()
-            if bounds is not None and not all(isinstance(x, float) for x in bounds):
-                p = p - jnp.where(
-                    u > 0,
-                    jnp.asarray(bounds[0])[None],
-                    jnp.where(u < 0, jnp.asarray(bounds[1])[None], p),
-                )
-                p = jnp.where(jnp.isfinite(p), p, 0)
-            power = jnp.abs(jnp.sum(p * u, axis=0))
-            worst = jnp.maximum(worst, jnp.max(power, axis=0, initial=0))
+        for contacts, p, u in zip(self.contacts, self.split(z), self.split(w), strict=True):
+            worst = jnp.maximum(worst, jnp.max(lost_power(contacts, u, p), axis=0, initial=0))
         return ratio(worst, norm(z) * jnp.maximum(norm(w), norm(self.q)))
 
     def linearise(self, z: Array, w: Array, rho: Array):
@@ -194,6 +222,11 @@ class DenseProblem(eqx.Module):
             d.append(pair[0])
             n.append(pair[1])
         return tuple(x), tuple(d), tuple(n)
+
+    def natural_slopes(self, z: Array, w: Array, rho: Array):
+        """The natural map `F (m, l)` with the derivatives `D`, `N` of its projections."""
+        x, d, n = self.linearise(z, w, rho)
+        return z - join(map(projected, self.contacts, x)), d, n
 
     def newton_matrix(self, d, n, added=0.0) -> Array:
         """`G = 1 − D + N (W + diag(added))`, shape `(l, m, m)`; `added` of shape `(m, l)`."""
@@ -212,7 +245,7 @@ class DenseProblem(eqx.Module):
 
     def take(self, index: Array) -> "DenseProblem":
         """The problem of some of the lanes."""
-        rest = jax.tree.map(lambda x: x[..., index], (self.q, self.contacts))
+        rest = jax.tree.map(lambda x: x[..., index], (self.q, self.contacts, self.sizes))
         return DenseProblem(self.W[index], *rest)
 
 

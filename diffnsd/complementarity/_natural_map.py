@@ -102,6 +102,37 @@ def resting(problem: MixedProblem, point, tilted, rho, kappa) -> tuple[list, lis
     return rest, edge
 
 
+def distances(problem: MixedProblem, w, z, x, rho, size: Array) -> tuple[Array, Array]:
+    """Distance to the nearest change of mode, relative to `size`, and violation of the laws, `(...)`.
+
+    The violation is the largest `rho |z · (w + lift e_N)|` of a contact, relative to `|z| |rho w|` or
+    `|z| size`; `w`, `z`, the arguments `x` of the projections and `rho` per block.
+    """
+    margin = jnp.full_like(size, jnp.inf)
+    power, motion = jnp.zeros_like(size), jnp.zeros_like(size)
+    for block, u, p, y, r in zip(problem.blocks, w, z, x, rho, strict=True):
+        distance = jnp.where(block.active, block.law.set().margin(y), jnp.inf)
+        margin = jnp.minimum(margin, jnp.min(distance, axis=0, initial=jnp.inf))
+        power = jnp.maximum(power, jnp.max(r * lost_power(block, u, p), axis=0, initial=0))
+        motion = motion + short_sum(jnp.where(block.active, dot(u, u) * r * r, 0), 0)
+    norm = jnp.sqrt(squared(tuple(z))) * jnp.maximum(jnp.sqrt(motion), size)
+    return margin / jnp.where(size > 0, size, 1), power / jnp.where(norm > 0, norm, 1)
+
+
+def lost_power(block: UnderLaw, w: Array, z: Array) -> Array:
+    """`|z · (w + lift e_N)|` of every contact, zero where the law holds, shape `(c, ...)`.
+
+    Where a row is held at a bound, the distance from that bound takes the place of `z`.
+    """
+    bounds = block.law.set().interval()
+    u = jnp.concatenate([(w[0] + block.law.lift(w))[None], w[1:]])
+    if bounds is not None and not all(isinstance(x, float) for x in bounds):
+        lower, upper = (jnp.asarray(x)[None] for x in bounds)
+        z = z - jnp.where(u > 0, lower, jnp.where(u < 0, upper, z))
+        z = jnp.where(jnp.isfinite(z), z, 0)
+    return jnp.where(block.active, jnp.abs(dot(z, u)), 0)
+
+
 def scale(problem: MixedProblem, v: Array, rho: tuple[Array, ...]) -> Array:
     """Size `|rho w_free|` of the problem, `v` the velocity without multipliers, shape `(...)`."""
     total = jnp.zeros_like(problem.rhs[0])

@@ -114,11 +114,21 @@ def _judged(problem, z: Array, outcome: Outcome, solver, passes: Array, throw: b
     """
     linear = problem.linearised(z)
     residual = _residual(jax.lax.stop_gradient(linear), jax.lax.stop_gradient(z))
-    converged = residual <= solver.promise(z.dtype)
+    converged = residual <= solver.accept_tolerance_for(z.dtype)
     statistics = outcome.statistics
-    statistics = Statistics(residual, passes, statistics.margin, converged)
-    honest = Outcome(statistics, jnp.zeros_like(outcome.certificate))
-    return report(linear, z, honest, throw)
+    velocity, violation = _measures(jax.lax.stop_gradient((linear, z)))
+    own = statistics.margin, statistics.solved_by
+    statistics = Statistics(residual, violation, passes, *own, converged)
+    honest = Outcome(statistics, velocity, jnp.zeros_like(outcome.certificate))
+    return report(linear, z, honest, solver, throw)
+
+
+def _measures(pair: tuple[Condensed, Array]) -> tuple[Array, Array]:
+    """The residual of the velocity and the violation of the laws."""
+    linear, z = pair
+    dense = linear.dense()
+    w = dense.velocity(z[:, None])
+    return dense.residuals(z[:, None], w)[1][0], dense.violation(z[:, None], w)[0]
 
 
 def _residual(linear: Condensed, z: Array) -> Array:
@@ -127,7 +137,7 @@ def _residual(linear: Condensed, z: Array) -> Array:
 
 
 def _iterate(problem, z0: Array, solver, max_steps: int) -> _Run:
-    tolerance = solver.limit(z0.dtype)
+    tolerance = solver.tolerance_for(z0.dtype)
 
     def proceed(run):
         return (run.residual > tolerance) & (run.passes < max_steps)

@@ -20,6 +20,7 @@ from ._operators import DENSE_LIMIT, Products, without_derivative
 from ._problem import broadcast_law
 from ._solver import Auto
 from .solvers._base import AbstractSolver
+from .solvers._drive import judge, solve_batch
 
 
 class Unbiased(AbstractLaw):
@@ -125,17 +126,21 @@ class ComplementaritySolution(eqx.Module):
     **Arguments:**
 
     - `z`, `w`: shape `(m,)`.
-    - `residual`: the natural map at step 1, relative to the largest of `|q|`, `|z|` and `|w|`: a large
-      `z` makes it small, see also `velocity_residual`.
+    - `residual`: what success is decided by, at most the accept tolerance of the solver: the natural map
+      at step 1, relative to the largest of `|q|`, `|z|` and `|w|`, or a hundredth of
+      `velocity_residual` where that is larger.
     - `velocity_residual`: the natural map at step `s = sqrt(m)/|W|`, over `s` and relative to the
       larger of `|q|` and `|w|`: an error of `w`, whatever the units of z.
     - `violation`: the largest `|z · (w + lift e_N)|` of a contact, relative to `|z| |w|`.
     - `iterations`: passes of Newton's method, splitting, sweeps and pivots together.
+    - `solved_by`: index of the method that found `z`, 0 for the start, before any iteration. `solver` is
+      its name, outside of `jit`.
     - `margin`: distance to the nearest change of mode, relative to the size of the problem: below
       about 1e-6 the derivative is that of one side only.
     - `certificate`: zero, which proves nothing, or a direction that proves that there is no solution,
       shape `(m,)`; for an LCP `d >= 0`, `W^T d <= 0` and `q · d < 0`.
     - `result`: how the solve ended.
+    - `names`: what `solved_by` counts.
     """
 
     z: Float[Array, " m"]
@@ -145,8 +150,15 @@ class ComplementaritySolution(eqx.Module):
     violation: Array
     iterations: Array
     margin: Array
+    solved_by: Array
     certificate: Float[Array, " m"]
     result: RESULTS
+    names: tuple[str, ...] = eqx.field(static=True)
+
+    @property
+    def solver(self):
+        """The name of the method that found `z`; of a batch an array of names."""
+        return np.asarray(self.names)[np.asarray(self.solved_by)]
 
 
 def solve_complementarity(
@@ -187,11 +199,11 @@ def solve_complementarity(
     W = as_array(problem.W)
     dtype = jnp.promote_types(W.dtype, problem.q.dtype)
     condensed = _taking_part(Condensed(W.astype(dtype), problem.q.astype(dtype), contacts), problem)
-    refusal = solver.refuses(condensed)
+    refusal = solver.refuses(condensed.contacts)
     if refusal is not None:
         raise ValueError(f"cannot solve: {refusal}.")
     z, outcome = solve_condensed(condensed, guess.astype(dtype), solver, adjoint)
-    return report(condensed, z, outcome, throw)
+    return report(condensed, z, outcome, solver, throw)
 
 
 def _taking_part(condensed: Condensed, problem: ComplementarityProblem) -> Condensed:
@@ -214,12 +226,9 @@ def contacts_of(laws: Laws, active, dtype) -> tuple[Contacts, ...]:
     return tuple(out)
 
 
-def report(problem: Condensed, z: Array, outcome: Outcome, throw: bool):
+def report(problem: Condensed, z: Array, outcome: Outcome, solver: AbstractSolver, throw: bool):
     """The solution with its residuals and its result."""
     stats = outcome.statistics
-    dense = jax.lax.stop_gradient(problem.dense())
-    fixed = jax.lax.stop_gradient(z)[:, None]
-    relative, velocity = dense.residuals(fixed, dense.velocity(fixed))
     finite = jnp.all(jnp.isfinite(problem.W)) & jnp.all(jnp.isfinite(problem.q))
     infeasible = jnp.any(outcome.certificate != 0)
     result = RESULTS.where(infeasible, RESULTS.infeasible, RESULTS.not_converged)
@@ -230,13 +239,15 @@ def report(problem: Condensed, z: Array, outcome: Outcome, throw: bool):
     return ComplementaritySolution(
         z=z,
         w=problem.apply(z) + problem.q,
-        residual=relative[0],
-        velocity_residual=velocity[0],
-        violation=dense.violation(fixed, dense.velocity(fixed))[0],
+        residual=stats.residual,
+        velocity_residual=outcome.velocity_residual,
+        violation=stats.violation,
         iterations=stats.iterations,
         margin=stats.margin,
+        solved_by=stats.solved_by,
         certificate=outcome.certificate,
         result=result,
+        names=solver.names,
     )
 
 
@@ -252,31 +263,42 @@ def _by_products(problem, contacts, guess, solver, throw: bool) -> Complementari
     W, q, contacts = without_derivative((problem.W, problem.q, contacts))
     lane = jax.tree.map(lambda x: x[..., None], contacts)
     dense = DenseProblem(Products(W), q[:, None], lane)
-    best = solver.dense(dense, guess[:, None])
+    best = solve_batch(solver, dense, guess[:, None])
     w = dense.velocity(best.z)
-    relative, velocity = dense.residuals(best.z, w)
-    converged = best.residual[0] <= solver.promise(w.dtype)
-    result = RESULTS.where(converged, RESULTS.successful, RESULTS.not_converged)
+    stats = jax.tree.map(lambda x: x[0], judge(solver, dense.prepared(), best))
+    result = RESULTS.where(stats.converged, RESULTS.successful, RESULTS.not_converged)
     z = best.z[:, 0]
     if throw:
         z = result.error_if(z, result != RESULTS.successful)
     return ComplementaritySolution(
         z=z,
         w=w[:, 0],
-        residual=relative[0],
-        velocity_residual=velocity[0],
-        violation=dense.violation(best.z, w)[0],
-        iterations=best.passes[0],
-        margin=dense.margin(best.z, w, dense.steps())[0],
+        residual=stats.residual,
+        velocity_residual=dense.residuals(best.z, w)[1][0],
+        violation=stats.violation,
+        iterations=stats.iterations,
+        margin=stats.margin,
+        solved_by=stats.solved_by,
         certificate=jnp.zeros_like(z),
         result=result,
+        names=solver.names,
     )
 
 
 def empty(q: Array) -> ComplementaritySolution:
-    zero, count = jnp.zeros((), q.dtype), jnp.zeros((), jnp.int32)
+    zero, none = jnp.zeros((), q.dtype), jnp.zeros((), jnp.int32)
     return ComplementaritySolution(
-        q, q, zero, zero, zero, count, zero + jnp.inf, q, RESULTS.successful
+        z=q,
+        w=q,
+        residual=zero,
+        velocity_residual=zero,
+        violation=zero,
+        iterations=none,
+        margin=zero + jnp.inf,
+        solved_by=none,
+        certificate=q,
+        result=RESULTS.successful,
+        names=("start",),
     )
 
 

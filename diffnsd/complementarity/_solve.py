@@ -59,10 +59,8 @@ def _shapes(floats):
     """Shapes of `v`, `z` and the statistics."""
     problem, _ = floats
     lane: Any = jax.ShapeDtypeStruct(problem.rhs.shape[1:], problem.rhs.dtype)
-    count: Any = jax.ShapeDtypeStruct(lane.shape, jnp.int32)
-    done: Any = jax.ShapeDtypeStruct(lane.shape, jnp.bool_)
     offsets = tuple(block.offset for block in problem.blocks)
-    return problem.rhs, offsets, Statistics(lane, count, lane, done), (problem.rhs, offsets)
+    return problem.rhs, offsets, Statistics.like(lane), (problem.rhs, offsets)
 
 
 class Solve(AbstractKernel):
@@ -133,8 +131,8 @@ class Relaxed(AbstractKernel):
 def _without_contacts(problem: MixedProblem):
     """A linear system: nothing to iterate on."""
     v = checkpoint_name(newton_solve(problem.matrix, problem.rhs), SAVED_NAME)
-    zero = jnp.zeros_like(v[0])
-    return v, (), Statistics(zero, jnp.zeros((), jnp.int32), zero + jnp.inf, jnp.array(True))
+    zero, none = jnp.zeros_like(v[0]), jnp.zeros((), jnp.int32)
+    return v, (), Statistics(zero, zero, none, zero + jnp.inf, none, jnp.array(True))
 
 
 def _solves(matrix: Array) -> Callable[[Array], Array]:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from .._result import RESULTS
 from .._types import Args, Local, Scalar, State
-from ..complementarity import AbstractAdjoint, ImplicitAdjoint
+from ..complementarity import AbstractAdjoint, ImplicitAdjoint, Statistics
 from ..model import Model
 
 Carry = Any
@@ -68,7 +68,9 @@ class StepInfo(eqx.Module):
 
     **Arguments:** `impulses`: per interaction `(c, k)` [N s]; `residual`: relative natural-map
     residual; `iterations`; `margin`: relative distance to the nearest change of mode; `details`:
-    what only this method has to report, arrays in any pytree, `None` for most.
+    what only this method has to report, arrays in any pytree, `None` for most; `violation`: of the
+    laws, in the measure of power; `solved_by`: which of the integrator's `solver_names` solved the step,
+    the last one that was needed, 0 the start.
     """
 
     impulses: tuple[Local, ...]
@@ -76,6 +78,21 @@ class StepInfo(eqx.Module):
     iterations: Int[Array, ""]
     margin: Float[Array, ""]
     details: Any = None
+    violation: Float[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros(()))
+    solved_by: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
+
+    @staticmethod
+    def of(impulses: tuple[Local, ...], stats: Statistics, details: Any = None) -> "StepInfo":
+        """The report of a step with the statistics of one solve."""
+        return StepInfo(
+            impulses,
+            stats.residual,
+            stats.iterations,
+            stats.margin,
+            details,
+            stats.violation,
+            stats.solved_by,
+        )
 
     def then(self, later: "StepInfo") -> "StepInfo":
         """The report of two parts of a step: impulses and iterations add up, the rest is the worst.
@@ -88,6 +105,8 @@ class StepInfo(eqx.Module):
             iterations=self.iterations + later.iterations,
             margin=jnp.minimum(self.margin, later.margin),
             details=self.details if later.details is None else later.details,
+            violation=jnp.maximum(self.violation, later.violation),
+            solved_by=jnp.maximum(self.solved_by, later.solved_by),
         )
 
     def nothing(self) -> "StepInfo":
@@ -145,6 +164,11 @@ class AbstractIntegrator(eqx.Module):
     @abstractmethod
     def memory(self) -> AbstractMemory:
         """What is carried from step to step: `NoMemory()`, `WarmStart()`, `Multistep()`, `Clocked()`."""
+
+    def solver_names(self) -> tuple[str, ...]:
+        """What `solved_by` of a step counts: the names of the links of the contact solver."""
+        solver = getattr(self, "solver", None)
+        return ("start",) if solver is None else solver.names
 
     @abstractmethod
     def supports(self, model: Model) -> str | None:

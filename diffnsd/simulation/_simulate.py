@@ -175,7 +175,7 @@ def _run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
     start = _Loop(state0, warm0, record, watch, meter.init())
     loop, saved = _saving(model, one, start, grid, saveat.steps, adjoint)
     meter.close(loop.shown)
-    return _assemble(model, grid, saveat, start, loop, saved)
+    return _assemble(model, grid, saveat, start, loop, saved, integrator.solver_names)
 
 
 def _saving(model, one, loop, grid, every, adjoint):
@@ -222,6 +222,8 @@ def _summary(infos: StepInfo) -> StepInfo:
         jax.tree.map(
             lambda x: x[-1] if x.shape[0] else jnp.zeros_like(x, shape=x.shape[1:]), infos.details
         ),
+        jnp.max(infos.violation, initial=0),
+        jnp.max(infos.solved_by, initial=0),
     )
 
 
@@ -234,10 +236,10 @@ def _snapshot(model, grid, loop, i, info):
     t, state = grid.time(loop.reached(i)), loop.state
     told = info.impulses, info.details
     here = t, state, told, model.gaps(t, state.q), model.energy(t, state)
-    return here, (info.residual, info.iterations, info.margin)
+    return here, (info.residual, info.violation, info.iterations, info.margin, info.solved_by)
 
 
-def _assemble(model, grid, saveat, start, loop, saved) -> Solution:
+def _assemble(model, grid, saveat, start, loop, saved, names) -> Solution:
     here, quality = saved
     if saveat.t0:
         t, state = grid.t0, start.state
@@ -252,16 +254,14 @@ def _assemble(model, grid, saveat, start, loop, saved) -> Solution:
         event_step = watch.step
         ended = RESULTS.where(event_step >= 0, RESULTS.event_occurred, RESULTS.successful)
         result = first_error(result, ended)
-    residual, iterations, margin = quality
     stats = StepStatistics(
-        residual,
-        iterations,
-        margin,
+        *quality,
         record.worst_step,
         record.failed_step,
         record.failed_residual,
         event_step,
         grid.time(loop.reached(jnp.asarray(grid.steps))),
+        names,
     )
     ts, states, (impulses, details), gaps, energy = here
     return Solution(ts, states, impulses, gaps, energy, stats, result, details)

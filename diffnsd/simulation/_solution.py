@@ -15,23 +15,28 @@ from ..model import Energy
 class StepStatistics(eqx.Module):
     """How well the steps were solved; one entry per saved time, over the steps that led to it.
 
-    **Arguments:** `residual`: largest relative natural-map residual, `(s,)`; `iterations`: largest
-    number of solver passes, `(s,)`; `margin`: smallest relative distance to a change of mode,
-    `(s,)`; `worst_step`: index of the step with the largest residual of the run, `()`;
+    **Arguments:** `residual`: largest relative natural-map residual, `(s,)`; `violation`: largest violation
+    of the laws, in the measure of power, `(s,)`; `iterations`: largest number of solver passes, `(s,)`;
+    `margin`: smallest relative distance to a change of mode, `(s,)`; `solved_by`: which link of the
+    contact solver was needed, as an index of `solver_names`, `(s,)`: 0 is the start of a step, before any
+    iteration; `worst_step`: index of the step with the largest residual of the run, `()`;
     `failed_step`: index of the first step that failed, -1 if none did, `()`; `failed_residual`:
     its relative residual, 0 if none failed, `()`; `event_step`: index of the step at whose end the
     event happened, -1 if none did, `()`; `end_time`: when the run ended [s], `t1` or the time of
-    the event, `()`.
+    the event, `()`; `solver_names`: the links of the contact solver.
     """
 
     residual: Float[Array, " s"]
+    violation: Float[Array, " s"]
     iterations: Int[Array, " s"]
     margin: Float[Array, " s"]
+    solved_by: Int[Array, " s"]
     worst_step: Int[Array, ""]
     failed_step: Int[Array, ""]
     failed_residual: Float[Array, ""]
     event_step: Int[Array, ""]
     end_time: Float[Array, ""]
+    solver_names: tuple[str, ...] = eqx.field(static=True)
 
 
 class Solution(eqx.Module):

@@ -73,7 +73,8 @@ def by_hand(problem, z0):
     start = jnp.zeros(sum(k * c for k, c in shapes))
     z = -jnp.linalg.solve(jax.jacfwd(gap)(start), gap(start))
     lane = jnp.zeros(())
-    return velocity(z), parts(z), Statistics(lane, jnp.zeros((), jnp.int32), lane, lane == 0)
+    none = jnp.zeros((), jnp.int32)
+    return velocity(z), parts(z), Statistics(lane, lane, none, lane, none, lane == 0)
 
 
 def test_few_contacts_of_a_large_system_keep_their_order():

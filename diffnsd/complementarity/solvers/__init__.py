@@ -18,13 +18,18 @@ splitting and Newton. Success is decided by the residual, for all. A warm start 
 `Enumeration` and the pivots.
 """
 
-from ._base import AbstractSolver as AbstractSolver, Best as Best
-from ._combined import combined as combined
+from ._base import AbstractContactSolver as AbstractContactSolver, AbstractSolver as AbstractSolver
+from ._chain import Chain as Chain
 from ._first_order import (
     AcceleratedProjectedGradient as AcceleratedProjectedGradient,
     ProjectedGaussSeidel as ProjectedGaussSeidel,
 )
 from ._interior_point import InteriorPoint as InteriorPoint
 from ._pivoting import Enumeration as Enumeration, Lemke as Lemke
-from ._semismooth import SemismoothNewton as SemismoothNewton
+from ._semismooth import (
+    LevenbergMarquardt as LevenbergMarquardt,
+    Newton as Newton,
+    SemismoothNewton as SemismoothNewton,
+)
+from ._small import SmallBatches as SmallBatches
 from ._splitting import Splitting as Splitting

@@ -1,82 +1,150 @@
-"""The interface of the solvers, and what they share: the best point so far, and its direction."""
+"""The protocol of the solvers, and what they share: the best point so far, and its direction."""
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._dense import DenseProblem, norm
-
-
-class Best(eqx.Module):
-    """The best point that was visited, for every lane.
-
-    **Arguments:** `z`: shape `(m, l)`; `residual`: its `DenseProblem.residual`; `passes`:
-    iterations; `ray`: the direction in which iterates last moved, `(m, l)`: where they run away it
-    is the candidate of a certificate.
-    """
-
-    z: Array
-    residual: Array
-    passes: Array
-    ray: Array
-
-    def offer(self, z: Array, residual: Array, tolerance) -> "Best":
-        """Keeps `z` where it is better; a point that has converged is final."""
-        take = (residual < self.residual) & (self.residual > tolerance)
-        return eqx.tree_at(
-            lambda b: (b.z, b.residual),
-            self,
-            (jnp.where(take[None], z, self.z), jnp.where(take, residual, self.residual)),
-        )
-
-    def count(self, tolerance, more: Any = 1) -> "Best":
-        """So many more passes for the lanes that have not converged."""
-        passes = self.passes + jnp.where(self.residual > tolerance, more, 0)
-        return eqx.tree_at(lambda b: b.passes, self, passes)
-
-    def moved(self, step: Array) -> "Best":
-        """Notes the direction of a move, normalised."""
-        size = norm(step)
-        ray = jnp.where(size[None] > 0, step / jnp.where(size > 0, size, 1)[None], 0)
-        return eqx.tree_at(lambda b: b.ray, self, ray)
-
-
-def start(problem: DenseProblem, z0: Array) -> Best:
-    """The warm start projected on the sets."""
-    z = problem.project(z0)
-    zero = jnp.zeros(z.shape[1:], jnp.int32)
-    return Best(z, problem.residual(z, problem.velocity(z)), zero, jnp.zeros_like(z))
+from .._dense import DenseProblem, Statistics
+from .._problem import MixedProblem
+from .._step_newton import StepOptions, least_norm
+from ._drive import solve_step
 
 
 class AbstractSolver(eqx.Module):
-    """A method for complementarity problems. Success is decided by the residual alone."""
+    """What solves contact problems: a method, or a chain of methods.
 
+    Success has one definition for all of them: the residual of the best point is at most
+    `accept_tolerance_for(dtype)`. A method has no say in it.
+    """
+
+    tolerance: eqx.AbstractVar[float | None]
+
+    @property
     @abstractmethod
-    def dense(self, problem: DenseProblem, z0: Array) -> Best:
-        """Solves for all lanes at once, from `z0` of shape `(m, l)`."""
+    def links(self) -> tuple["AbstractContactSolver", ...]:
+        """The methods in their order; `solved_by = i` of a solution is `links[i - 1]`."""
 
-    def limit(self, dtype) -> float:
-        """The residual to aim at: `tolerance`, or 1e-9 in float64 and 1e-5 in float32."""
-        tolerance = getattr(self, "tolerance", None)
-        if tolerance is not None:
-            return tolerance
-        return 1e-9 if jnp.finfo(dtype).bits >= 64 else 1e-5
+    @property
+    def fallback(self) -> tuple["AbstractContactSolver", ...]:
+        """Methods for residuals above the accept tolerance, tried in turns after the links."""
+        return ()
 
-    def promise(self, dtype) -> float:
-        """The residual that counts as solved; a method may be content with more than it aims at."""
-        return self.limit(dtype)
+    @property
+    def repeats(self) -> int:
+        """How often the fallback is gone through."""
+        return 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What solved a problem, by the index `solved_by`: 0 is the start, then links and fallback."""
+        return "start", *(type(link).__name__ for link in (*self.links, *self.fallback))
+
+    def tolerance_for(self, dtype) -> float:
+        """The residual to aim at: `tolerance`, or 1e-9 in float64 and 1e-5 in float32.
+
+        Never less than 64 units of rounding.
+        """
+        default = 1e-9 if jnp.finfo(dtype).bits >= 64 else 1e-5
+        given = default if self.tolerance is None else self.tolerance
+        return max(given, 64 * float(jnp.finfo(dtype).eps))
+
+    def accept_tolerance_for(self, dtype) -> float:
+        """The residual accepted as success: `tolerance`, unless a solver has an `accept_tolerance`."""
+        return self.tolerance_for(dtype)
+
+    def refuses(self, contacts) -> str | None:
+        """Why this solver cannot solve problems with these laws, or `None`.
+
+        **Arguments:** `contacts`: anything with `law` and `shape = (c, k)` for every law.
+        """
+        sentences = [link.refuses(contacts) for link in self.links]
+        return None if None in sentences else sentences[0]
 
     def by_products(self) -> "AbstractSolver | None":
         """The method in its place where W can only be multiplied, or `None`."""
         return None
 
-    def refuses(self, problem) -> str | None:
-        """Why this method cannot solve a problem of this kind, or `None`."""
+    def __call__(
+        self, problem: MixedProblem, z0: tuple[Array, ...]
+    ) -> tuple[Array, tuple[Array, ...], Statistics, tuple]:
+        """Solves the problem of a step.
+
+        **Returns:** `v`, `z`, `Statistics`, and `(v, z)` of the tilted problem, which says on which
+        side of a kink a contact is (`_step_newton`).
+        """
+        v, z, stats = solve_step(self, problem, z0)
+        dtype = v.dtype
+        double = jnp.finfo(dtype).bits >= 64
+        options = StepOptions(
+            tolerance=self.tolerance_for(dtype),
+            accept_tolerance=self.accept_tolerance_for(dtype),
+            proximal=1e-8 if double else 1e-5,
+        )
+        return least_norm(problem, v, z, stats, options)
+
+
+class AbstractContactSolver(AbstractSolver):
+    """A method: where it starts, one step of it, and when it has nothing more to offer.
+
+    One driver (`_drive`) runs all methods: it judges the point of every step by its residual, keeps the
+    best one, and counts iterations. `init`, `step` and `terminate` are pure functions on the problems of
+    a batch; the state is any module with the point `z`, shape `(m, l)`.
+
+    **Arguments:** `tolerance`: residual to reach; `steps`: largest number of iterations.
+    """
+
+    steps: eqx.AbstractVar[int]
+
+    explores: ClassVar[bool] = False
+    """Whether it searches from the best point, continues where it stopped when its turn comes again, and
+    hands its last point on. Methods that do not are local: they start from the last point handed on."""
+
+    block: ClassVar[int] = 1
+    """Iterations of one step."""
+
+    settings: ClassVar[tuple[str, ...]] = ()
+    """Fields that are numbers read by `init` alone: methods that differ in no other compile once."""
+
+    leaves_few: ClassVar[bool] = False
+    """Whether next to no problem of a batch is open after it."""
+
+    @property
+    def links(self) -> tuple["AbstractContactSolver", ...]:
+        return (self,)
+
+    @abstractmethod
+    def init(self, problem: DenseProblem, z0: Array) -> Any:
+        """The state at `z0`, shape `(m, l)`."""
+
+    @abstractmethod
+    def step(self, problem: DenseProblem, state: Any) -> Any:
+        """The state after one step."""
+
+    def terminate(self, problem: DenseProblem, state: Any) -> Array:
+        """Which problems it can do no more for, shape `(l,)`."""
+        del state
+        return jnp.zeros(problem.q.shape[1:], bool)
+
+    def suits(self, problem: DenseProblem) -> bool:
+        """Whether a chain should try it on a batch of this size."""
         del problem
+        return True
+
+    def iterations(self, state: Any) -> Any:
+        """Iterations of the last step."""
+        del state
+        return self.block
+
+    def direction(self, before: Any, after: Any) -> Array:
+        """The direction of the last step: the candidate of a certificate where iterates run away."""
+        return after.z - before.z
+
+    def refuses(self, contacts) -> str | None:
+        del contacts
         return None
 
 
@@ -87,16 +155,16 @@ def check_tolerance(tolerance) -> None:
 
 
 LADDER = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01, 0.001)
-"""Step lengths that are tried at once."""
+"""Step lengths that are tried at once, the full step first."""
 
 
-def along(function, z: Array, w: Array, dz: Array, dw: Array):
-    """`function(z + t dz, w + t dw)` for all step lengths of the ladder, and the best of each lane.
-
-    **Returns:** the least value and its step length, both of shape `(l,)`.
-    """
+def ladder(function, z: Array, w: Array, dz: Array, dw: Array) -> Array:
+    """`function(z + t dz, w + t dw)` for all step lengths `t` of `LADDER`, shape `(7, l)`."""
     steps = jnp.asarray(LADDER, z.dtype)
     values = jax.vmap(lambda t: function(z + t * dz, w + t * dw))(steps)
-    values = jnp.where(jnp.isfinite(values), values, jnp.inf)
-    index = jnp.argmin(values, axis=0)
-    return jnp.min(values, axis=0), steps[index]
+    return jnp.where(jnp.isfinite(values), values, jnp.inf)
+
+
+def shortest(values: Array) -> tuple[Array, Array]:
+    """The least value of a ladder and its step length, both of shape `(l,)`."""
+    return jnp.min(values, axis=0), jnp.asarray(LADDER, values.dtype)[jnp.argmin(values, axis=0)]

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._dense import DenseProblem, join, norm, split
-from ._base import Best
+from ._drive import Best
 
 SLACK = 1e-7
 """Largest part of `W^T y` outside the polar of K, relative to `|W| |y|`."""

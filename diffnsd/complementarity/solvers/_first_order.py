@@ -7,13 +7,13 @@ from jaxtyping import Array
 
 from .._dense import DenseProblem, norm
 from .._natural_map import argument, projected
-from ._base import AbstractSolver, Best, check_tolerance, start
+from ._base import AbstractContactSolver, AbstractSolver, check_tolerance
 
 BLOCK = 10
 """Iterations between two tests of the residual."""
 
 
-class ProjectedGaussSeidel(AbstractSolver):
+class ProjectedGaussSeidel(AbstractContactSolver):
     """Block Gauss-Seidel: contact after contact, each with the newest multipliers of the others.
 
         z_i ← P_K(z_i − rho_i (w_i + lift_i e_N)),   `inner` times on the contact's own block of W
@@ -29,37 +29,28 @@ class ProjectedGaussSeidel(AbstractSolver):
     problems (1998), doi:10.1016/S0045-7825(97)00137-0.
     """
 
-    tolerance: float | None = eqx.field(default=None, static=True)
     steps: int = eqx.field(default=2000, static=True)
-    inner: int = eqx.field(default=8, static=True)
+    tolerance: float | None = eqx.field(default=None, static=True, kw_only=True)
+    inner: int = eqx.field(default=8, static=True, kw_only=True)
+
+    explores = True
+    block = BLOCK
 
     def __check_init__(self):
         check_tolerance(self.tolerance)
 
-    def dense(self, problem: DenseProblem, z0: Array) -> Best:
-        best = start(problem, z0)
-        return sweeps(problem, best.z, best, self.steps, self.limit(z0.dtype), self.inner)[0]
+    def init(self, problem: DenseProblem, z0: Array) -> "_Point":
+        del problem
+        return _Point(z0)
+
+    def step(self, problem: DenseProblem, state: "_Point") -> "_Point":
+        """Sweeps over all contacts, forth and back in turns."""
+        sweep = _sweeper(problem, self.inner)
+        return _Point(jax.lax.fori_loop(0, BLOCK, lambda _, z: sweep(z), state.z))
 
 
-def sweeps(
-    problem: DenseProblem, z: Array, best: Best, steps: int, tolerance, inner: int
-) -> tuple[Best, Array]:
-    """Sweeps over all contacts, forth and back in turns, until all lanes have converged."""
-    sweep = _sweeper(problem, inner)
-
-    def proceed(carry):
-        best, _, count = carry
-        return jnp.any(best.residual > tolerance) & (count < steps)
-
-    def body(carry):
-        best, z, count = carry
-        new = jax.lax.fori_loop(0, BLOCK, lambda _, z: sweep(z), z)
-        best = best.offer(new, problem.residual(new, problem.velocity(new)), tolerance)
-        best = best.moved(new - z).count(tolerance, BLOCK)
-        return best, new, count + BLOCK
-
-    best, z, _ = jax.lax.while_loop(proceed, body, (best, z, jnp.zeros((), jnp.int32)))
-    return best, z
+class _Point(eqx.Module):
+    z: Array
 
 
 def _sweeper(problem: DenseProblem, inner: int):
@@ -100,7 +91,7 @@ def _sweeper(problem: DenseProblem, inner: int):
     return sweep
 
 
-class AcceleratedProjectedGradient(AbstractSolver):
+class AcceleratedProjectedGradient(AbstractContactSolver):
     """Nesterov's accelerated projected gradient with restarts.
 
         z ← P_K(y − (W y + q + lift e_N) / L),   y = z + beta (z − z_before)
@@ -114,18 +105,45 @@ class AcceleratedProjectedGradient(AbstractSolver):
     dynamics with friction and contact (2015), doi:10.1145/2735627.
     """
 
-    tolerance: float | None = eqx.field(default=None, static=True)
     steps: int = eqx.field(default=5000, static=True)
+    tolerance: float | None = eqx.field(default=None, static=True, kw_only=True)
+
+    explores = True
+    block = BLOCK
 
     def __check_init__(self):
         check_tolerance(self.tolerance)
 
-    def dense(self, problem: DenseProblem, z0: Array) -> Best:
-        best = start(problem, z0)
-        return gradient(problem, best, self.steps, self.limit(z0.dtype))
+    def init(self, problem: DenseProblem, z0: Array) -> "_Accelerated":
+        step = 0.9 / largest_gain(problem)
+        return _Accelerated(z0, z0, jnp.ones(z0.shape[1:], z0.dtype), step)
+
+    def step(self, problem: DenseProblem, state: "_Accelerated") -> "_Accelerated":
+        """Steps, restarted where the move turns back."""
+
+        def once(_, carry):
+            z, y, theta = carry
+            w = problem.velocity(y)
+            new = problem.project(y - state.step[None] * problem.lift(w))
+            after = (1 + jnp.sqrt(1 + 4 * theta * theta)) / 2
+            back = jnp.sum((y - new) * (new - z), axis=0) > 0
+            beta = jnp.where(back, 0, (theta - 1) / after)
+            return new, new + beta[None] * (new - z), jnp.where(back, 1, after)
+
+        first = state.z, state.y, state.theta
+        return _Accelerated(*jax.lax.fori_loop(0, BLOCK, once, first), state.step)
 
     def by_products(self) -> AbstractSolver:
         return self
+
+
+class _Accelerated(eqx.Module):
+    """The point, the extrapolated point, the momentum, and the step `0.9 / L`."""
+
+    z: Array
+    y: Array
+    theta: Array
+    step: Array
 
 
 def largest_gain(problem: DenseProblem, passes: int = 30) -> Array:
@@ -141,31 +159,3 @@ def largest_gain(problem: DenseProblem, passes: int = 30) -> Array:
 
     _, size = jax.lax.fori_loop(0, passes, once, (x, norm(x)))
     return jnp.where(size > 0, size, 1)
-
-
-def gradient(problem: DenseProblem, best: Best, steps: int, tolerance) -> Best:
-    """Accelerated projected gradient steps, restarted where the move turns back."""
-    step = 0.9 / largest_gain(problem)
-
-    def once(_, carry):
-        z, y, theta = carry
-        new = problem.project(y - step[None] * problem.lift(problem.velocity(y)))
-        after = (1 + jnp.sqrt(1 + 4 * theta * theta)) / 2
-        back = jnp.sum((y - new) * (new - z), axis=0) > 0
-        beta = jnp.where(back, 0, (theta - 1) / after)
-        return new, new + beta[None] * (new - z), jnp.where(back, 1, after)
-
-    def proceed(carry):
-        best, _, count = carry
-        return jnp.any(best.residual > tolerance) & (count < steps)
-
-    def body(carry):
-        best, state, count = carry
-        new = jax.lax.fori_loop(0, BLOCK, once, state)
-        z = new[0]
-        best = best.offer(z, problem.residual(z, problem.velocity(z)), tolerance)
-        best = best.moved(z - state[0]).count(tolerance, BLOCK)
-        return best, new, count + BLOCK
-
-    state = best.z, best.z, jnp.ones(best.z.shape[1:], best.z.dtype)
-    return jax.lax.while_loop(proceed, body, (best, state, jnp.zeros((), jnp.int32)))[0]

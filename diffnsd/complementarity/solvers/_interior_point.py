@@ -18,11 +18,12 @@ from jaxtyping import Array
 from .._adjoint import pair, surface
 from .._dense import DenseProblem, join, norm, solve_damped, solve_matrix
 from .._natural_map import argument
-from ._base import AbstractSolver, Best, along, check_tolerance, start
-from ._semismooth import POLISH, levenberg_marquardt
+from ._base import AbstractContactSolver, check_tolerance, ladder, shortest
+from ._pivoting import intervals
+from ._semismooth import POLISH, LevenbergMarquardt
 
 
-class InteriorPoint(AbstractSolver):
+class InteriorPoint(AbstractContactSolver):
     """The central path to the solution, `kappa` from the size of the problem to nothing.
 
         K* ∋ w + lift(w) e_N,   z ∈ K,   w z = kappa → 0   (and its like for every set)
@@ -31,21 +32,75 @@ class InteriorPoint(AbstractSolver):
     find, circuits among them. The passes cost more than Newton's, for cones in particular.
 
     **Arguments:** `tolerance`: residual to reach (`None`: 1e-9 in float64, 1e-5 in float32);
-    `steps`: largest number of passes; `shrink`: factor of `kappa` after every success.
+    `steps`: largest number of passes; `shrink`: factor of `kappa` after every success;
+    `cones`: whether a chain tries it on cones too, and not on intervals alone.
     """
 
-    tolerance: float | None = eqx.field(default=None, static=True)
     steps: int = eqx.field(default=150, static=True)
-    shrink: float = eqx.field(default=0.2, static=True)
+    tolerance: float | None = eqx.field(default=None, static=True, kw_only=True)
+    shrink: float = eqx.field(default=0.2, static=True, kw_only=True)
+    cones: bool = eqx.field(default=True, static=True, kw_only=True)
+
+    explores = True
 
     def __check_init__(self):
         check_tolerance(self.tolerance)
 
-    def dense(self, problem: DenseProblem, z0: Array) -> Best:
-        best = start(problem, z0)
-        tolerance = self.limit(z0.dtype)
-        best, z = follow(problem, best.z, best, self.steps, tolerance, self.shrink)
-        return levenberg_marquardt(problem, z, best, POLISH, tolerance)
+    def refuses(self, contacts) -> str | None:
+        if self.cones or intervals(contacts) is not None:
+            return None
+        return "InteriorPoint(cones=False) is for intervals; use InteriorPoint() for cones"
+
+    @property
+    def links(self) -> tuple[AbstractContactSolver, ...]:
+        return self, LevenbergMarquardt(POLISH)
+
+    def init(self, problem: DenseProblem, z0: Array) -> "_Path":
+        """The path begins far from the sets' edges, wherever a guess may be."""
+        kappa = first_level(problem, problem.steps())
+        z = problem.project(jnp.zeros_like(z0))
+        return _Path(z, z, kappa, 1e-26 * kappa)
+
+    def step(self, problem: DenseProblem, state: "_Path") -> "_Path":
+        """A Newton pass; `kappa` shrinks whenever it went well."""
+        z, kappa, rho = state.inside, state.kappa, problem.steps()
+        w = problem.velocity(z)
+        f = relaxed(problem, z, w, rho, kappa)
+        matrix = relaxed_matrix(problem, z, w, rho, kappa)
+        dz = solve_matrix(matrix, -f)
+        singular = norm(dz) == 0
+        dz = jax.lax.cond(
+            jnp.any(singular),
+            lambda: jnp.where(
+                singular[None], solve_damped(matrix, -f, jnp.full_like(kappa, 1e-10)), dz
+            ),
+            lambda: dz,
+        )
+
+        def size(z, w):
+            return norm(relaxed(problem, z, w, rho, kappa))
+
+        least, t = shortest(ladder(size, z, w, dz, problem.apply(dz)))
+        here = norm(f)
+        moved = least < here
+        z = jnp.where(moved[None], z + t[None] * dz, z)
+        enough = jnp.maximum(0.3 * jnp.sqrt(kappa * jnp.mean(rho, axis=0)), 1e-13 * norm(z))
+        close = jnp.minimum(least, here) <= enough
+        kappa = jnp.where(close | ~moved, self.shrink * kappa, kappa)
+        return _Path(problem.project(z), z, kappa, state.last)
+
+    def terminate(self, problem: DenseProblem, state: "_Path") -> Array:
+        del problem
+        return state.kappa <= state.last
+
+
+class _Path(eqx.Module):
+    """The point of the path and its projection on the sets, `kappa`, and where the path ends."""
+
+    z: Array
+    inside: Array
+    kappa: Array
+    last: Array
 
 
 def relaxed(problem: DenseProblem, z: Array, w: Array, rho: Array, kappa: Array) -> Array:
@@ -74,49 +129,6 @@ def first_level(problem: DenseProblem, rho: Array) -> Array:
     return jnp.where(level > 0, level, 1)
 
 
-def follow(
-    problem: DenseProblem, z, best: Best, steps: int, tolerance, shrink: float
-) -> tuple[Best, Array]:
-    """Newton passes along the path, `kappa` smaller whenever a pass went well.
-
-    **Returns:** the best point, and the end of the path.
-    """
-    rho = problem.steps()
-    kappa = first_level(problem, rho)
-    last = 1e-26 * kappa
-
-    def proceed(carry):
-        best, _, kappa, count = carry
-        return jnp.any((best.residual > tolerance) & (kappa > last)) & (count < steps)
-
-    def body(carry):
-        best, z, kappa, count = carry
-        w = problem.velocity(z)
-        f = relaxed(problem, z, w, rho, kappa)
-        matrix = relaxed_matrix(problem, z, w, rho, kappa)
-        dz = solve_matrix(matrix, -f)
-        singular = norm(dz) == 0
-        dz = jnp.where(singular[None], solve_damped(matrix, -f, jnp.full_like(kappa, 1e-10)), dz)
-
-        def size(z, w):
-            return norm(relaxed(problem, z, w, rho, kappa))
-
-        least, t = along(size, z, w, dz, problem.apply(dz))
-        here = norm(f)
-        moved = least < here
-        z = jnp.where(moved[None], z + t[None] * dz, z)
-        near = problem.project(z)
-        best = best.offer(near, problem.residual(near, problem.velocity(near)), tolerance)
-        enough = jnp.maximum(0.3 * jnp.sqrt(kappa * jnp.mean(rho, axis=0)), 1e-13 * norm(z))
-        close = jnp.minimum(least, here) <= enough
-        kappa = jnp.where(close | ~moved, shrink * kappa, kappa)
-        return best.count(tolerance), z, kappa, count + 1
-
-    carry = best, z, kappa, jnp.zeros((), jnp.int32)
-    best, z, *_ = jax.lax.while_loop(proceed, body, carry)
-    return best, problem.project(z)
-
-
 def on_path(problem: DenseProblem, z: Array, kappa: Array, steps: int = 60) -> Array:
     """The point of the central path at `kappa`, from the exact solution: Newton's method."""
     rho = problem.steps()
@@ -134,7 +146,7 @@ def on_path(problem: DenseProblem, z: Array, kappa: Array, steps: int = 60) -> A
         w = problem.velocity(z)
         f = relaxed(problem, z, w, rho, kappa)
         dz = solve_matrix(relaxed_matrix(problem, z, w, rho, kappa), -f)
-        least, t = along(size, z, w, dz, problem.apply(dz))
+        least, t = shortest(ladder(size, z, w, dz, problem.apply(dz)))
         moved = going & (least < norm(f))
         z = jnp.where(moved[None], z + t[None] * dz, z)
         return z, moved & (least > tolerance * norm(z)), count + 1

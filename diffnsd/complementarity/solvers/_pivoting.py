@@ -4,6 +4,7 @@ Both need sets that are intervals, row by row (`AbstractSet.interval`).
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -14,23 +15,24 @@ from jaxtyping import Array
 
 from ..._jax import one_by_one
 from .._dense import DenseProblem, join, solve_matrix
-from ._base import AbstractSolver, Best, check_tolerance, start
-from ._semismooth import POLISH, levenberg_marquardt
+from ._base import AbstractContactSolver, check_tolerance
+from ._semismooth import POLISH, LevenbergMarquardt
 
 
-def intervals(problem) -> list[Any] | None:
+def intervals(contacts) -> list[Any] | None:
     """Bounds `(lower, upper)` of every law's rows, or `None` if a set is not made of intervals."""
-    found = [part.law.set().interval() for part in problem.contacts]
+    found = [part.law.set().interval() for part in contacts]
     return None if any(x is None for x in found) else found
 
 
-def free_rows(problem) -> np.ndarray | None:
+def free_rows(contacts) -> np.ndarray | None:
     """Which rows are free, if all the others are half lines; else `None`."""
-    found = intervals(problem)
+    found = intervals(contacts)
     if found is None:
         return None
     out = []
-    for bounds, (c, k) in zip(found, problem.shapes, strict=True):
+    for bounds, part in zip(found, contacts, strict=True):
+        c, k = part.shape
         known = [x if isinstance(x, float) else None for x in bounds]
         if known not in ([0.0, math.inf], [-math.inf, math.inf]):
             return None
@@ -38,7 +40,7 @@ def free_rows(problem) -> np.ndarray | None:
     return np.concatenate(out) if out else np.zeros(0, bool)
 
 
-class Lemke(AbstractSolver):
+class Lemke(AbstractContactSolver):
     """Lemke's complementary pivoting with the lexicographic rule, for LCP and mixed LCP.
 
         w = W z + q + z_0 e,   0 <= z ⟂ w >= 0:   from z_0 large to z_0 = 0, pivot by pivot
@@ -48,44 +50,66 @@ class Lemke(AbstractSolver):
     of W must be regular. The number of pivots is about `m` in practice and can be exponential.
 
     **Arguments:** `tolerance`: residual to reach; `pivots`: their largest number, `None` for
-    `10 m + 50`.
+    `10 m + 50`; `most`: largest number of unknowns, `None` for any.
 
     Reference: R. Cottle, J.-S. Pang, R. Stone, The linear complementarity problem (2009),
     doi:10.1137/1.9780898719000.
     """
 
-    tolerance: float | None = eqx.field(default=None, static=True)
-    pivots: int | None = eqx.field(default=None, static=True)
+    steps: int = eqx.field(default=1, static=True)
+    tolerance: float | None = eqx.field(default=None, static=True, kw_only=True)
+    pivots: int | None = eqx.field(default=None, static=True, kw_only=True)
+    most: int | None = eqx.field(default=None, static=True, kw_only=True)
+
+    explores = True
 
     def __check_init__(self):
         check_tolerance(self.tolerance)
 
-    def refuses(self, problem) -> str | None:
-        if free_rows(problem) is not None:
+    @property
+    def links(self) -> tuple[AbstractContactSolver, ...]:
+        return self, LevenbergMarquardt(POLISH)
+
+    def refuses(self, contacts) -> str | None:
+        free = free_rows(contacts)
+        if free is not None and self.most is not None and len(free) > self.most:
+            return f"there are {len(free)} unknowns, more than most = {self.most}"
+        if free is not None:
             return None
         return "Lemke's method is for half lines and equalities; use Auto() for other sets"
 
-    def dense(self, problem: DenseProblem, z0: Array) -> Best:
-        tolerance = self.limit(z0.dtype)
-        best, z = pivot(problem, start(problem, z0), tolerance, self.pivots)
-        return levenberg_marquardt(problem, z, best, POLISH, tolerance)
+    def init(self, problem: DenseProblem, z0: Array) -> "_Pivoted":
+        del problem
+        return _Pivoted(z0, jnp.zeros_like(z0), jnp.zeros(z0.shape[1:], jnp.int32))
+
+    def step(self, problem: DenseProblem, state: "_Pivoted") -> "_Pivoted":
+        """All pivots, one problem at a time."""
+        del state
+        free = free_rows(problem.contacts)
+        assert free is not None
+        limit = 10 * problem.q.shape[0] + 50 if self.pivots is None else self.pivots
+        W, q = problem.W, problem.q.T
+        f, s = np.flatnonzero(free), np.flatnonzero(~free)
+        given = jnp.concatenate([W[:, f][:, :, s], q[:, f, None]], axis=2)
+        solved = one_by_one(jnp.linalg.solve, W[:, f][:, :, f], given) if len(f) else given
+        single = partial(_lemke, f=f, s=s, limit=limit)
+        z, ray, count = jax.vmap(single)(W, q, solved)
+        return _Pivoted(jnp.where(problem.active, z.T, 0), ray.T, count)
+
+    def iterations(self, state: "_Pivoted") -> Array:
+        return state.pivots
+
+    def direction(self, before: "_Pivoted", after: "_Pivoted") -> Array:
+        del before
+        return after.ray
 
 
-def pivot(
-    problem: DenseProblem, best: Best, tolerance, pivots: int | None = None
-) -> tuple[Best, Array]:
-    """Lemke's method for all lanes. **Returns:** the count and the ray, and what it found."""
-    free = free_rows(problem)
-    if free is None:
-        return best, best.z
-    limit = 10 * problem.q.shape[0] + 50 if pivots is None else pivots
-    W, q = problem.W, problem.q.T
-    f, s = np.flatnonzero(free), np.flatnonzero(~free)
-    given = jnp.concatenate([W[:, f][:, :, s], q[:, f, None]], axis=2)
-    solved = one_by_one(jnp.linalg.solve, W[:, f][:, :, f], given) if len(f) else given
-    z, ray, count = jax.vmap(lambda W, q, solved: _lemke(W, q, solved, f, s, limit))(W, q, solved)
-    z = jnp.where(problem.active, z.T, 0)
-    return best.moved(ray.T).count(tolerance, count), z
+class _Pivoted(eqx.Module):
+    """Where the pivots ended, the direction of the ray if in one, and their number."""
+
+    z: Array
+    ray: Array
+    pivots: Array
 
 
 def _lemke(W: Array, q: Array, solved: Array, f: np.ndarray, s: np.ndarray, limit: int):
@@ -186,7 +210,7 @@ CHUNK = 32
 """Modes that are solved at once."""
 
 
-class Enumeration(AbstractSolver):
+class Enumeration(AbstractContactSolver):
     """Tries every combination of modes: each row at its lower bound, inside, or at its upper bound.
 
         z_i = bound_i    or    w_i = 0
@@ -199,86 +223,89 @@ class Enumeration(AbstractSolver):
     Reference: K. Murty, Linear complementarity, linear and nonlinear programming (1988).
     """
 
-    tolerance: float | None = eqx.field(default=None, static=True)
-    most: int = eqx.field(default=2**14, static=True)
+    tolerance: float | None = eqx.field(default=None, static=True, kw_only=True)
+    most: int = eqx.field(default=2**14, static=True, kw_only=True)
 
     def __check_init__(self):
         check_tolerance(self.tolerance)
 
-    def refuses(self, problem) -> str | None:
-        count = modes(problem)
+    @property
+    def steps(self) -> int:
+        return -(-self.most // CHUNK)
+
+    def refuses(self, contacts) -> str | None:
+        count = modes(contacts)
         if count is None:
             return "Enumeration needs sets that are intervals; use Auto() for cones"
         if count > self.most:
             return f"there are {count} combinations of modes, more than most = {self.most}"
         return None
 
-    def dense(self, problem: DenseProblem, z0: Array) -> Best:
-        return enumerate_modes(problem, start(problem, z0), self.limit(z0.dtype))
+    def init(self, problem: DenseProblem, z0: Array) -> "_Enumerated":
+        del problem
+        return _Enumerated(z0, jnp.zeros((), jnp.int32))
+
+    def step(self, problem: DenseProblem, state: "_Enumerated") -> "_Enumerated":
+        """The best of the next `CHUNK` combinations."""
+        contacts = problem.contacts
+        found, total = intervals(contacts), modes(contacts)
+        assert found is not None and total is not None
+        bases = _bases(contacts, found)
+        strides = np.concatenate([[1], np.cumprod(bases)[:-1]]) if len(bases) else bases
+        m, dtype = len(bases), problem.q.dtype
+        ends = []
+        for bounds, (c, k) in zip(found, problem.shapes, strict=True):
+            shape = (k, c, *problem.q.shape[1:])
+            ends.append([jnp.broadcast_to(jnp.asarray(x, dtype), shape) for x in bounds])
+        lower, upper = (join([pair[i] for pair in ends]) for i in range(2))
+
+        def small(x):
+            return jnp.asarray(x, jnp.int32)
+
+        def solve(index):
+            digit = (index // small(strides)) % small(bases)
+            # Mode 0 is inside; then the bounds that there are, the lower one first.
+            at_lower = (digit == 1)[:, None] & jnp.isfinite(lower)
+            second = (digit == 2)[:, None] | ((digit == 1)[:, None] & ~jnp.isfinite(lower))
+            at_upper = second & jnp.isfinite(upper)
+            held = at_lower | at_upper | ~problem.active
+            bound = jnp.where(at_lower, lower, jnp.where(at_upper, upper, 0))
+            bound = jnp.where(problem.active, bound, 0)
+            mask = held.T[:, :, None]
+            matrix = jnp.where(mask, jnp.eye(m, dtype=dtype)[None], problem.W)
+            z = solve_matrix(matrix, jnp.where(held, bound, -problem.q))
+            return z, problem.residual(z, problem.velocity(z))
+
+        index = jnp.minimum(state.at + small(np.arange(min(CHUNK, total))), total - 1)
+        z, residual = one_by_one(solve, index)
+        best = jnp.argmin(residual, axis=0)
+        z = jnp.take_along_axis(z, best[None, None], axis=0)[0]
+        return _Enumerated(z, state.at + CHUNK)
+
+    def terminate(self, problem: DenseProblem, state: "_Enumerated") -> Array:
+        total = modes(problem.contacts)
+        assert total is not None
+        return jnp.broadcast_to(state.at >= total, problem.q.shape[1:])
 
 
-def modes(problem) -> int | None:
+class _Enumerated(eqx.Module):
+    """The best combination of the last step, and the number of those tried."""
+
+    z: Array
+    at: Array
+
+
+def modes(contacts) -> int | None:
     """The number of combinations of modes, `None` if there are none to count."""
-    found = intervals(problem)
-    return None if found is None else math.prod(int(b) for b in _bases(problem, found))
+    found = intervals(contacts)
+    return None if found is None else math.prod(int(b) for b in _bases(contacts, found))
 
 
-def _bases(problem, found) -> np.ndarray:
+def _bases(contacts, found) -> np.ndarray:
     """How many modes each row has: a bound that is known to be infinite has none."""
     out = []
-    for (lower, upper), (c, k) in zip(found, problem.shapes, strict=True):
-        ends = sum(not (isinstance(x, float) and math.isinf(x)) for x in (lower, upper))
+    for bounds, part in zip(found, contacts, strict=True):
+        c, k = part.shape
+        ends = sum(not (isinstance(x, float) and math.isinf(x)) for x in bounds)
         out.append(np.full(c * k, 1 + ends))
     return np.concatenate(out) if out else np.ones(0, int)
-
-
-def enumerate_modes(problem: DenseProblem, best: Best, tolerance) -> Best:
-    """All combinations, `CHUNK` at a time, until every lane has a solution."""
-    found = intervals(problem)
-    if found is None:
-        return best
-    bases = _bases(problem, found)
-    strides = np.concatenate([[1], np.cumprod(bases)[:-1]]) if len(bases) else bases
-    total = math.prod(int(b) for b in bases)
-    m = len(bases)
-    ends = []
-    for part, (lower, upper), (c, k) in zip(problem.contacts, found, problem.shapes, strict=True):
-        del part
-        shape = (k, c, *problem.q.shape[1:])
-        ends.append(
-            [jnp.broadcast_to(jnp.asarray(x, problem.q.dtype), shape) for x in (lower, upper)]
-        )
-    lower, upper = (join([pair[i] for pair in ends]) for i in range(2))
-
-    def small(x):
-        return jnp.asarray(x, jnp.int32)
-
-    def solve(index):
-        digit = (index // small(strides)) % small(bases)
-        # Mode 0 is inside; then the bounds that there are, the lower one first.
-        at_lower = (digit == 1)[:, None] & jnp.isfinite(lower)
-        at_upper = ((digit == 2)[:, None] | ((digit == 1)[:, None] & ~jnp.isfinite(lower))) & (
-            jnp.isfinite(upper)
-        )
-        held = at_lower | at_upper | ~problem.active
-        bound = jnp.where(at_lower, lower, jnp.where(at_upper, upper, 0))
-        bound = jnp.where(problem.active, bound, 0)
-        mask = held.T[:, :, None]
-        matrix = jnp.where(mask, jnp.eye(m, dtype=lower.dtype)[None], problem.W)
-        z = solve_matrix(matrix, jnp.where(held, bound, -problem.q))
-        return z, problem.residual(z, problem.velocity(z))
-
-    def proceed(carry):
-        best, at = carry
-        return jnp.any(best.residual > tolerance) & (at < total)
-
-    def body(carry):
-        best, at = carry
-        index = jnp.minimum(at + small(np.arange(min(CHUNK, total))), total - 1)
-        z, residual = one_by_one(solve, index)
-        index = jnp.argmin(residual, axis=0)
-        z = jnp.take_along_axis(z, index[None, None], axis=0)[0]
-        best = best.offer(z, jnp.min(residual, axis=0), tolerance).count(tolerance)
-        return best, at + CHUNK
-
-    return jax.lax.while_loop(proceed, body, (best, jnp.zeros((), jnp.int32)))[0]

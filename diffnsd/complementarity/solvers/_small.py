@@ -14,14 +14,12 @@ from jaxtyping import Array
 
 from ..._jax import staged
 from ..._numerics import inverse
-from .._dense import DenseProblem, join, norm, ratio, row_steps
-from .._natural_map import projected
-from ._base import Best
+from .._dense import DenseProblem, norm, ratio, row_steps
+from ._base import AbstractContactSolver
+from ._drive import FEW, Best
 
 SMALL = 64
 """Most unknowns of a problem that is solved here."""
-FEW = 16
-"""Most problems that are solved one by one instead."""
 CHUNK = 64
 """Lanes of a chunk: enough to fill vector registers, few enough for the cache."""
 LAST = 8
@@ -74,33 +72,71 @@ class _Run(eqx.Module):
     visits: Array
 
 
-def visit_small(problem: DenseProblem, best: Best, tolerance) -> Best:
-    """Visits until all lanes have converged, or were visited `VISITS` times."""
+class SmallBatches(AbstractContactSolver):
+    """Splitting and Newton on components, for batches of small problems.
+
+    Chunks of problems are visited in turns until all have converged or were visited 20 times. Only for
+    batches of more than 16 problems of at most 64 unknowns.
+    """
+
+    steps: int = eqx.field(default=1, static=True)
+    tolerance: float | None = eqx.field(default=None, static=True, kw_only=True)
+
+    explores = True
+    leaves_few = True
+
+    def suits(self, problem: DenseProblem) -> bool:
+        m, lanes = problem.q.shape
+        return lanes > FEW and m <= SMALL
+
+    def init(self, problem: DenseProblem, z0: Array) -> "_Visits":
+        zero = jnp.zeros(z0.shape[1:], jnp.int32)
+        w = problem.velocity(z0)
+        best = Best(z0, problem.residual(z0, w), zero, jnp.zeros_like(z0), zero)
+        return _Visits(z0, _Run(best, z0, -problem.lift(w) * problem.steps(), zero))
+
+    def step(self, problem: DenseProblem, state: "_Visits") -> "_Visits":
+        run = visit_small(problem, state.run, self.tolerance_for(state.z.dtype))
+        return _Visits(run.best.z, run)
+
+    def iterations(self, state: "_Visits") -> Array:
+        return state.run.best.passes
+
+    def direction(self, before: "_Visits", after: "_Visits") -> Array:
+        del before
+        return after.run.best.ray
+
+
+class _Visits(eqx.Module):
+    z: Array
+    run: _Run
+
+
+def visit_small(problem: DenseProblem, run: _Run, tolerance) -> _Run:
+    """Visits until all problems have converged, or were visited `VISITS` times."""
     W = jnp.moveaxis(problem.W, 0, 2)
     small = DenseProblem(Columns(W, problem.frobenius()), problem.q, problem.contacts)
-    rho = small.steps()
+    rho = problem.steps()
     lanes = rho.shape[1]
-    dual = -problem.lift(small.velocity(best.z)) * rho
-    run = _Run(best, best.z, dual, jnp.zeros(lanes, jnp.int32))
 
     def waiting(run):
         return (run.best.residual > tolerance) & (run.visits < VISITS)
 
     def visit(chunk, run):
-        # Lanes that were visited least come first: a chunk is made of equals.
+        # The least visited problems first, so that a chunk holds problems at the same stage.
         _, index = jax.lax.top_k(jnp.where(waiting(run), VISITS - run.visits, 0), chunk)
         (chunk_problem, steps), some = jax.tree.map(lambda x: x[..., index], ((small, rho), run))
         some = _visit(chunk_problem, steps, some, tolerance)
         return jax.tree.map(lambda x, y: x.at[..., index].set(y), run, some)
 
-    # The last few lanes, which may take many visits, do not pay for a full chunk.
+    # The last few problems, which may take many visits, do not pay for a full chunk.
     for chunk, enough in ((min(CHUNK, lanes), LAST), (LAST, 0)):
         run = jax.lax.while_loop(
             lambda run, enough=enough: jnp.sum(waiting(run)) > enough,
             lambda run, chunk=chunk: visit(chunk, run),
             run,
         )
-    return run.best
+    return run
 
 
 def _visit(problem: DenseProblem, rho: Array, run: _Run, tolerance) -> _Run:
@@ -144,7 +180,7 @@ def _split(problem: DenseProblem, rho: Array, run: _Run, later, tolerance) -> _R
     # Between visits the dual variable is kept for a penalty of one.
     first = run.y, run.dual / level[None], problem.velocity(run.y)
     y, dual, _ = jax.lax.fori_loop(0, count, body, first)
-    best = run.best.moved(y - run.y).count(tolerance, count)
+    best = run.best.record_direction(y - run.y).count(tolerance, count)
     return _Run(best, y, dual * level[None], run.visits)
 
 
@@ -155,7 +191,7 @@ def _newton(problem: DenseProblem, rho: Array, z: Array, best: Best, steps, tole
     def visit(z, best, pending):
         w = problem.velocity(z)
         residual = staged(pending, lambda z, w: problem.residual(z, w), z, w)
-        return w, best.offer(z, residual, tolerance)
+        return w, best.keep_if_better(z, residual, tolerance)
 
     def newton(W, d, n, eps):
         return newton_matrix(W, d, n, eps, problem.shapes)
@@ -168,7 +204,7 @@ def _newton(problem: DenseProblem, rho: Array, z: Array, best: Best, steps, tole
         z, w, best, count = carry
         pending = jnp.any(best.residual > tolerance)
         best = best.count(tolerance)
-        f, d, n = staged(pending, lambda z, w: _linearise(problem, rho, z, w), z, w)
+        f, d, n = staged(pending, lambda z, w: problem.natural_slopes(z, w, rho), z, w)
         size = ratio(norm(f), jnp.maximum(norm(z), norm(rho * problem.q)))
         eps = jnp.maximum(least, DAMPING * jnp.minimum(size, 1.0))
         matrix = staged(pending, newton, problem.W.W, d, n, eps)
@@ -177,12 +213,6 @@ def _newton(problem: DenseProblem, rho: Array, z: Array, best: Best, steps, tole
 
     w, best = visit(z, best, jnp.any(best.residual > tolerance))
     return jax.lax.while_loop(proceed, body, (z, w, best, jnp.zeros((), jnp.int32)))[2]
-
-
-def _linearise(problem: DenseProblem, rho: Array, z: Array, w: Array):
-    """The natural map and its derivatives."""
-    x, d, n = problem.linearise(z, w, rho)
-    return z - join(map(projected, problem.contacts, x)), d, n
 
 
 def newton_matrix(W: Array, d, n, eps: Array, shapes) -> Array:

@@ -16,13 +16,13 @@ from jaxtyping import Array
 
 from ..._jax import one_by_one
 from .._dense import DenseProblem, norm, ratio
-from ._base import AbstractSolver, Best, check_tolerance, start
+from ._base import AbstractContactSolver, check_tolerance
 
 BLOCK = 25
 """Iterations between two tests of the residual and two changes of the penalty."""
 
 
-class Splitting(AbstractSolver):
+class Splitting(AbstractContactSolver):
     """Operator splitting (ADMM) with an adaptive penalty.
 
         K* ∋ w + lift(w) e_N ⟂ z ∈ K    as    z = (W + sigma)^-1 (...),    y = P_K(...)
@@ -35,38 +35,68 @@ class Splitting(AbstractSolver):
     to the diagonal of W.
     """
 
-    tolerance: float | None = eqx.field(default=None, static=True)
     steps: int = eqx.field(default=3000, static=True)
-    relaxation: float = eqx.field(default=1.6, static=True)
-    penalty: float = eqx.field(default=0.3, static=True)
+    tolerance: float | None = eqx.field(default=None, static=True, kw_only=True)
+    relaxation: float = eqx.field(default=1.6, static=True, kw_only=True)
+    penalty: float = eqx.field(default=0.3, static=True, kw_only=True)
+
+    explores = True
+    block = BLOCK
 
     def __check_init__(self):
         check_tolerance(self.tolerance)
         if not 0 < self.relaxation < 2:
             raise ValueError(f"relaxation must lie in (0, 2), got {self.relaxation}.")
 
-    def dense(self, problem: DenseProblem, z0: Array) -> Best:
-        best = start(problem, z0)
-        state = begin(problem, best.z, self.penalty)
-        best, _ = iterate(problem, best, state, self.steps, self.limit(z0.dtype), self.relaxation)
-        return best
+    def init(self, problem: DenseProblem, z0: Array) -> "SplittingState":
+        """The dual variable at the start is that of the velocity."""
+        rho = problem.steps()
+        level = jnp.full(z0.shape[1:], self.penalty, z0.dtype)
+        w = problem.velocity(z0)
+        dual = -problem.lift(w) * rho / level[None]
+        (m, lanes), stale = z0.shape, jnp.ones(z0.shape[1:], bool)
+        return SplittingState(z0, dual, level, jnp.zeros((lanes, m, m), z0.dtype), stale)
+
+    def step(self, problem: DenseProblem, state: "SplittingState") -> "SplittingState":
+        rho = problem.steps()
+        sigma = state.penalty[None] / rho
+        matrix = jax.lax.cond(
+            jnp.any(state.stale),
+            lambda: inverse(problem, rho, state.penalty),
+            lambda: state.inverse,
+        )
+
+        def once(_, inner):
+            y, dual, w, _, _ = inner
+            shift = problem.lift(w) - w
+            z = jnp.einsum("lij,jl->il", matrix, sigma * (y - dual) - problem.q - shift)
+            w = sigma * (y - dual - z) - shift
+            moved = self.relaxation * z + (1 - self.relaxation) * y + dual
+            new = problem.project(moved)
+            return new, moved - new, w, z, new - y
+
+        zero = jnp.zeros_like(state.z)
+        first = state.z, state.dual, problem.velocity(state.z), zero, zero
+        y, dual, _, z, change = jax.lax.fori_loop(0, BLOCK, once, first)
+        primal = ratio(norm(z - y), jnp.maximum(norm(z), norm(y)))
+        slack = ratio(norm(sigma * change), norm(sigma * dual))
+        factor = jnp.clip(jnp.sqrt(ratio(primal, jnp.maximum(slack, 1e-30))), 0.2, 5.0)
+        stale = (factor > 2) | (factor < 0.5)
+        penalty = jnp.clip(jnp.where(stale, factor, 1) * state.penalty, 1e-6, 1e6)
+        dual = dual * (state.penalty / penalty)[None]
+        return SplittingState(y, dual, penalty, matrix, stale)
 
 
 class SplittingState(eqx.Module):
-    """`y`, scaled dual `d`, last `z`, penalty (relative, per lane) and `(W + sigma)^-1`."""
+    """`z = y`, scaled dual `d`, penalty (relative, per lane), `(W + sigma)^-1`, and whether the penalty
+    has changed since that was computed.
+    """
 
-    y: Array
+    z: Array
     dual: Array
     penalty: Array
     inverse: Array
-
-
-def begin(problem: DenseProblem, y: Array, penalty: float) -> SplittingState:
-    """The state at a point: the dual variable is that of its velocity."""
-    rho = problem.steps()
-    level = jnp.full(y.shape[1:], penalty, y.dtype)
-    dual = -problem.lift(problem.velocity(y)) * rho / level[None]
-    return SplittingState(y, dual, level, inverse(problem, rho, level))
+    stale: Array
 
 
 def inverse(problem: DenseProblem, rho: Array, penalty: Array) -> Array:
@@ -75,56 +105,3 @@ def inverse(problem: DenseProblem, rho: Array, penalty: Array) -> Array:
     added = (penalty[None] / rho).T[:, None, :] * jnp.eye(m, dtype=rho.dtype)[None]
     out = one_by_one(jnp.linalg.inv, problem.W + added)
     return jnp.where(jnp.all(jnp.isfinite(out), axis=(1, 2), keepdims=True), out, 0)
-
-
-def iterate(
-    problem: DenseProblem, best: Best, state: SplittingState, steps: int, tolerance, relaxation
-) -> tuple[Best, SplittingState]:
-    """Blocks of iterations until all lanes have converged, `steps` in all at most."""
-    rho = problem.steps()
-
-    def step(sigma, inverse, y, dual, w):
-        shift = problem.lift(w) - w
-        z = jnp.einsum("lij,jl->il", inverse, sigma * (y - dual) - problem.q - shift)
-        w = sigma * (y - dual - z) - shift
-        moved = relaxation * z + (1 - relaxation) * y + dual
-        new = problem.project(moved)
-        return z, new, moved - new, w
-
-    def block(carry):
-        best, state, count = carry
-        sigma = state.penalty[None] / rho
-
-        def body(_, inner):
-            y, dual, w, _, _ = inner
-            z, new, dual, w = step(sigma, state.inverse, y, dual, w)
-            return new, dual, w, z, new - y
-
-        zero = jnp.zeros_like(state.y)
-        w = problem.velocity(state.y)
-        first = state.y, state.dual, w, zero, zero
-        y, dual, _, z, change = jax.lax.fori_loop(0, BLOCK, body, first)
-        best = best.offer(y, problem.residual(y, problem.velocity(y)), tolerance)
-        best = best.moved(y - state.y)
-        primal = ratio(norm(z - y), jnp.maximum(norm(z), norm(y)))
-        slack = ratio(norm(sigma * change), norm(sigma * dual))
-        factor = jnp.clip(jnp.sqrt(ratio(primal, jnp.maximum(slack, 1e-30))), 0.2, 5.0)
-        change_penalty = ((factor > 2) | (factor < 0.5)) & (best.residual > tolerance)
-        penalty = jnp.clip(jnp.where(change_penalty, factor, 1) * state.penalty, 1e-6, 1e6)
-        dual = dual * (state.penalty / penalty)[None]
-        matrix = jax.lax.cond(
-            jnp.any(change_penalty),
-            lambda p: inverse(problem, rho, p),
-            lambda _: state.inverse,
-            penalty,
-        )
-        best = best.count(tolerance, BLOCK)
-        return best, SplittingState(y, dual, penalty, matrix), count + BLOCK
-
-    def proceed(carry):
-        best, _, count = carry
-        return jnp.any(best.residual > tolerance) & (count < steps)
-
-    carry = best, state, jnp.zeros((), jnp.int32)
-    best, state, _ = jax.lax.while_loop(proceed, block, carry)
-    return best, state

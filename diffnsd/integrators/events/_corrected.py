@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Int
 from ..._jax import call_where, settle_where_pending, without_derivative
 from ..._result import RESULTS
 from ..._types import Args, Scalar, State, Vector
-from ...complementarity import Auto
+from ...complementarity import AbstractSolver, Auto
 from ...complementarity._problem import broadcast_law
 from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, Multistep, StepInfo
@@ -81,7 +81,7 @@ class Corrected(AbstractWrappedIntegrator):
 
     inner: AbstractIntegrator
     slow: float = eqx.field(default=4.0, static=True)
-    solver: Auto = Auto()
+    solver: AbstractSolver = Auto()
     max_impacts: int = eqx.field(default=2, static=True)
 
     def __check_init__(self):

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..._jax import repeat_where_pending, without_derivative
 from ..._result import RESULTS, first_error
 from ..._types import Args, Local, Scalar, State
-from ...complementarity import Auto, ComplementarityProblem, solve_complementarity
+from ...complementarity import AbstractSolver, Auto, ComplementarityProblem, solve_complementarity
 from ...laws import Complementarity
 from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, NoMemory, StepInfo
@@ -67,7 +67,7 @@ class EventDriven(AbstractIntegrator):
     max_impacts: int = eqx.field(default=16, static=True)
     max_steps: int = eqx.field(default=256, static=True)
     looks: int = eqx.field(default=64, static=True)
-    laws: Auto = Auto()
+    laws: AbstractSolver = Auto()
 
     def __check_init__(self):
         if self.max_impacts < 1:

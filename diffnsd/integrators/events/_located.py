@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..._jax import settle_where_pending, without_derivative
 from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State
-from ...complementarity import Auto
+from ...complementarity import AbstractSolver, Auto
 from ...model import Model
 from .._base import AbstractIntegrator, Carry, StepInfo
 from .._impact import (
@@ -85,7 +85,7 @@ class Located(AbstractWrappedIntegrator):
     max_impacts: int = eqx.field(static=True)
     slow: float = eqx.field(static=True)
     simultaneous: float = eqx.field(static=True)
-    solver: Auto
+    solver: AbstractSolver
 
     def __init__(self, inner, max_impacts=2, *, slow=4.0, simultaneous=1e-6, solver=None):
         if max_impacts < 0:
@@ -171,7 +171,7 @@ class Located(AbstractWrappedIntegrator):
         trial = self._trial(
             model, grid, t, after, run.carry, args, touching, count < self.max_impacts
         )
-        struck = StepInfo(impulses, stats.residual, stats.iterations, stats.margin)
+        struck = StepInfo.of(impulses, stats)
         info = run.before.then(run.trial.shortened(s / curve.h)).then(struck)
         ok = RESULTS.successful
         result = RESULTS.where(stats.converged, ok, RESULTS.not_converged)

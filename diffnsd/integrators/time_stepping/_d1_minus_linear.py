@@ -10,6 +10,7 @@ from ..._result import RESULTS
 from ..._types import Args, Local, Scalar, State, Vector
 from ...complementarity import (
     AbstractAdjoint,
+    AbstractSolver,
     Auto,
     Block,
     ImplicitAdjoint,
@@ -58,7 +59,7 @@ class D1MinusLinear(AbstractIntegrator):
     discontinuous Galerkin methods (2014), doi:10.1016/j.matcom.2012.04.012.
     """
 
-    solver: Auto = Auto()
+    solver: AbstractSolver = Auto()
     adjoint: AbstractAdjoint = ImplicitAdjoint()
 
     @property
@@ -111,8 +112,8 @@ class D1MinusLinear(AbstractIntegrator):
 
         told = ContactForces(first, second, impact)
         impulses = jax.tree.map(lambda a, b, p: h / 2 * (a + b) + p, first, second, impact)
-        stats = _worst(_worst(stats0, stats1), stats2)
-        info = StepInfo(impulses, stats.residual, stats.iterations, stats.margin, told)
+        stats = stats0.then(stats1).then(stats2)
+        info = StepInfo.of(impulses, stats, told)
         result = outcome(stats, jnp.array(True), jnp.array(False), v1)
         return State(q1, v1), info, jax.lax.stop_gradient(told), result
 
@@ -130,15 +131,6 @@ class D1MinusLinear(AbstractIntegrator):
         problem = MixedProblem(mass, matvec(mass, free), blocks)
         x, z, stats = solve_mixed(problem, start, self.solver, self.adjoint)
         return x, tuple(jnp.moveaxis(part, 1, 0) for part in z), stats
-
-
-def _worst(a, b):
-    return type(a)(
-        jnp.maximum(a.residual, b.residual),
-        a.iterations + b.iterations,
-        jnp.minimum(a.margin, b.margin),
-        a.converged & b.converged,
-    )
 
 
 def _closed(model: Model, t: Scalar, q) -> Masks:

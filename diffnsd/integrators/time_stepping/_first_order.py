@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from ..._numerics import hold, lu_solve, matvec
 from ..._result import RESULTS
 from ..._types import Args, Scalar, State
-from ...complementarity import AbstractAdjoint, Auto, ImplicitAdjoint
+from ...complementarity import AbstractAdjoint, AbstractSolver, Auto, ImplicitAdjoint
 from ...model import Model
 from ...systems import AbstractSystem
 from .._base import AbstractIntegrator, AbstractMemory, StepInfo, WarmStart, check_fractions
@@ -18,7 +18,7 @@ from .._step import Newton
 from ._first_order_step import Memory, Smooth, first_order_step, unreached
 
 # Multipliers of relays follow a small quotient of states: they need more digits than impulses do.
-PRECISE = Auto(tolerance=1e-13)
+PRECISE = Auto(tolerance=1e-13, accept_tolerance=1e-9)
 
 
 class AbstractFirstOrderScheme(AbstractIntegrator):
@@ -99,7 +99,7 @@ class EulerMoreau(AbstractFirstOrderScheme):
     theta: float = eqx.field(default=0.5, static=True)
     gamma: float = eqx.field(default=1.0, static=True)
     newton: Newton = Newton(max_iterations=20)
-    solver: Auto = PRECISE
+    solver: AbstractSolver = PRECISE
     adjoint: AbstractAdjoint = ImplicitAdjoint()
 
     def __check_init__(self):
@@ -153,7 +153,7 @@ class ThetaGamma(AbstractFirstOrderScheme):
     theta: float = eqx.field(default=0.5, static=True)
     gamma: float = eqx.field(default=0.5, static=True)
     newton: Newton = Newton(max_iterations=20)
-    solver: Auto = PRECISE
+    solver: AbstractSolver = PRECISE
     adjoint: AbstractAdjoint = ImplicitAdjoint()
 
     def __check_init__(self):
@@ -191,7 +191,7 @@ class ZeroOrderHold(AbstractFirstOrderScheme):
     """
 
     newton: Newton = Newton(max_iterations=20)
-    solver: Auto = PRECISE
+    solver: AbstractSolver = PRECISE
     adjoint: AbstractAdjoint = ImplicitAdjoint()
 
     @property

@@ -20,7 +20,7 @@ from jaxtyping import Array
 
 from ..._jax import is_traced as is_hidden
 from ..._types import Args, Scalar, State, Vector
-from ...complementarity import Auto, MixedProblem
+from ...complementarity import MixedProblem
 from ...complementarity._problem import broadcast_law
 from ...laws import Context
 from ...model import Interaction, Model
@@ -102,10 +102,7 @@ def first_order_step(scheme, model: Model, t0, t1, state: State, carry: Memory, 
     told = _told(scheme, model, t0 + scheme.point * h, state.v, x, z)
     pairs = zip(told.multipliers, carry.multipliers, strict=True)
     impulses = tuple(h * (weight * new + (1 - weight) * old) for new, old in pairs)
-    info = StepInfo(impulses, stats.residual, stats.iterations, stats.margin, told)
-    # The solver aims at more digits than a badly scaled problem may have; what counts is the usual.
-    usual = max(scheme.solver.limits(x.dtype)[0], Auto().limits(x.dtype)[0])
-    stats = eqx.tree_at(lambda s: s.converged, stats, stats.residual <= usual)
+    info = StepInfo.of(impulses, stats, told)
     result = outcome(stats, converged, jnp.array(False), x)
     return State(None, x), info, Memory(_on_their_sets(model, told), r), result
 

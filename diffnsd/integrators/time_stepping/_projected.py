@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from ..._result import RESULTS, first_error
 from ..._types import Args, PerContact, Scalar, State
-from ...complementarity import Auto, Block, MixedProblem, solve_mixed
+from ...complementarity import AbstractSolver, Auto, Block, MixedProblem, solve_mixed
 from ...laws import AbstractLaw, Complementarity, Equality
 from ...model import Model
 from .._base import AbstractIntegrator, Carry, StepInfo
@@ -64,7 +64,7 @@ class Projected(AbstractProjection):
     inner: AbstractIntegrator
     tolerance: float = 1e-8
     passes: int = eqx.field(default=2, static=True)
-    solver: Auto = Auto()
+    solver: AbstractSolver = Auto()
 
     def step(
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
@@ -92,7 +92,7 @@ class CombinedProjection(AbstractProjection):
     tolerance: float = 1e-10
     passes: int = eqx.field(default=2, static=True)
     rounds: int = eqx.field(default=2, static=True)
-    solver: Auto = Auto()
+    solver: AbstractSolver = Auto()
 
     def step(
         self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from ..._numerics import matvec
 from ..._result import RESULTS
 from ..._types import Args, Scalar, State
-from ...complementarity import AbstractAdjoint, Auto, ImplicitAdjoint
+from ...complementarity import AbstractAdjoint, AbstractSolver, Auto, ImplicitAdjoint
 from ...complementarity._problem import apply
 from ...laws import Context
 from ...model import Model
@@ -37,7 +37,7 @@ class SchatzmanPaoli(AbstractIntegrator):
 
     theta: float = eqx.field(default=0.5, static=True)
     newton: Newton = Newton(max_iterations=20)
-    solver: Auto = Auto()
+    solver: AbstractSolver = Auto()
     adjoint: AbstractAdjoint = ImplicitAdjoint()
 
     def __check_init__(self):
@@ -82,7 +82,7 @@ class SchatzmanPaoli(AbstractIntegrator):
         group, h = model.system.group, t1 - t0
         q = group.compose(state.q, group.exp(h * w))
         impulses = tuple(jnp.moveaxis(part, 1, 0) for part in z)
-        info = StepInfo(impulses, stats.residual, stats.iterations, stats.margin)
+        info = StepInfo.of(impulses, stats)
         result = outcome(stats, converged, jnp.array(False), w)
         return State(q, (w0 + w) / 2), info, (jax.lax.stop_gradient(impulses), w), result
 

@@ -8,7 +8,7 @@ from jaxtyping import Array
 from ..._numerics import matvec
 from ..._result import RESULTS
 from ..._types import Args, Scalar, State
-from ...complementarity import AbstractAdjoint, Auto, ImplicitAdjoint
+from ...complementarity import AbstractAdjoint, AbstractSolver, Auto, ImplicitAdjoint
 from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, StepInfo, WarmStart, check_fractions
 from .._contacts import build_block, context, law_at, left_out, select, zero_impulses
@@ -134,7 +134,7 @@ class MoreauJean(AbstractIntegrator):
     newton: Newton = Newton(max_iterations=1)
     contacts_at: AbstractPoint = AtStart()
     mass_at: AbstractPoint | None = None
-    solver: Auto = Auto()
+    solver: AbstractSolver = Auto()
     adjoint: AbstractAdjoint = ImplicitAdjoint()
 
     def __check_init__(self):
@@ -196,7 +196,7 @@ class BackwardEuler(AbstractIntegrator):
     newton: Newton = Newton(max_iterations=20)
     contacts_at: AbstractPoint = AtStart()
     mass_at: AbstractPoint | None = None
-    solver: Auto = Auto()
+    solver: AbstractSolver = Auto()
     adjoint: AbstractAdjoint = ImplicitAdjoint()
 
     def __check_init__(self):
@@ -300,5 +300,5 @@ def theta_step(scheme, model: Model, t0, t1, state: State, carry: Carry, args: A
     for interaction, selection in zip(model.interactions, selections, strict=True):
         overflow = overflow | left_out(interaction, selection, model, t0, state, v, h)
     result = outcome(stats, newton_converged, overflow, v)
-    info = StepInfo(impulses, stats.residual, stats.iterations, stats.margin)
+    info = StepInfo.of(impulses, stats)
     return State(q, v), info, jax.lax.stop_gradient(impulses), result

@@ -79,7 +79,14 @@ class ElasticImpact(AbstractWrappedIntegrator):
             return plain, none, result
 
         state1, impulses, outcome = jax.lax.cond(hit, collide, go_on, None)
-        info = StepInfo(impulses, info.residual, info.iterations, info.margin)
+        info = StepInfo(
+            impulses,
+            info.residual,
+            info.iterations,
+            info.margin,
+            violation=info.violation,
+            solved_by=info.solved_by,
+        )
         return state1, info, jax.lax.stop_gradient(impulses), outcome
 
     def _collide(self, model: Model, free: Model, t0, t1, state: State, none, args):

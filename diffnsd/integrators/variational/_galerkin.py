@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._types import Args, Scalar, State
-from ...complementarity import Auto
+from ...complementarity import AbstractSolver, Auto
 from ...groups import AbstractRetraction, Cayley
 from ...systems import AbstractSystem
 from .._step import Newton
@@ -50,7 +50,7 @@ class Galerkin(AbstractVariational):
     quadrature: Quadrature
     retraction: AbstractRetraction
     newton: Newton
-    solver: Auto
+    solver: AbstractSolver
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Galerkin(AbstractVariational):
         quadrature: Quadrature | None = None,
         retraction: AbstractRetraction | None = None,
         newton: Newton | None = None,
-        solver: Auto | None = None,
+        solver: AbstractSolver | None = None,
     ):
         if stages < 1:
             raise ValueError(f"stages must be at least 1, got {stages}.")

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 
 from ..._types import Args, Scalar, State
-from ...complementarity import Auto
+from ...complementarity import AbstractSolver, Auto
 from ...groups import AbstractRetraction, Cayley
 from ...systems import AbstractSystem
 from .._step import Newton
@@ -42,7 +42,7 @@ class LieVariational(AbstractVariational):
 
     retraction: AbstractRetraction = Cayley()
     newton: Newton = Newton(max_iterations=20, tolerance=1e-5)
-    solver: Auto = Auto()
+    solver: AbstractSolver = Auto()
 
     @property
     def order(self) -> int:

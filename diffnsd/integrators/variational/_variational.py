@@ -34,7 +34,7 @@ from jaxtyping import Array, Float
 from ..._numerics import lu_solve, newton_solve
 from ..._result import RESULTS, first_error
 from ..._types import Args, Config, Scalar, State, Vector
-from ...complementarity import Auto, Block
+from ...complementarity import AbstractSolver, Block
 from ...groups import AbstractRetraction
 from ...model import Interaction, Model
 from ...systems import AbstractSystem
@@ -70,7 +70,7 @@ class AbstractVariational(AbstractIntegrator):
 
     retraction: eqx.AbstractVar[AbstractRetraction]
     newton: eqx.AbstractVar[Newton]
-    solver: eqx.AbstractVar[Auto]
+    solver: eqx.AbstractVar[AbstractSolver]
 
     @abstractmethod
     def discretise(
@@ -150,12 +150,8 @@ def variational_step(scheme, model: Model, t0, t1, state: State, carry: Carry, a
     )
     inside = scheme.retraction.inside(system.group, x)
     left = RESULTS.where(inside, RESULTS.successful, RESULTS.chart_exceeded)
-    info = StepInfo(
-        impulses,
-        jnp.maximum(stats0.residual, stats1.residual),
-        stats0.iterations + stats1.iterations,
-        jnp.minimum(stats0.margin, stats1.margin),
-    )
+    stats = stats0.then(stats1)
+    info = StepInfo.of(impulses, stats)
     new = _kept(State(q1, v1), state, inside)
     return new, info, jax.lax.stop_gradient(impulses), first_error(left, result)
 

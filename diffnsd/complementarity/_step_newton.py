@@ -1,0 +1,393 @@
+"""The solver of the steps of small systems: warm-started Newton, and splitting where it fails.
+
+Newton's method on the natural map with the proximal term of `_elimination` needs a few passes from
+a warm start and fails on some redundant or badly started problems; operator splitting (ADMM with
+the De Saxcé shift refreshed in every iteration) converges slowly and almost always. The residual of
+the natural map decides, never a method's own word.
+
+Redundant contacts. Where impulses are not unique (a face on its four corners), neither is, under
+sliding friction, the motion. The solution that is looked for is the limit, as `tilt -> 0`, of that of
+the tilted problem `F(v, z) + tilt z = 0`, in which every contact has a small compliance relative
+to its own. Without friction that is the least norm of all impulses that make the same motion. It is
+a function of the problem alone, of no start and no method. Newton's method solves the tilted
+problem to rounding and steps from there to the limit.
+
+References: P. Alart, A. Curnier (1991), doi:10.1016/0045-7825(91)90022-X; J. Carpentier,
+Q. Le Lidec, L. Montaut (2024), arXiv:2405.17020.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._jax import staged
+from .._numerics import matrix_inverse, matvec
+from ._dense import Statistics
+from ._elimination import back_substitute, congruence, eliminate, inputs, linearised
+from ._hard_problems import on_hard_problems
+from ._natural_map import (
+    argument,
+    derivative,
+    distances,
+    projected,
+    relative,
+    residual,
+    scale,
+    squared,
+)
+from ._problem import MixedProblem, apply, gather
+
+
+class StepOptions(eqx.Module):
+    """The numbers of `Auto` for a dtype; `links`: what `solved_by` says of the passes of Newton's
+    method for all, of those for the hard problems, and of splitting.
+    """
+
+    tolerance: float
+    accept_tolerance: float
+    proximal: float
+    damping: float = 0.1
+    newton_steps: int = 5
+    hard_steps: int = 25
+    splitting_steps: int = 50
+    rounds: int = 20
+    relaxation: float = 1.6
+    penalty: float = 1.0
+    links: tuple[int, int, int] = (1, 1, 1)
+
+
+def solve_step_problem(problem: MixedProblem, z0, options: StepOptions):
+    """Solves the step problems of a batch.
+
+    **Returns:** `v`, `z`, `Statistics`, and `(v, z)` of the tilted problem.
+    """
+    task = _prepare(problem)
+    iterate = _newton(task, _start(problem, z0), options, options.newton_steps)
+
+    def unfinished(carry):
+        iterate, count = carry
+        return jnp.any(~iterate.done) & (count < options.rounds)
+
+    def hard(task, iterate, count):
+        return _hard(task, iterate, count, options)
+
+    def round_(carry):
+        iterate, count = carry
+        return on_hard_problems(hard, task, iterate, count), count + 1
+
+    iterate, _ = jax.lax.while_loop(unfinished, round_, (iterate, jnp.zeros((), jnp.int32)))
+    return _outcome(task, iterate, options)
+
+
+def least_norm(problem: MixedProblem, v, z, stats: Statistics, options: StepOptions):
+    """From any solution to that of least norm, which is kept where it is not reached.
+
+    **Returns:** as `solve_step_problem`.
+    """
+    task = _prepare(problem)
+    iterate = _newton(task, _start(problem, z), options, options.hard_steps)
+    new_v, new_z, new, tilted = _outcome(task, iterate, options)
+    found = new.converged & iterate.done
+    new = eqx.tree_at(
+        lambda s: (s.iterations, s.solved_by),
+        new,
+        (stats.iterations + new.iterations, stats.solved_by),
+    )
+    v, z, stats = _where(found, (new_v, new_z, new), (v, z, stats))
+    return v, z, stats, _where(found, tilted, (v, z))
+
+
+def _outcome(task: "_Task", iterate: "_Iterate", options: StepOptions):
+    best = iterate.best_v, iterate.best_z
+    tilted = _where(iterate.has_tilted, (iterate.tilted_v, iterate.tilted_z), best)
+    return *best, _statistics(task, iterate, options), tilted
+
+
+def _newton(task: "_Task", iterate: "_Iterate", options: StepOptions, limit: int, weaken=1.0):
+    """Visits the iterate and moves it by Newton's step, `limit` times, then visits it again."""
+    tolerance = options.tolerance
+    proximal, damping = options.proximal * weaken, options.damping * weaken**0.5
+    tilt = _tilt(task.size.dtype)
+
+    def proceed(carry):
+        it, since = carry
+        return (since <= limit) & ((since == 0) | jnp.any(~it.done))
+
+    def body(carry):
+        it, since = carry
+        it, point = _visit(task, it, (since == 0) | jnp.any(~it.done), tolerance)
+        pending = jnp.any(~it.done) & (since < limit)
+        far = damping * jnp.minimum(point.residual, 1.0)
+        eps = jnp.where(
+            it.is_tilted,
+            jnp.where(point.residual < NEAR, tilt, jnp.maximum(tilt, far)),
+            jnp.maximum(proximal, far),
+        )
+        near = it.is_tilted & (point.residual < NEAR)
+        small = jnp.maximum(point.residual, it.before) <= tolerance
+        landing = it.is_tilted & (it.before < NEAR) & (small | (point.residual <= LANDED * tilt))
+        dz, correction = _newton_step(task, point, eps, near & ~it.done, pending)
+        z = _map(jnp.add, it.z, _where(landing, it.correction, dz))
+        passes = it.passes + jnp.where(~it.done & (since < limit), 1, 0)
+        it = eqx.tree_at(
+            lambda i: (
+                i.z,
+                i.passes,
+                i.correction,
+                i.before,
+                i.is_tilted,
+                i.has_tilted,
+            ),
+            it,
+            (
+                z,
+                passes,
+                correction,
+                point.residual,
+                it.is_tilted & ~landing,
+                it.has_tilted | landing,
+            ),
+        )
+        tilted = _where(landing, (point.v, point.z), (it.tilted_v, it.tilted_z))
+        return eqx.tree_at(lambda i: (i.tilted_v, i.tilted_z), it, tilted), since + 1
+
+    return jax.lax.while_loop(proceed, body, (iterate, jnp.zeros((), jnp.int32)))[0]
+
+
+def _hard(task: "_Task", iterate: "_Iterate", count: Array, options: StepOptions):
+    """One round: splitting first, except in the first round, then Newton.
+
+    Contacts that are redundant up to rounding stall at a residual that the regularisation
+    sets, and cycle without it: the rounds go through several strengths. The first rounds look for
+    the solution of least norm, later ones are content with any.
+    """
+    iterate = jax.lax.cond(
+        count > 0, lambda it: _splitting_phase(task, it, options), lambda it: it, iterate
+    )
+    tilted = iterate.is_tilted & (count < 1) | _is_redundant(task.problem) & (
+        (count == 1) | (count == 2)
+    )
+    iterate = eqx.tree_at(lambda i: i.is_tilted, iterate, tilted)
+    weaken = 0.03 ** (count % 4).astype(task.size.dtype)
+    return _newton(task, iterate, options, options.hard_steps, weaken)
+
+
+class _Task(eqx.Module):
+    """A problem with what is computed from it once."""
+
+    problem: MixedProblem
+    mobility: Array
+    rho: tuple[Array, ...]
+    size: Array
+
+
+class _Iterate(eqx.Module):
+    """The current point, the best point that was visited so far, and the tilted solution.
+
+    **Arguments:**
+
+    - `z`: where the next visit goes. `before`: residual at the last visit.
+    - `correction`: from the tilted solution to the solution of least norm.
+    - `is_tilted`: whether the tilted problem is being solved. `tilted_v`, `tilted_z`: its solution,
+      where `has_tilted`.
+    - `done`: whether the best point is the solution that is looked for.
+    """
+
+    z: tuple[Array, ...]
+    best_v: Array
+    best_z: tuple[Array, ...]
+    best_residual: Array
+    passes: Array
+    tries: Array
+    correction: tuple[Array, ...]
+    before: Array
+    tilted_v: Array
+    tilted_z: tuple[Array, ...]
+    is_tilted: Array
+    has_tilted: Array
+    done: Array
+
+
+class _Point(eqx.Module):
+    """The natural map at a point, tilted where the tilted problem is being solved."""
+
+    v: Array
+    z: tuple[Array, ...]
+    w: tuple[Array, ...]
+    x: tuple[Array, ...]
+    f: tuple[Array, ...]
+    residual: Array
+
+
+def _map(function, *parts):
+    """Applies a function block by block."""
+    return tuple(function(*part) for part in zip(*parts, strict=True))
+
+
+LANDED = 1e-7
+"""Residual of the tilted problem, relative to the tilt, at which its part in null spaces is known."""
+
+NEAR = 1e-3
+"""Residual below which Newton's method on the tilted problem is not damped."""
+
+
+def _where(condition, new, old):
+    """Picks batch elements of pytrees."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
+
+
+def _tilt(dtype) -> float:
+    """The compliance of the tilted problem, relative to that of the contact itself."""
+    return 1e-6 if jnp.finfo(dtype).bits >= 64 else 1e-3
+
+
+def _is_redundant(problem: MixedProblem) -> bool:
+    """Whether contacts may be redundant: one contact alone is taken as regular."""
+    return sum(block.offset.shape[1] for block in problem.blocks) > 1
+
+
+def _visit(task: _Task, it: _Iterate, pending, tolerance) -> tuple[_Iterate, _Point]:
+    """Evaluates the natural map at the iterate, in small stages, and keeps the best point.
+
+    The best point of a batch element is final once it is done: converged, and not on the way to
+    the solution of least norm. Where nothing is loaded there is nothing to choose.
+    """
+    problem, z = task.problem, it.z
+    load = staged(pending, lambda p, z: p.load(z), problem, z)
+    v = staged(pending, matvec, task.mobility, load)
+    w = staged(pending, lambda p, v: p.local(v), problem, v)
+    x = staged(
+        pending, lambda p, w, z, r: _map(argument, p.blocks, w, z, r), problem, w, z, task.rho
+    )
+    f = staged(pending, lambda p, x, z: _map(residual, p.blocks, x, z), problem, x, z)
+    tilt = jnp.where(it.is_tilted, _tilt(task.size.dtype), 0)
+
+    def measured(f, z, size, tilt):
+        g = _map(lambda f, z: f + tilt * z, f, z)
+        return g, relative(f, z, size), relative(g, z, size), squared(z) == 0
+
+    g, norm, tilted_norm, unloaded = staged(pending, measured, f, z, task.size, tilt)
+    settled = ~it.is_tilted | unloaded
+    reached = settled & (norm <= tolerance)
+    better = ~it.done & (reached | (norm < it.best_residual))
+    v_z_norm = _where(better, (v, z, norm), (it.best_v, it.best_z, it.best_residual))
+    it = eqx.tree_at(
+        lambda i: (i.best_v, i.best_z, i.best_residual, i.done), it, (*v_z_norm, it.done | reached)
+    )
+    return it, _Point(v, z, w, x, g, tilted_norm)
+
+
+def _prepare(problem: MixedProblem) -> _Task:
+    """What is computed once per problem."""
+    some = jnp.any(problem.matrix != 0)
+    rho = problem.penalties()
+    mobility = staged(some, matrix_inverse, problem.matrix)
+    free = staged(some, matvec, mobility, problem.rhs)
+    size = staged(some, scale, problem, free, rho)
+    return _Task(problem, mobility, rho, size)
+
+
+def _start(problem: MixedProblem, z0) -> _Iterate:
+    """The warm start projected on the sets; nothing is known of it yet."""
+    z = _map(projected, problem.blocks, z0)
+    lanes, v = problem.rhs.shape[1:], problem.rhs
+    zero, no = jnp.zeros(lanes, jnp.int32), jnp.zeros(lanes, bool)
+    unknown = jnp.full(lanes, jnp.inf, v.dtype)
+    correction = _map(jnp.zeros_like, z)
+    tilted = no | _is_redundant(problem)
+    return _Iterate(z, v, z, unknown, zero, zero, correction, unknown, v, z, tilted, no, no)
+
+
+def _newton_step(task: _Task, point: _Point, eps, near, pending):
+    """Newton's step of the multipliers, and the correction of a tilted solution that it leads to.
+
+    The velocity is recomputed from them: dv carries the rounding error of the proximal term.
+
+    The solution `y` of `F + eps z = 0` has no part in the null space of `J`, by which contacts are
+    redundant. From there `J c = eps y` leads to the solution of least norm of `F = 0`, by two
+    proximal steps that add no such part: `c = U y + U² y` with `U = eps (J + eps)^-1`. Only where
+    `near` says so.
+    """
+    problem = task.problem
+    pairs = staged(
+        pending,
+        lambda p, w, x, r: _map(derivative, p.blocks, w, x, r),
+        problem,
+        point.w,
+        point.x,
+        task.rho,
+    )
+    system = linearised(problem, [d for d, _ in pairs], [n for _, n in pairs])
+    factors = eliminate(system, eps, pending)
+
+    def body(k, carry):
+        dz, correction, right = carry
+        step = back_substitute(factors, system, None, right, pending)[1]
+        dz = _where(k == 0, step, dz)
+        correction = _map(lambda c, s: jnp.where(k == 0, c, c + s), correction, step)
+        right = _map(lambda z, s: eps * jnp.where(k == 0, z + s, s), point.z, step)
+        return dz, correction, right
+
+    zero = _map(jnp.zeros_like, point.f)
+    count = jnp.where(jnp.any(near), 3, 1)
+    start = zero, zero, tuple(-f for f in point.f)
+    return jax.lax.fori_loop(0, count, body, start)[:2]
+
+
+def _splitting_phase(task, it, options):
+    """ADMM from the best iterate: `(W + sigma) z = −q − lift + sigma (y − dual)`, `y ∈ K`.
+
+    `sigma = penalty / rho` per contact. The linear solve is the elimination with diagonal blocks,
+    `A + H^T B / sigma`, so W is not formed here either and its unsymmetric part is kept. The lift
+    is refreshed in every iteration.
+    """
+    problem, pending = task.problem, jnp.any(~it.done)
+    sigma = tuple(options.penalty / r for r in task.rho)
+    outputs = tuple(b.output for b in problem.blocks)
+    weighted = _map(lambda h, s: h / s[None, None], outputs, sigma)
+    matrix = staged(pending, congruence, problem.matrix, inputs(problem), weighted)
+    mobility = staged(pending, matrix_inverse, matrix)
+
+    def lifted(v):
+        def one(block):
+            w = block.local(v) + block.offset
+            return block.offset.at[0].add(block.law.lift(w)), w
+
+        return _map(one, problem.blocks)
+
+    def solve(v, y, dual, mobility):
+        target = _map(lambda y, d, q, s: y - d - q[0] / s[None], y, dual, lifted(v), sigma)
+        v = matvec(mobility, problem.rhs + sum(_map(gather, inputs(problem), target)))
+        z = _map(lambda t, h, s: t - apply(h, v) / s[None], target, outputs, sigma)
+        return v, z
+
+    def body(_, carry):
+        v, y, dual = carry
+        v, z = staged(pending, solve, v, y, dual, mobility)
+        mix = options.relaxation
+        moved = _map(lambda a, b, d: mix * a + (1 - mix) * b + d, z, y, dual)
+        y = _map(projected, problem.blocks, moved)
+        return v, y, _map(jnp.subtract, moved, y)
+
+    dual = _map(
+        lambda b, q, s: -q[1].at[0].add(b.law.lift(q[1])) / s[None],
+        problem.blocks,
+        lifted(it.best_v),
+        sigma,
+    )
+    start = it.best_v, it.best_z, dual
+    _, y, _ = jax.lax.fori_loop(0, options.splitting_steps, body, start)
+    passes = it.passes + jnp.where(it.done, 0, options.splitting_steps)
+    return eqx.tree_at(lambda i: (i.z, i.passes), it, (y, passes))
+
+
+def _statistics(task: _Task, it: _Iterate, options: StepOptions) -> Statistics:
+    w = task.problem.local(it.best_v)
+    x = _map(argument, task.problem.blocks, w, it.best_z, task.rho)
+    margin, violation = distances(task.problem, w, it.best_z, x, task.rho, task.size)
+    first, second, third = options.links
+    link = jnp.where(it.tries == 0, first, jnp.where(it.tries == 1, second, third))
+    solved_by = jnp.where(it.passes == 0, 0, link).astype(jnp.int32)
+    done = it.best_residual <= options.accept_tolerance
+    return Statistics(it.best_residual, violation, it.passes, margin, solved_by, done)

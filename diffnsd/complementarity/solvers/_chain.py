@@ -1,0 +1,54 @@
+"""A chain of solvers: one method after the other, until the residual is small."""
+
+import equinox as eqx
+
+from ._base import AbstractContactSolver, AbstractSolver, check_tolerance
+
+
+class Chain(AbstractSolver):
+    """Methods in their order, each from the best point of those before it.
+
+        Chain((Newton(5), Splitting(200), Newton(40)))
+
+    A chain goes to its next method when a method has made its `steps` or can do no more, and ends when
+    the residual is at most `tolerance`. Methods that cannot solve the sets of a problem are left out.
+    The answer says which link solved it: `solved_by = i` is `names[i]`, 0 the start.
+
+    **Arguments:**
+
+    - `methods`: solvers in their order; chains among them are taken apart.
+    - `then`: further ones, gone through `repeats` times, for residuals above `accept_tolerance` only.
+    - `tolerance`: relative residual to aim at; `None` is 1e-9 in float64 and 1e-5 in float32.
+    - `accept_tolerance`: residual accepted as success, `tolerance` at least, which is the default.
+
+    **Raises:** `ValueError` if there is no method, or a tolerance is not positive.
+    """
+
+    methods: tuple[AbstractSolver, ...] = eqx.field(static=True, converter=tuple)
+    then: tuple[AbstractSolver, ...] = eqx.field(static=True, converter=tuple, default=())
+    repeats: int = eqx.field(static=True, default=1)
+    tolerance: float | None = eqx.field(static=True, default=None)
+    accept_tolerance: float | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self):
+        check_tolerance(self.tolerance)
+        check_tolerance(self.accept_tolerance)
+        for method in (*self.methods, *self.then):
+            if not isinstance(method, AbstractSolver):
+                raise ValueError(
+                    f"a chain is made of solvers, such as Chain((Newton(5), Splitting(200))), got "
+                    f"{method!r}."
+                )
+        if not self.methods:
+            raise ValueError("a chain needs a method at least, such as Chain((Newton(5),)).")
+
+    @property
+    def links(self) -> tuple[AbstractContactSolver, ...]:
+        return tuple(link for method in self.methods for link in method.links)
+
+    @property
+    def fallback(self) -> tuple[AbstractContactSolver, ...]:
+        return tuple(link for method in self.then for link in method.links)
+
+    def accept_tolerance_for(self, dtype) -> float:
+        return max(self.tolerance_for(dtype), self.accept_tolerance or 0.0)
