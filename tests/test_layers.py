@@ -13,7 +13,17 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "diffnsd"
 
 FLOORS = (
-    {"_types", "_result", "_numerics", "_components", "_taken_apart", "_kernel", "_lanes", "_loop"},
+    {
+        "_types",
+        "_result",
+        "_numerics",
+        "_components",
+        "_taken_apart",
+        "_kernel",
+        "_lanes",
+        "_loop",
+        "_block_rows",
+    },
     {"groups", "sets"},
     {"systems", "relations", "laws", "complementarity"},
     {"model"},
@@ -29,6 +39,7 @@ SIDEWAYS_ALLOWED = {
     *(("cli", family) for family in FLOORS[6]),
     ("identification", "rollout"),
     ("_components", "_numerics"),
+    ("_block_rows", "_numerics"),
     ("_components", "_taken_apart"),
     ("_taken_apart", "_numerics"),
 }

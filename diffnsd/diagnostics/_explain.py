@@ -14,7 +14,7 @@ from ..integrators import AbstractIntegrator
 from ..integrators._impact import approach, gate
 from ..model import Interaction, Model
 from ..relations import AbstractRelation
-from ..relations._base import AbstractForwarding
+from ..relations._base import AbstractForwarding, Contacts
 
 NEAR = 1e-6
 """Margins below this: the motion is as good as on the edge between two modes."""
@@ -283,6 +283,10 @@ class _Lifted(AbstractForwarding):
     def gap(self, t, q):
         gap = self.relation.gap(t, q)
         return None if gap is None else gap + self.by
+
+    def observe(self, group, t, q):
+        seen = self.relation.observe(group, t, q)
+        return Contacts(self.gap(t, q), seen.H, seen.drift)
 
     def take(self, pick):
         taken = self.relation.take(pick)

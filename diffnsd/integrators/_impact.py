@@ -201,7 +201,7 @@ def impact(model: Model, t: Scalar, h: Scalar, state: State, solver):
     **Returns:** `v⁺`, impulses per interaction `(c, k)`, statistics, and whether a contact that
     takes part was left out because `max_active` is too small.
     """
-    chosen = [select(i, t, state.q) for i in model.interactions]
+    chosen = [select(i, model, t, state.q) for i in model.interactions]
     blocks = tuple(build_block(i, model, t, state, h, 0.0) for i, _ in chosen)
     mass = model.system.mass(t, state.q)
     problem = MixedProblem(mass, matvec(mass, state.v), blocks)
