@@ -86,7 +86,7 @@ class BlockRows(eqx.Module):
         k, s, c = x.shape
         if isinstance(bodies, int):
             return jnp.pad(x, ((0, 0), (s * bodies, s * (self.count - 1 - bodies)), (0, 0)))
-        here = np.arange(self.count)[:, None] == jnp.asarray(_numbers(bodies))[None]
+        here = np.arange(self.count, dtype=np.int32)[:, None] == jnp.asarray(_numbers(bodies))[None]
         return jnp.where(here[None, :, None], x[:, None], 0).reshape(k, s * self.count, c)
 
     def apply(self, v: Float[Array, " n"]) -> Float[Array, "k c"]:

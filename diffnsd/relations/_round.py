@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._block_rows import of_bodies
-from .._numerics import as_float, matvec, safe_norm
+from .._numerics import as_float, safe_norm
 from .._types import Config, Scalar
 from ..groups import rotation_matrix
 from ._base import body_indices
@@ -104,7 +104,7 @@ class _Ends(eqx.Module):
 
     def __call__(self, q: Config) -> Array:
         turned = rotation_matrix(of_bodies(q.orientation, self.body))
-        along = jnp.atleast_2d(matvec(turned, self.half_axis).T)
+        along = jnp.atleast_2d(sum(turned[:, i] * self.half_axis[i] for i in range(3)).T)
         centre = jnp.atleast_2d(of_bodies(q.position, self.body).T)
         return jnp.concatenate([centre + along, centre - along])
 
