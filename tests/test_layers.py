@@ -23,6 +23,7 @@ FLOORS = (
         "_lanes",
         "_loop",
         "_block_rows",
+        "_recompilation",
     },
     {"groups", "sets"},
     {"systems", "relations", "laws", "complementarity"},

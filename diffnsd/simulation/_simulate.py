@@ -9,6 +9,7 @@ from jaxtyping import Array
 
 from .._loop import AbstractLoopAdjoint, Checkpointed, scan
 from .._numerics import as_float
+from .._recompilation import Compilations
 from .._result import RESULTS, failed, first_error
 from .._types import Args, Count, Scalar, State, is_hidden, revealed
 from ..integrators import AbstractIntegrator, StepInfo
@@ -62,6 +63,9 @@ def simulate(
     **Raises:** `ValueError` before compiling for times, shapes, parameters or combinations that
     make no sense, as far as their values are known; `RuntimeError` if a step fails and `throw` is
     true, naming cause and remedy, and outside of `jit` and `vmap` the step and its residual too.
+
+    **Warns:** `RecompilationWarning` if the same program is compiled a second time because a function
+    of the model was defined anew, with the remedy.
     """
     steps = _count(t0, t1, dt)
     state0 = _checked(
@@ -73,7 +77,12 @@ def simulate(
     # Arrays: new times are new values, not new programs.
     h = (float(t1) - float(t0)) / max(steps, 1)
     grid = _Grid(jnp.asarray(t0, state0.v.dtype), jnp.asarray(h, state0.v.dtype), steps)
-    solution = _run(model, integrator, grid, state0, args, saveat, event, adjoint, meter)
+    # Inside of a `jit` it is that one which compiles, and finds its programs.
+    inside, compiled = is_hidden(jnp.zeros(())), _COMPILATIONS.count
+    parts = model, integrator, grid, state0, args, saveat, event, adjoint, meter
+    solution = _run(*parts)
+    if not inside:
+        _COMPILATIONS.warn_if_repeated(compiled, "simulate", parts)
     if throw:
         bad = failed(solution.result)
         if is_hidden(bad):
@@ -141,9 +150,13 @@ class _Loop(eqx.Module):
         return jnp.where(self.watch.step < 0, i, self.watch.step + 1)
 
 
+_COMPILATIONS = Compilations()
+
+
 @eqx.filter_jit
 def _run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
     """The loop, compiled once per structure: a call outside `jit` compiles nothing twice."""
+    _COMPILATIONS.note()
     steps, zero, none = grid.steps, jnp.zeros_like(grid.h), jnp.asarray(-1, int)
 
     def one(loop, i):

@@ -75,9 +75,9 @@ class NewtonEulerSystem(AbstractSystem):
         del t, q
         unit = np.eye(3, dtype=self.masses.dtype)[:, :, None]
         inertia = jnp.moveaxis(self.inertia, 0, -1)
-        spin = unit * inertia if self.inertia.ndim == 2 else inertia
+        spin = unit * inertia[None] if self.inertia.ndim == 2 else inertia
         none = jnp.zeros_like(spin)
-        rows = [[unit * self.masses, none], [none, spin]]
+        rows = [[unit * self.masses[None, None], none], [none, spin]]
         blocks = jnp.concatenate([jnp.concatenate(row, axis=1) for row in rows])
         return BlockDiagonal(blocks).dense()
 
