@@ -26,7 +26,8 @@ in `models`, fits to measurements in `identification`. Not everything differenti
 time stepping loses the derivative of impact times (see `integrators.MoreauJean`).
 """
 
-# Floor 0: the state, and how a computation ended.
+# Floor 0: the state, how a computation ended, and programs that are compiled again.
+from ._recompilation import RecompilationWarning as RecompilationWarning
 from ._result import RESULTS as RESULTS
 from ._types import State as State
 

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ._types import Config, PerContact, Scalar
+from ._types import PerContact
 from .laws import AbstractLaw
 from .relations import AbstractRelation
 
@@ -87,14 +87,13 @@ class Interaction(eqx.Module):
         """Rows per contact that take part in the law."""
         return self.relation.rows if self.law.rows is None else self.law.rows
 
-    def held_gap(self, t: Scalar, q: Config) -> PerContact | None:
+    def held(self, gap: PerContact | None) -> PerContact | None:
         """Gaps [m] as the law sees them, `(c,)`: 0 at most where the mask says closed."""
-        gap = self.relation.gap(t, q)
         if gap is None or self.mask is None:
             return gap
         return jnp.where(self.mask.closed, jnp.minimum(gap, 0), gap)
 
-    def reachable_gap(self, t: Scalar, q: Config) -> PerContact | None:
+    def reachable(self, gap: PerContact | None) -> PerContact | None:
         """The same for the search for contacts that close: infinite where the mask says off."""
-        gap = self.held_gap(t, q)
+        gap = self.held(gap)
         return gap if gap is None or self.mask is None else jnp.where(self.mask.on, gap, jnp.inf)

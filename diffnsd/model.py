@@ -293,6 +293,10 @@ class _LaterSystem(AbstractSystem):
         return self.system.velocities
 
     @property
+    def block_size(self):
+        return self.system.block_size
+
+    @property
     def stepping_problem(self):
         return self.system.stepping_problem
 

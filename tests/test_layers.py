@@ -13,7 +13,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "diffnsd"
 
 FLOORS = (
-    {"_jax", "_types", "_result", "_numerics"},
+    {"_jax", "_types", "_result", "_numerics", "_block_rows", "_recompilation"},
     {"groups", "sets", "shapes"},
     {"systems", "relations", "laws"},
     {"complementarity"},
@@ -30,6 +30,7 @@ FLOOR = {family: floor for floor, families in enumerate(FLOORS) for family in fa
 SIDEWAYS_ALLOWED = {
     *((family, "_types") for family in FLOORS[0] - {"_jax"}),
     *((family, "_jax") for family in FLOORS[0]),
+    ("_block_rows", "_numerics"),
     ("diagnostics", "simulation"),
     ("apps", "viz"),
     ("model", "_interaction"),

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._jax import staged
-from .._numerics import inverse, lu_solve, matvec, short_sum
+from .._numerics import UNROLL_LIMIT, inverse, lu_solve, matvec, short_sum
 from ._problem import MixedProblem, apply, gather
 
 REFINEMENTS = 3
@@ -97,6 +97,9 @@ def products(left: Array, right: Array) -> Array:
 def congruence(matrix: Array, left: tuple[Array, ...], right: tuple[Array, ...]) -> Array:
     """`A + sum_i B_i X_i` with `B, X (k, n, c, ...)`, shape `(n, n, ...)`."""
     for b, x in zip(left, right, strict=True):
+        if matrix.shape[0] > UNROLL_LIMIT:
+            matrix = matrix + jnp.einsum("kic...,kjc...->ij...", b, x)
+            continue
         total = b[0][:, None] * x[0][None]
         for i in range(1, b.shape[0]):
             total = total + b[i][:, None] * x[i][None]

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._numerics import short_sum
+from .._block_rows import BlockDiagonal, BlockRows, apply, dense, gather
+from .._numerics import UNROLL_LIMIT
 from ..laws._base import AbstractLaw
 
 
@@ -24,13 +25,14 @@ class Block(eqx.Module):
 
     **Arguments:**
 
-    - `output`: `H`, shape `(k, n, c, ...)`. `input`: `B` in the same shape, `None` for `H`.
+    - `output`: `H`, shape `(k, n, c, ...)`. `input`: `B` in the same shape, `None` for `H`. Until a
+      problem is handed to a solver `H` may be `BlockRows`.
     - `offset`: shape `(k, c, ...)`, the law's shift included.
     - `law`: with leaves of shape `(c, ...)`.
     - `active`: shape `(c, ...)`; contacts that are not active have `z = 0`.
     """
 
-    output: Float[Array, "k n c ..."]
+    output: Float[Array, "k n c ..."] | BlockRows
     input: Float[Array, "k n c ..."] | None
     offset: Float[Array, "k c ..."]
     law: AbstractLaw
@@ -50,38 +52,36 @@ class Block(eqx.Module):
         The mass matrix is replaced by its diagonal: any positive value gives the same solution.
         """
         b = self.output if self.input is None else self.input
-        scaled = sum(
-            self.output[:, j] * b[:, j] / diagonal[j][None, None] for j in range(len(diagonal))
-        )
+        scaled = apply(self.output * b, 1 / diagonal)
         mean = jnp.mean(jnp.abs(scaled), axis=0)
         return jnp.where(mean > 0, 1 / jnp.where(mean > 0, mean, 1), 1)
-
-
-def apply(matrix: Array, v: Array) -> Array:
-    """`H v` for `H (k, n, c, ...)` and `v (n, ...)`."""
-    total = matrix[:, 0] * v[0][None, None]
-    for j in range(1, v.shape[0]):
-        total = total + matrix[:, j] * v[j][None, None]
-    return total
-
-
-def gather(matrix: Array, z: Array) -> Array:
-    """`H^T z` for `H (k, n, c, ...)` and `z (k, c, ...)`: unrolled over rows, summed over contacts."""
-    total = matrix[0] * z[0][None]
-    for i in range(1, z.shape[0]):
-        total = total + matrix[i] * z[i][None]
-    return short_sum(total, 1)
 
 
 class MixedProblem(eqx.Module):
     """The step problem in mixed form; see the module's docstring.
 
-    **Arguments:** `matrix`: `A`, shape `(n, n, ...)`; `rhs`: `b`, shape `(n, ...)`; `blocks`.
+    **Arguments:** `matrix`: `A`, shape `(n, n, ...)`, or until it is handed to a solver its blocks;
+    `rhs`: `b`, shape `(n, ...)`; `blocks`.
     """
 
-    matrix: Float[Array, "n n ..."]
+    matrix: Float[Array, "n n ..."] | BlockDiagonal
     rhs: Float[Array, "n ..."]
     blocks: tuple[Block, ...]
+
+    @property
+    def is_blockwise(self) -> bool:
+        """Whether all of its matrices are known by their blocks."""
+        return isinstance(self.matrix, BlockDiagonal) and all(
+            isinstance(b.output, BlockRows) and b.input is None for b in self.blocks
+        )
+
+    def dense(self) -> "MixedProblem":
+        """The same problem with arrays for matrices."""
+        blocks = (
+            eqx.tree_at(lambda b: b.output, block, dense(block.output)) for block in self.blocks
+        )
+        matrix = self.matrix.dense() if isinstance(self.matrix, BlockDiagonal) else self.matrix
+        return MixedProblem(matrix, self.rhs, tuple(blocks))
 
     def load(self, z: tuple[Array, ...]) -> Array:
         """`b + B z`, shape `(n, ...)`."""
@@ -97,7 +97,11 @@ class MixedProblem(eqx.Module):
     def penalties(self) -> tuple[Array, ...]:
         """`rho` of every block, shape `(c, ...)`."""
         n = self.rhs.shape[0]
-        diagonal = jnp.stack([jnp.abs(self.matrix[i, i]) for i in range(n)])
+        if n > UNROLL_LIMIT:
+            diagonal = jnp.moveaxis(jnp.diagonal(self.matrix), -1, 0)
+        else:
+            diagonal = jnp.stack([self.matrix[i, i] for i in range(n)])
+        diagonal = jnp.abs(diagonal)
         return tuple(block.penalty(jnp.where(diagonal > 0, diagonal, 1)) for block in self.blocks)
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._jax import concrete as revealed, is_traced as is_hidden
+from .._jax import concrete, is_traced
 from .._numerics import as_float
 from .._result import RESULTS
 from ..laws._base import AbstractLaw
@@ -327,15 +327,15 @@ def _check(problem: ComplementarityProblem, guess) -> None:
         )
     check_laws(problem.laws)
     for name, value in (("W", problem.W), ("q", problem.q)):
-        for leaf in jax.tree.leaves(revealed(eqx.filter(value, eqx.is_inexact_array))):
-            if not is_hidden(leaf) and not np.all(np.isfinite(np.asarray(leaf))):
+        for leaf in jax.tree.leaves(concrete(eqx.filter(value, eqx.is_inexact_array))):
+            if not is_traced(leaf) and not np.all(np.isfinite(np.asarray(leaf))):
                 raise ValueError(f"cannot solve: {name} has entries that are not finite.")
 
 
 def check_laws(laws: Laws) -> None:
     """Raises if a law does not fit its rows, or its parameters are known to be out of range."""
     for law, (_, k) in stated(laws):
-        message = law.refuses(k) or revealed(law).check()
+        message = law.refuses(k) or concrete(law).check()
         if message is None and law.rows is not None and k != law.rows:
             message = (
                 f"{type(law).__name__} acts on {law.rows} row per contact, got {k}; "

@@ -7,6 +7,7 @@ side (the element of `AbstractSet.jacobian`); for redundant contacts the tangent
 is the one of minimum norm, and the tangent of `v` is unique.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
+from .._block_rows import BlockDiagonal
 from .._jax import SAVED_NAME, AbstractKernel, call
 from .._numerics import UNROLL_LIMIT, matvec, newton_solve
 from ._adjoint import AbstractAdjoint, ImplicitAdjoint, central_path, pair, surface
@@ -43,6 +45,9 @@ def solve_mixed(
     if not problem.blocks:
         return _without_contacts(problem)
     rows = sum(part.size for part in z0)
+    if problem.is_blockwise and rows < problem.rhs.shape[0]:
+        return _bodies(problem, z0, solver, adjoint)
+    problem = problem.dense()
     if rows <= UNROLL_LIMIT < problem.rhs.shape[0]:
         return _few_contacts(problem, z0, solver, adjoint)
     kappa = adjoint.kappa
@@ -130,7 +135,11 @@ class Relaxed(AbstractKernel):
 
 def _without_contacts(problem: MixedProblem):
     """A linear system: nothing to iterate on."""
-    v = checkpoint_name(newton_solve(problem.matrix, problem.rhs), SAVED_NAME)
+    if isinstance(problem.matrix, BlockDiagonal):
+        v = problem.matrix.solve(problem.rhs)
+    else:
+        v = newton_solve(problem.matrix, problem.rhs)
+    v = checkpoint_name(v, SAVED_NAME)
     zero, none = jnp.zeros_like(v[0]), jnp.zeros((), jnp.int32)
     return v, (), Statistics(zero, zero, none, zero + jnp.inf, none, jnp.array(True))
 
@@ -168,7 +177,34 @@ def _few_contacts(problem: MixedProblem, z0, solver, adjoint):
     outputs = jnp.concatenate(outputs)
     free, moved = solve(problem.rhs), solve(columns)
     delassus, start = outputs @ moved, outputs @ free
-    unit = np.eye(delassus.shape[0], dtype=free.dtype)
+    z, stats = _condensed(problem.blocks, delassus, start, z0, solver, adjoint)
+    return free + moved @ jnp.concatenate([part.reshape(-1) for part in z]), z, stats
+
+
+def _bodies(problem: MixedProblem, z0, solver, adjoint):
+    """Bodies that only contacts join: solved for the multipliers alone, body by body and pair by pair.
+
+    The work outside of the solver grows with the contacts, and the program with neither.
+    """
+    matrix: Any = problem.matrix
+    rows: Any = [block.output for block in problem.blocks]
+    free, moved = matrix.solve(problem.rhs), tuple(map(matrix.solve_rows, rows))
+
+    def between(a, b):
+        return a.times(b).reshape(math.prod(a.shape[::2]), math.prod(b.shape[::2]))
+
+    delassus = jnp.concatenate(
+        [jnp.concatenate([between(a, b) for b in moved], axis=1) for a in rows]
+    )
+    start = jnp.concatenate([a.apply(free).reshape(-1) for a in rows])
+    z, stats = _condensed(problem.blocks, delassus, start, z0, solver, adjoint)
+    return free + sum(b.gather(part) for b, part in zip(moved, z, strict=True)), z, stats
+
+
+def _condensed(given: tuple[Block, ...], delassus, start, z0, solver, adjoint):
+    """Multipliers and statistics of `w = W z + q`, `W (m, m)` and `q (m,)` row by row."""
+    m = len(start)
+    unit = np.eye(m, dtype=start.dtype) if m <= UNROLL_LIMIT else jnp.eye(m, dtype=start.dtype)
 
     def taken(matrix, at, shape):
         """The columns of a block, `(k, m, c)`."""
@@ -176,7 +212,7 @@ def _few_contacts(problem: MixedProblem, z0, solver, adjoint):
         return mine.reshape(-1, *shape).swapaxes(0, 1)
 
     at, blocks = 0, []
-    for block in problem.blocks:
+    for block in given:
         shape = block.offset.shape
         size = shape[0] * shape[1]
         offset = block.offset + start[at : at + size].reshape(shape)
@@ -185,7 +221,7 @@ def _few_contacts(problem: MixedProblem, z0, solver, adjoint):
         at += size
     small = MixedProblem(jnp.asarray(unit), jnp.zeros_like(start), tuple(blocks))
     _, z, stats = solve_mixed(small, z0, solver, adjoint)
-    return free + moved @ jnp.concatenate([part.reshape(-1) for part in z]), z, stats
+    return z, stats
 
 
 def _linearise(problem: MixedProblem, kappa, v, z, rho, rest, edge) -> Linearised:

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._block_rows import BlockDiagonal
 from .._types import Config, Scalar, Vector
 from ._base import AbstractGroup
 from ._euclidean import Euclidean
@@ -57,7 +58,7 @@ class PoseGroup(AbstractGroup):
         return xi.reshape(self.bodies, 6)
 
     def _block(self, blocks: Array) -> Float[Array, "n n"]:
-        return jax.scipy.linalg.block_diag(*(blocks[i] for i in range(self.bodies)))
+        return BlockDiagonal(jnp.moveaxis(blocks, 0, -1)).dense()
 
     @property
     def skew_ad(self) -> bool:
@@ -91,8 +92,9 @@ class PoseGroup(AbstractGroup):
 
     def vee(self, matrix: Float[Array, "r r"]) -> Vector:
         size = matrix.shape[0] // self.bodies
-        cuts = [slice(i * size, (i + 1) * size) for i in range(self.bodies)]
-        return self._each("vee", jnp.stack([matrix[s, s] for s in cuts])).reshape(-1)
+        rows = matrix.reshape(self.bodies, size, self.bodies, size)
+        own = jnp.moveaxis(jnp.diagonal(rows, axis1=0, axis2=2), -1, 0)
+        return self._each("vee", own).reshape(-1)
 
     def ad(self, xi: Vector) -> Float[Array, "n n"]:
         return self._block(self._each("ad", self._rows(xi)))

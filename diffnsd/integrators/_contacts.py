@@ -12,19 +12,22 @@ from jaxtyping import Array, Bool
 from .._numerics import max_abs, short_sum
 from .._types import Scalar, State
 from ..complementarity import Block
-from ..complementarity._problem import apply, broadcast_law
+from ..complementarity._problem import broadcast_law
 from ..laws import AbstractLaw, Context
 from ..model import Interaction, Model
+from ..relations._base import Contacts
 
 
 class Selection(eqx.Module):
     """Which contacts of an interaction are solved: `hit (a, c)`, or `None` for all of them.
 
     `hit[i, j]` says that the i-th solved contact is contact j. Picking and spreading are sums over
-    this mask: elementwise over a batch, where a gather and a scatter are not.
+    this mask: elementwise over a batch, where a gather and a scatter are not. `seen` is what the
+    relation says of all contacts, `None` where all are solved.
     """
 
     hit: Bool[Array, "a c"] | None
+    seen: Contacts | None = None
 
     def pick(self, x: Array) -> Array:
         """Rows of `x (c, ...)` that are solved, `(a, ...)`."""
@@ -53,13 +56,17 @@ def smallest(values: Array, count: int) -> Bool[Array, "a c"]:
     return chosen[None, :] & (place[None, :] == np.arange(count, dtype=np.int32)[:, None])
 
 
-def select(interaction: Interaction, t: Scalar, q) -> tuple[Interaction, Selection]:
+def select(interaction: Interaction, model: Model, t: Scalar, q) -> tuple[Interaction, Selection]:
     """The interaction restricted to the contacts with the smallest gaps."""
     limit, relation = interaction.max_active, interaction.relation
-    gap = None if limit is None else interaction.reachable_gap(t, q)
-    if limit is None or gap is None or gap.shape[0] <= limit:
+    if limit is None or relation.count(model.system.group, t, q) <= limit:
         return interaction, Selection(None)
-    selection = Selection(smallest(jax.lax.stop_gradient(gap), limit))
+    seen = relation.observe(model.system.group, t, q)
+    gap = interaction.reachable(seen.gap)
+    if gap is None:
+        return interaction, Selection(None)
+    seen = Contacts(gap, seen.H, seen.drift)
+    selection = Selection(smallest(jax.lax.stop_gradient(gap), limit), seen)
     restricted = relation.take(selection.pick)
     if restricted is None:
         return interaction, Selection(None)
@@ -76,20 +83,22 @@ def context(
     h: Scalar,
     gamma: float,
     before: Callable[[Array], Array] = lambda u: u,
+    seen: Contacts | None = None,
 ) -> Context:
     """What the law of an interaction may know at a state.
 
     **Arguments:** `before`: from the local velocity of `state`, `(k, c)`, to the one that the law
-    takes as the velocity before impact.
+    takes as the velocity before impact; `seen`: what the relation says at the state, if that is
+    known already.
     """
-    jacobian, drift = _rows(interaction, model, t, state)
-    c, dtype = jacobian.shape[2], state.v.dtype
-    gap = interaction.held_gap(t, state.q)
+    seen = _seen(interaction, model, t, state.q) if seen is None else seen
+    c, dtype = seen.drift.shape[1], state.v.dtype
+    gap = interaction.held(seen.gap)
     gap = jnp.full((c,), -jnp.inf, dtype) if gap is None else gap
     h = jnp.asarray(h, dtype)
     reach = jnp.stack([max_abs(x) for x in (*jax.tree.leaves(state.q), h * state.v)])
     return Context(
-        before(apply(jacobian, state.v) + drift),
+        before(seen.velocity(state.v)),
         gap,
         jnp.broadcast_to(h, (c,)),
         jnp.full((c,), gamma, dtype),
@@ -97,11 +106,9 @@ def context(
     )
 
 
-def _rows(interaction: Interaction, model: Model, t: Scalar, state: State):
-    """`H` and the drift of the rows that take part in the law."""
-    k = interaction.rows
-    jacobian, drift = interaction.relation.linearised(model.system.group, t, state.q)
-    return jacobian[:k], drift[:k]
+def _seen(interaction: Interaction, model: Model, t: Scalar, q) -> Contacts:
+    """What the relation says at a configuration, the rows that take part in the law."""
+    return interaction.relation.observe(model.system.group, t, q).first(interaction.rows)
 
 
 def build_block(
@@ -114,16 +121,22 @@ def build_block(
     before: Callable[[Array], Array] = lambda u: u,
     at: tuple[Scalar, Any] | None = None,
     duration: float | None = None,
+    by_blocks: bool = False,
 ) -> Block:
     """The block of an interaction at a state; the arguments are those of `context`.
 
     **Arguments:** `at`: time and configuration of `H` and the drift, default those of the state;
-    `duration`: for how long limited forces act, default `h`, 0 in an impact.
+    `duration`: for how long limited forces act, default `h`, 0 in an impact; `by_blocks`: leave `H`
+    in the blocks that a relation of few bodies states.
     """
     t1, q1 = (t, state.q) if at is None else at
-    jacobian, drift = _rows(interaction, model, t1, State(q1, state.v))
-    around = context(interaction, model, t, state, h, gamma, before)
-    return law_block(interaction, around, jacobian, drift, duration=duration)
+    here = there = _seen(interaction, model, t, state.q)
+    # Once more only where that could say anything else.
+    if q1 is not state.q or not (t1 is t or interaction.relation.is_scleronomic):
+        there = _seen(interaction, model, t1, q1)
+    around = context(interaction, model, t, state, h, gamma, before, here)
+    rows = there.H if by_blocks else there.dense()
+    return law_block(interaction, around, rows, there.drift, duration=duration)
 
 
 def law_block(
@@ -174,17 +187,13 @@ def shift_of(law: AbstractLaw, around: Context) -> Array:
     return shift
 
 
-def left_out(
-    interaction: Interaction, selection: Selection, model: Model, t: Scalar, state: State, v, h
-) -> Array:
+def left_out(selection: Selection, v, h) -> Array:
     """Whether a contact that was not solved closes within the step: the selection was too small."""
-    if selection.hit is None:
+    if selection.hit is None or selection.seen is None or selection.seen.gap is None:
         return jnp.array(False)
-    relation = interaction.relation
-    gap = interaction.reachable_gap(t, state.q)
-    normal = relation.output(model.system.group, t, State(state.q, v), None)[:, 0]
+    normal = selection.seen.first(1).velocity(v)[0]
     rest = ~jnp.any(selection.hit, axis=0)
-    return jnp.any(rest & (gap + h * jnp.minimum(normal, 0) < 0))
+    return jnp.any(rest & (selection.seen.gap + h * jnp.minimum(normal, 0) < 0))
 
 
 def zero_impulses(model: Model, t0: Scalar, state: State) -> tuple[Array, ...]:

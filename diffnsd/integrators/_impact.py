@@ -27,7 +27,11 @@ def normal_motion(model: Model, t: Scalar, state: State) -> tuple[Array, Array]:
     for interaction in model.interactions:
         relation = interaction.relation
         rate = relation.output(model.system.group, t, state, None)[:, 0]
-        gap = None if interaction.law.never_opens else interaction.reachable_gap(t, state.q)
+        gap = (
+            None
+            if interaction.law.never_opens
+            else interaction.reachable(relation.gap(t, state.q))
+        )
         gaps.append(jnp.full_like(rate, -jnp.inf) if gap is None else gap)
         rates.append(jnp.zeros_like(rate) if gap is None else rate)
     return jnp.concatenate(gaps), jnp.concatenate(rates)
@@ -193,7 +197,7 @@ def impact(
     **Returns:** `v⁺`, impulses per interaction `(c, k)`, statistics, and whether a contact that
     takes part was left out because `max_active` is too small.
     """
-    chosen = [select(i, t, state.q) for i in model.interactions]
+    chosen = [select(i, model, t, state.q) for i in model.interactions]
     blocks = tuple(build_block(i, model, t, state, h, 0.0, duration=0.0) for i, _ in chosen)
     mass = model.system.mass(t, state.q)
     problem = MixedProblem(mass, matvec(mass, state.v), blocks)

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._block_rows import block_jacobian
 from .._jax import depends, without_derivative
 from .._numerics import max_abs
 from .._result import RESULTS, first_error
@@ -47,15 +48,17 @@ class Newton(eqx.Module):
             raise ValueError(f"max_iterations must be at least 1, got {self.max_iterations}.")
 
 
-def linear_problem(residual: Callable, blocks: Callable) -> Callable:
+def linear_problem(residual: Callable, blocks: Callable, size: int | None = None) -> Callable:
     """`linearise(v, z)` of equations `residual(v) = B z`: `A dv = −r(v) + B z`.
 
-    **Arguments:** `residual(v)`: generalised impulse, `(n,)`; `blocks(v)`: the contacts at `v`.
+    **Arguments:** `residual(v)`: generalised impulse, `(n,)`; `blocks(v)`: the contacts at `v`;
+    `size`: that of the blocks of `A` if it has them on its diagonal alone.
     """
 
     def linearise(v, z):
         del z
-        return MixedProblem(jax.jacfwd(residual)(v), -residual(v), _around(v, blocks(v)))
+        matrix = jax.jacfwd(residual)(v) if size is None else block_jacobian(residual, v, size)
+        return MixedProblem(matrix, -residual(v), _around(v, blocks(v)))
 
     return linearise
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._jax import eval_now as eagerly, is_traced as is_hidden
+from .._jax import eval_now, is_traced
 from .._numerics import as_float
 from ..sets import AbstractSet
 
@@ -147,12 +147,12 @@ class AbstractLaw(eqx.Module):
 
 def parameter(value) -> Array:
     """A parameter of a law as an array of real numbers; what is known stays known inside `jit`."""
-    return eagerly(as_float, value)
+    return eval_now(as_float, value)
 
 
 def check_range(name: str, value, low: float | int, high: float | int) -> str | None:
     """A sentence if a parameter is known not to be finite and in `[low, high]`, else `None`."""
-    if is_hidden(value):
+    if is_traced(value):
         return None
     array = np.asarray(value, dtype=float)
     if np.all((array >= low) & (array <= high) & np.isfinite(array)):

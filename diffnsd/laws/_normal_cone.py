@@ -4,7 +4,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array
 
-from .._jax import is_traced as is_hidden
+from .._jax import is_traced
 from ..sets import AbstractSet, Polytope
 from ._base import AbstractLaw, parameter
 
@@ -50,7 +50,7 @@ class NormalCone(AbstractLaw):
 
     def check(self) -> str | None:
         rows = self.normals
-        if any(is_hidden(x) for row in rows for x in row):
+        if any(is_traced(x) for row in rows for x in row):
             return None
         sizes = [float(np.max([np.max(np.abs(x)) for x in row])) for row in rows]
         if all(0 < size < np.inf for size in sizes):

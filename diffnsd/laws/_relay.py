@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._jax import is_traced as is_hidden
+from .._jax import is_traced
 from ..sets import AbstractSet, Box
 from ._base import AbstractLaw, parameter
 
@@ -46,7 +46,7 @@ class Relay(AbstractLaw):
         )
 
     def check(self) -> str | None:
-        if is_hidden(self.lower) or is_hidden(self.upper):
+        if is_traced(self.lower) or is_traced(self.upper):
             return None
         lower, upper = np.asarray(self.lower), np.asarray(self.upper)
         if np.all(lower <= upper) and np.all(lower < np.inf) and np.all(upper > -np.inf):

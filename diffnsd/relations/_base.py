@@ -11,10 +11,41 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from .._block_rows import BlockRows, Bodies, apply, dense
+from .._jax import is_traced
 from .._types import Config, Local, PerContact, Scalar, State, Vector
 from ..groups import AbstractGroup, PoseGroup
+
+
+class Contacts(eqx.Module):
+    """What a relation says about its contacts at a configuration.
+
+    **Arguments:**
+
+    - `gap`: gaps [m], shape `(c,)`, `None` where there is no such thing.
+    - `H`: `u = H v + drift`, shape `(k, n, c)`, or its blocks if it touches a few bodies only.
+    - `drift`: shape `(k, c)`.
+    """
+
+    gap: PerContact | None
+    H: Float[Array, "k n c"] | BlockRows
+    drift: Float[Array, "k c"]
+
+    def dense(self) -> Float[Array, "k n c"]:
+        """`H` as an array."""
+        return dense(self.H)
+
+    def velocity(self, v: Vector) -> Float[Array, "k c"]:
+        """The local velocity `u`."""
+        return apply(self.H, v) + self.drift
+
+    def first(self, k: int) -> "Contacts":
+        """The first `k` rows of every contact."""
+        rows = self.H.first(k) if isinstance(self.H, BlockRows) else self.H[:k]
+        return Contacts(self.gap, rows, self.drift[:k])
 
 
 class AbstractRelation(eqx.Module):
@@ -40,9 +71,18 @@ class AbstractRelation(eqx.Module):
         """Whether it ties positions to forces, where others tie velocities to impulses."""
         return self.needs_positions and self.has_feedthrough
 
+    @property
+    def is_scleronomic(self) -> bool:
+        """Whether nothing of it depends on time by itself; it may unless a relation says otherwise."""
+        return False
+
     def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
         """Number of contacts `c`, found without computing anything."""
-        return jax.eval_shape(lambda t, q: self.linearised(group, t, q)[1], t, q).shape[1]
+        return jax.eval_shape(lambda t, q: self.observe(group, t, q).drift, t, q).shape[1]
+
+    def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
+        """Gaps, `H` and drift of all contacts in one evaluation: what a step needs."""
+        return Contacts(self.gap(t, q), *self.linearised(group, t, q))
 
     @abstractmethod
     def gap(self, t: Scalar, q: Config) -> PerContact | None:
@@ -84,6 +124,28 @@ class AbstractRelation(eqx.Module):
         return None
 
 
+class AbstractBodyRelation(AbstractRelation):
+    """Contacts of few bodies each: a relation states its contacts with the blocks of `H`.
+
+    A relation of many equal contacts is one relation with arrays of body indices, and the size of its
+    program does not depend on how many they are.
+    """
+
+    @abstractmethod
+    def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
+        """Gaps, the blocks of `H`, and drift."""
+
+    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
+        del lam
+        return self.observe(group, t, state.q).velocity(state.v).T
+
+    def linearised(
+        self, group: AbstractGroup, t: Scalar, q: Config
+    ) -> tuple[Float[Array, "k n c"], Float[Array, "k c"]]:
+        contacts = self.observe(group, t, q)
+        return contacts.dense(), contacts.drift
+
+
 class AbstractForwarding(AbstractRelation):
     """A relation that is another one, but for what is overridden.
 
@@ -111,6 +173,13 @@ class AbstractForwarding(AbstractRelation):
     def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
         return self.relation.count(group, t, q)
 
+    @property
+    def is_scleronomic(self) -> bool:
+        return self.relation.is_scleronomic
+
+    def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
+        return self.relation.observe(group, self.clock(t), q)
+
     def gap(self, t: Scalar, q: Config) -> PerContact | None:
         return self.relation.gap(self.clock(t), q)
 
@@ -133,10 +202,47 @@ class AbstractForwarding(AbstractRelation):
         return None if taken is None else eqx.tree_at(lambda r: r.relation, self, taken)
 
 
-def check_body(name: str, body: int, group: AbstractGroup) -> str | None:
-    """A sentence if a system on `group` has no rigid body with the index `body`, else `None`."""
+def body_indices(name: str, bodies) -> Bodies:
+    """Indices of bodies as a relation keeps them: an integer, a tuple of them, `None` for no body.
+
+    **Raises:** `ValueError` if they are no integers, or not known where the relation is made.
+    """
+    if bodies is None:
+        return None
+    if is_traced(bodies):
+        raise ValueError(
+            f"{name} is computed inside a transformation: which bodies touch is part of the program; "
+            "give integers or a NumPy array."
+        )
+    listed = list(bodies) if isinstance(bodies, (list, tuple)) else np.asarray(bodies).tolist()
+    entries = listed if isinstance(listed, list) else [listed]
+    if not all(i is None or int(i) == i for i in np.asarray(entries, object).reshape(-1)):
+        raise ValueError(f"{name} must be an integer or a list of integers, got {bodies}.")
+    if np.ndim(np.asarray(entries, object)) != 1:
+        raise ValueError(f"{name} must have shape (c,), got {np.shape(entries)}.")
+    indices = tuple(None if i is None else int(i) for i in entries)
+    return indices if isinstance(listed, list) else indices[0]
+
+
+def out_of_range(name: str, bodies: Bodies, count: int) -> str | None:
+    """A sentence that says which of the indices are none of the bodies 0 to `count − 1`."""
+    if bodies is None:
+        return None
+    if isinstance(bodies, int):
+        wrong = not 0 <= bodies < count
+        return (
+            f"{name} is {bodies}, but the system has the bodies 0 to {count - 1}" if wrong else None
+        )
+    wrong = [(place, i) for place, i in enumerate(bodies) if i is not None and not 0 <= i < count]
+    if not wrong:
+        return None
+    shown = ", ".join(f"{name}[{place}] = {i}" for place, i in wrong[:8])
+    more = f" and {len(wrong) - 8} more" if len(wrong) > 8 else ""
+    return f"{shown}{more}: the system has the bodies 0 to {count - 1}"
+
+
+def check_body(name: str, bodies: Bodies, group: AbstractGroup) -> str | None:
+    """A sentence if a system on `group` has not the rigid bodies with these indices, else `None`."""
     if not isinstance(group, PoseGroup):
         return f"{name} needs rigid bodies (NewtonEulerSystem), not a system on {group}"
-    if not 0 <= body < group.bodies:
-        return f"{name} is {body}, but the system has the bodies 0 to {group.bodies - 1}"
-    return None
+    return out_of_range(name, bodies, group.bodies)

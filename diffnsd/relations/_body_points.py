@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._jax import concrete as revealed, eval_now as eagerly, is_traced as is_hidden
-from .._numerics import as_float, cross
-from .._types import Config, Local, PerContact, Scalar, State
-from ..groups import AbstractGroup, rotate, rotation_matrix
-from ._base import AbstractRelation, check_body
+from .._block_rows import BlockRows, of_bodies
+from .._jax import concrete, eval_now, is_traced
+from .._numerics import as_float
+from .._types import Config, PerContact, Scalar
+from ..groups import AbstractGroup, rotation_matrix
+from ._base import AbstractBodyRelation, AbstractRelation, Contacts, body_indices, check_body
 
 
 def tangents(normal: Float[Array, "3 ..."]) -> tuple[Array, Array]:
@@ -31,8 +32,8 @@ def tangents(normal: Float[Array, "3 ..."]) -> tuple[Array, Array]:
     return first, second
 
 
-class BodyPointsPlane(AbstractRelation):
-    """Points fixed to a rigid body against a fixed plane `{x : n · x = offset}`.
+class BodyPointsPlane(AbstractBodyRelation):
+    """Points fixed to rigid bodies against a fixed plane `{x : n · x = offset}`.
 
     The gap of a point is `n · x − offset`; the rows of a contact are (normal, tangent 1,
     tangent 2), and the local velocity is that of the material point of the body.
@@ -42,7 +43,7 @@ class BodyPointsPlane(AbstractRelation):
     - `points`: body coordinates [m], shape `(c, 3)`.
     - `normal`: unit normal of the plane, world frame, shape `(3,)`, towards the body.
     - `offset`: distance of the plane from the origin [m], shape `()`.
-    - `body`: index of the body.
+    - `body`: index of the body, or one for each point, `(c,)`.
 
     **Raises:** `ValueError` on shapes that do not fit and on a normal that is not of unit length;
     in a simulation, before it is compiled, if there is no such body.
@@ -51,17 +52,22 @@ class BodyPointsPlane(AbstractRelation):
     points: Float[Array, "c 3"]
     normal: Float[Array, "3"]
     offset: Float[Array, ""]
-    body: int = eqx.field(default=0, static=True)
+    body: int | tuple[int, ...] = eqx.field(default=0, static=True)
 
-    def __init__(self, points, normal=(0.0, 0.0, 1.0), offset=0.0, body: int = 0):
+    def __init__(self, points, normal=(0.0, 0.0, 1.0), offset=0.0, body=0):
         self.points = as_float(points)
-        self.normal = eagerly(lambda n: as_float(n, self.points.dtype), normal)
+        self.normal = eval_now(lambda n: as_float(n, self.points.dtype), normal)
         self.offset = as_float(offset, self.points.dtype)
-        self.body = body
+        self.body = body_indices("BodyPointsPlane.body", body)  # pyright: ignore[reportAttributeAccessIssue]
         if self.points.ndim != 2 or self.points.shape[1] != 3 or self.normal.shape != (3,):
             raise ValueError(
                 f"points must have shape (c, 3) and normal (3,), got {self.points.shape} and "
                 f"{self.normal.shape}."
+            )
+        if isinstance(self.body, tuple) and len(self.body) != self.points.shape[0]:
+            raise ValueError(
+                f"body has {len(self.body)} entries for {self.points.shape[0]} points; give one index "
+                "for all points or one for each."
             )
         if problem := _not_unit(self.normal):
             raise ValueError(f"{problem}.")
@@ -70,40 +76,31 @@ class BodyPointsPlane(AbstractRelation):
     def rows(self) -> int:
         return 3
 
-    def _arms(self, q: Config) -> Float[Array, "3 c"]:
-        """Points relative to the centre of mass, world frame, components first."""
-        rotation = rotation_matrix(q.orientation[self.body])
-        p = self.points.T
-        return jnp.stack(
-            [
-                rotation[i, 0] * p[0] + rotation[i, 1] * p[1] + rotation[i, 2] * p[2]
-                for i in range(3)
-            ]
-        )
+    @property
+    def is_scleronomic(self) -> bool:
+        return True
+
+    def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
+        del group, t, q
+        return self.points.shape[0]
 
     def gap(self, t: Scalar, q: Config) -> PerContact:
         del t
-        arms, centre, n = self._arms(q), q.position[self.body], self.normal
+        return self._gap(q, rotation_matrix(of_bodies(q.orientation, self.body)))
+
+    def _gap(self, q: Config, rotation: Array) -> PerContact:
+        centre, n, p = of_bodies(q.position, self.body), self.normal, self.points.T
+        arms = [
+            rotation[i, 0] * p[0] + rotation[i, 1] * p[1] + rotation[i, 2] * p[2] for i in range(3)
+        ]
         height = n[0] * centre[0] + n[1] * centre[1] + n[2] * centre[2] - self.offset
         return height + n[0] * arms[0] + n[1] * arms[1] + n[2] * arms[2]
 
-    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        del group, t, lam
-        twist = state.v.reshape(-1, 6)[self.body]
-        spin = rotate(state.q.orientation[self.body], twist[3:])
-        arms = self._arms(state.q)
-        point = twist[:3, None] + cross(jnp.broadcast_to(spin[:, None], arms.shape), arms)
-        frame = (self.normal, *tangents(self.normal))
-        return jnp.stack([sum(e[i] * point[i] for i in range(3)) for e in frame], axis=-1)
-
-    def linearised(
-        self, group: AbstractGroup, t: Scalar, q: Config
-    ) -> tuple[Float[Array, "k n c"], Float[Array, "k c"]]:
+    def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
         """`H = e^T [1, −r^ R]`: `r × e` in body coordinates is the angular part of a row `e`."""
         del t
-        rotation = rotation_matrix(q.orientation[self.body])
+        rotation = rotation_matrix(of_bodies(q.orientation, self.body))
         p = self.points.T
-        zero = jnp.zeros_like(p[0])
         rows = []
         for e in (self.normal, *tangents(self.normal)):
             # e · (R ω × R p) = ω · (p × R^T e)
@@ -113,18 +110,22 @@ class BodyPointsPlane(AbstractRelation):
                 p[2] * local[0] - p[0] * local[2],
                 p[0] * local[1] - p[1] * local[0],
             ]
-            mine = [jnp.broadcast_to(e[i], zero.shape) for i in range(3)] + angular
-            others = [zero] * 6
-            bodies = group.dim // 6
-            row = [x for b in range(bodies) for x in (mine if b == self.body else others)]
-            rows.append(jnp.stack(row))
-        return jnp.stack(rows), jnp.zeros((3, self.points.shape[0]), p.dtype)
+            rows.append(jnp.stack([*(jnp.broadcast_to(x, p[0].shape) for x in e), *angular]))
+        values = jnp.stack(rows)
+        return Contacts(
+            self._gap(q, rotation),
+            BlockRows((values,), (self.body,), group.dim // 6),
+            jnp.zeros((3, p.shape[1]), p.dtype),
+        )
 
     def check(self, group: AbstractGroup) -> str | None:
         return check_body("BodyPointsPlane.body", self.body, group) or _not_unit(self.normal)
 
-    def take(self, pick: Callable[[Array], Array]) -> "BodyPointsPlane":
-        return eqx.tree_at(lambda r: r.points, self, pick(self.points))
+    def take(self, pick: Callable[[Array], Array]) -> AbstractRelation:
+        if isinstance(self.body, int):
+            return eqx.tree_at(lambda r: r.points, self, pick(self.points))
+        # Which points are kept, and so of which bodies, is known only while a step runs.
+        return super().take(pick)
 
 
 def _not_unit(normal) -> str | None:
@@ -132,8 +133,8 @@ def _not_unit(normal) -> str | None:
 
     Refused and not normalised: with a normal of another length it is open what `offset` means.
     """
-    normal = revealed(normal)
-    if is_hidden(normal):
+    normal = concrete(normal)
+    if is_traced(normal):
         return None
     length = float(np.sqrt(np.sum(np.square(np.asarray(normal, float)))))
     if abs(length - 1) <= 1e-5:

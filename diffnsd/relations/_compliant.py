@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._jax import eval_now as eagerly
+from .._jax import eval_now
 from .._numerics import as_float, matvec
 from .._types import Config, Local, PerContact, Scalar, State, Vector
 from ..groups import AbstractGroup
@@ -54,9 +54,9 @@ class CompliantRelation(AbstractRelation):
 
         **Raises:** `ValueError` on shapes that do not fit.
         """
-        C, D = eagerly(as_float, C), eagerly(as_float, D)
+        C, D = eval_now(as_float, C), eval_now(as_float, D)
         m = C.shape[0] if C.ndim == 2 else 0
-        e = jnp.zeros(m, C.dtype) if e is None else eagerly(as_float, e)
+        e = jnp.zeros(m, C.dtype) if e is None else eval_now(as_float, e)
         if m < 1 or D.shape != (m, m) or e.shape != (m,):
             raise ValueError(
                 "C, D and e must have shapes (m, n), (m, m) and (m,), got "

@@ -1,15 +1,16 @@
 """Contacts between two bodies, or a body and the world, from contact points and normals."""
 
 from collections.abc import Callable
+from functools import partial
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._block_rows import Bodies, of_bodies
 from .._numerics import cross
-from .._types import Local, Scalar, State
-from ..groups import AbstractGroup, rotate
-from ._base import check_body
+from ..groups import AbstractGroup, rotation_matrix
+from ._base import body_indices, check_body
 from ._body_points import tangents
 from ._contact_points import AbstractContactPoints
 
@@ -24,7 +25,8 @@ class ContactFrame(AbstractContactPoints):
     **Arguments:**
 
     - `function`: `(t, pose) -> (p1, p2, n)`, world frame, each of shape `(c, 3)`.
-    - `body1`: index of body 1. `body2`: index of body 2, `None` for the world.
+    - `body1`: index of body 1, or one for each contact, `(c,)`. `body2`: that of body 2, likewise;
+      `None`, also as an entry, for the world.
     - `rolling`: add two rolling rows, `ω_R = (t1, t2) · (ω1 − ω2)` [rad/s], whose multipliers are
       couples.
 
@@ -36,42 +38,46 @@ class ContactFrame(AbstractContactPoints):
     """
 
     function: Callable
-    body1: int = eqx.field(default=0, static=True)
-    body2: int | None = eqx.field(default=None, static=True)
+    body1: Bodies = eqx.field(
+        default=0, static=True, converter=partial(body_indices, "ContactFrame.body1")
+    )
+    body2: Bodies = eqx.field(
+        default=None, static=True, converter=partial(body_indices, "ContactFrame.body2")
+    )
     rolling: bool = eqx.field(default=False, static=True)
 
     @property
     def rows(self) -> int:
         return 5 if self.rolling else 3
 
-    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        del group, lam
-        p1, p2, n = (x.T for x in self._points(t, state.q))
-        u = _point_velocity(state, self.body1, p1)
-        if self.body2 is not None:
-            u = u - _point_velocity(state, self.body2, p2)
-        frame = (n, *tangents(n))
-        local = [jnp.sum(e * u, axis=0) for e in frame]
+    @property
+    def dimension(self) -> int:
+        return 3
+
+    def frame(self, normal: Array) -> tuple[Array, ...]:
+        return (normal, *tangents(normal))
+
+    def rows_of(self, q, bodies, points: Array, frame: tuple[Array, ...]) -> Array:
+        """`[e, R^T (r × e)]` of every axis `e`, and `[0, R^T e]` of the rolling rows."""
+        centre, rotation = (
+            jnp.reshape(x, (*x.shape[:d], -1))
+            for x, d in (
+                (of_bodies(q.position, bodies), 1),
+                (rotation_matrix(of_bodies(q.orientation, bodies)), 2),
+            )
+        )
+        arms = points - centre
+
+        def row(linear, turn):
+            own = [sum(rotation[i, j] * turn[i] for i in range(3)) for j in range(3)]
+            return jnp.concatenate([linear, jnp.stack(own)])
+
+        rows = [row(e, cross(arms, e)) for e in frame]
         if self.rolling:
-            turn = _spin(state, self.body1)
-            turn = turn if self.body2 is None else turn - _spin(state, self.body2)
-            local += [jnp.sum(e * turn[:, None], axis=0) for e in frame[1:]]
-        return jnp.stack(local, axis=-1)
+            rows += [row(jnp.zeros_like(e), e) for e in frame[1:]]
+        return jnp.stack(rows)
 
     def check(self, group: AbstractGroup) -> str | None:
-        problem = check_body("ContactFrame.body1", self.body1, group)
-        if problem or self.body2 is None:
-            return problem
-        return check_body("ContactFrame.body2", self.body2, group)
-
-
-def _point_velocity(state: State, body: int, points):
-    """Velocity of the material points of a body at world points `(3, c)`."""
-    arms = points - state.q.position[body][:, None]
-    spin = jnp.broadcast_to(_spin(state, body)[:, None], arms.shape)
-    return state.v.reshape(-1, 6)[body, :3, None] + cross(spin, arms)
-
-
-def _spin(state: State, body: int) -> Array:
-    """Angular velocity of a body in the world frame, `(3,)`."""
-    return rotate(state.q.orientation[body], state.v.reshape(-1, 6)[body, 3:])
+        return check_body("ContactFrame.body1", self.body1, group) or (
+            check_body("ContactFrame.body2", self.body2, group)
+        )

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._jax import eval_now as eagerly
+from .._jax import eval_now
 from .._numerics import as_float, matvec
 from .._types import Config, Local, PerContact, Scalar, State, Vector, at_time
 from ..groups import AbstractGroup
@@ -216,7 +216,7 @@ class FirstOrderLinear(AbstractFirstOrderRelation):
 
 
 def _operator_of(value) -> Array | Callable:
-    return value if callable(value) else eagerly(as_float, value)
+    return value if callable(value) else eval_now(as_float, value)
 
 
 def _shape_of(operator) -> tuple[int, ...]:

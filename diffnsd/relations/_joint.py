@@ -12,13 +12,16 @@ The first two rotations say that the third axes are parallel: with all three the
 from collections.abc import Callable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._block_rows import Bodies, of_bodies
 from .._numerics import as_float
 from .._types import Config, Scalar
 from ..groups import Pose, rotation_matrix
+from ._base import body_indices, out_of_range
 from ._body_points import tangents
 
 
@@ -35,37 +38,42 @@ class Joint(eqx.Module):
 
     **Arguments:** `origin1`, `axes1`: origin [m] and axes (columns) of frame 1 in coordinates of
     body 1; `origin2`, `axes2`: of frame 2; `translations`, `rotations`: which of the rows above are
-    locked; `body1`, `body2`: indices, `None` for the world.
+    locked; `body1`, `body2`: indices, `None` for the world. Many equal joints are one, with an axis of
+    joints before those of the arrays, and one index for each: the rows of a joint follow those of the
+    joint before it.
     """
 
-    origin1: Float[Array, "3"]
-    axes1: Float[Array, "3 3"]
-    origin2: Float[Array, "3"]
-    axes2: Float[Array, "3 3"]
+    origin1: Float[Array, "*j 3"]
+    axes1: Float[Array, "*j 3 3"]
+    origin2: Float[Array, "*j 3"]
+    axes2: Float[Array, "*j 3 3"]
     translations: tuple[int, ...] = eqx.field(static=True)
     rotations: tuple[int, ...] = eqx.field(static=True)
-    body1: int = eqx.field(default=0, static=True)
-    body2: int | None = eqx.field(default=None, static=True)
+    body1: Bodies = eqx.field(default=0, static=True)
+    body2: Bodies = eqx.field(default=None, static=True)
 
     def _frames(self, q: Config) -> tuple[Array, Array]:
-        """`d` and `C` of the module's docstring."""
-        p1, f1 = _world(q, self.body1, self.origin1, self.axes1)
-        p2, f2 = _world(q, self.body2, self.origin2, self.axes2)
-        return f2.T @ (p1 - p2), f2.T @ f1
+        """`d` and `C` of the module's docstring, components first."""
+        first = _world(q, self.body1, self.origin1, self.axes1)
+        second = _world(q, self.body2, self.origin2, self.axes2)
+        if self.origin1.ndim == 1:
+            return _seen(*first, *second)
+        return jax.vmap(_seen, out_axes=-1)(*first, *second)
 
     def __call__(self, t: Scalar, q: Config) -> Float[Array, " c"]:
         del t
         d, c = self._frames(q)
         turns = (-c[1, 2], c[0, 2], (c[1, 0] - c[0, 1]) / 2)
-        return jnp.stack([*(d[i] for i in self.translations), *(turns[i] for i in self.rotations)])
+        rows = [*(d[i] for i in self.translations), *(turns[i] for i in self.rotations)]
+        return jnp.stack(rows, axis=-1).reshape(-1)
 
-    def angle(self, t: Scalar, q: Config) -> Scalar:
+    def angle(self, t: Scalar, q: Config) -> Float[Array, "*j"]:
         """Angle [rad] of body 1 about the axis, in (−π, π], 0 at the pose the joint was made at."""
         del t
         _, c = self._frames(q)
         return jnp.arctan2(c[1, 0], c[0, 0])
 
-    def displacement(self, t: Scalar, q: Config) -> Scalar:
+    def displacement(self, t: Scalar, q: Config) -> Float[Array, "*j"]:
         """Displacement [m] of body 1 along the axis, 0 at the pose the joint was made at."""
         del t
         return self._frames(q)[0][2]
@@ -76,15 +84,18 @@ class Joint(eqx.Module):
 
 
 class JointLimits(eqx.Module):
-    """Two gaps, `(x − lower, upper − x)`, of a coordinate `x = coordinate(t, q)` of a joint."""
+    """Two gaps, `(x − lower, upper − x)`, of a coordinate `x = coordinate(t, q)` of a joint.
+
+    Of many joints first the lower limits of all, then the upper ones.
+    """
 
     coordinate: Callable
-    lower: Float[Array, ""]
-    upper: Float[Array, ""]
+    lower: Float[Array, "..."]
+    upper: Float[Array, "..."]
 
-    def __call__(self, t: Scalar, q: Config) -> Float[Array, "2"]:
+    def __call__(self, t: Scalar, q: Config) -> Float[Array, " c"]:
         x = self.coordinate(t, q)
-        return jnp.stack([x - self.lower, self.upper - x])
+        return jnp.stack([x - self.lower, self.upper - x]).reshape(-1)
 
 
 class JointCoupler(eqx.Module):
@@ -107,45 +118,77 @@ class JointCoupler(eqx.Module):
     ratio: Float[Array, ""] = eqx.field(converter=as_float, default=1.0)
     offset: Float[Array, ""] = eqx.field(converter=as_float, default=0.0)
 
-    def __call__(self, t: Scalar, q: Config) -> Float[Array, "1"]:
+    def __call__(self, t: Scalar, q: Config) -> Float[Array, " c"]:
         coupled = self.coordinate1(t, q) - self.ratio * self.coordinate2(t, q) - self.offset
-        return coupled[None]
+        return jnp.atleast_1d(coupled)
 
 
-def _world(q: Config, body: int | None, origin: Array, axes: Array) -> tuple[Array, Array]:
-    """Origin and axes of a frame fixed to a body, world frame."""
-    if body is None:
+def _pose(q: Pose, bodies: int | tuple[int | None, ...]) -> tuple[Array, Array]:
+    """Position and rotation matrix of a body, or of many, `(j, ...)`; the world is where it is."""
+    position, orientation = (of_bodies(x, bodies) for x in (q.position, q.orientation))
+    rotation = rotation_matrix(orientation)
+    if isinstance(bodies, int):
+        return position, rotation
+    there = np.array([i is not None for i in bodies])
+    position = jnp.where(there, position, 0)
+    rotation = jnp.where(there, rotation, np.eye(3)[:, :, None].astype(rotation.dtype))
+    return position.T, jnp.moveaxis(rotation, -1, 0)
+
+
+def _world(q: Config, bodies: Bodies, origin: Array, axes: Array) -> tuple[Array, Array]:
+    """Origin and axes of a frame fixed to a body, world frame; `(j, ...)` of many."""
+    if bodies is None:
         return origin, axes
-    rotation = rotation_matrix(q.orientation[body])
-    return q.position[body] + rotation @ origin, rotation @ axes
+    position, rotation = _pose(q, bodies)
+    return position + (rotation @ origin[..., None])[..., 0], rotation @ axes
+
+
+def _seen(p1: Array, f1: Array, p2: Array, f2: Array) -> tuple[Array, Array]:
+    """Frame 1 as it is seen from frame 2."""
+    return f2.T @ (p1 - p2), f2.T @ f1
 
 
 def _joint(q: Pose, point, axis, body1, body2, translations, rotations) -> Joint:
-    bodies = q.position.shape[0]
-    for body in (body1, body2):
-        if body is not None and not 0 <= body < bodies:
-            raise ValueError(f"there is no body {body}: q has the bodies 0 to {bodies - 1}.")
+    bodies = body_indices("body1", body1), body_indices("body2", body2)
+    for name, body in zip(("body1", "body2"), bodies, strict=True):
+        if problem := out_of_range(name, body, q.position.shape[0]):
+            raise ValueError(f"{problem}.")
+    sizes = {len(body) for body in bodies if isinstance(body, tuple)}
+    if len(sizes) > 1:
+        raise ValueError(f"body1 and body2 must be as long as each other, got {sorted(sizes)}.")
+    many = tuple(sizes)
     dtype = q.position.dtype
-    point, axis = as_float(point, dtype), as_float(axis, dtype)
-    if point.shape != (3,) or axis.shape != (3,):
-        raise ValueError(f"point and axis must have shape (3,), got {point.shape}, {axis.shape}.")
-    axis = axis / jnp.sqrt(jnp.sum(axis * axis))
-    axes = jnp.stack([*tangents(axis), axis], axis=1)
+    given = as_float(point, dtype), as_float(axis, dtype)
+    if any(x.shape not in ((3,), (*many, 3)) for x in given):
+        raise ValueError(
+            f"point and axis must have shape (3,), or one row for each joint, got {given[0].shape}, "
+            f"{given[1].shape}."
+        )
+    point, axis = (jnp.broadcast_to(x, (*many, 3)) for x in given)
+    axis = (axis / jnp.sqrt(jnp.sum(axis * axis, axis=-1, keepdims=True))).T
+    axes = jnp.moveaxis(jnp.stack([*tangents(axis), axis], axis=1), (0, 1), (-2, -1))
 
     def local(body):
         if body is None:
             return point, axes
-        rotation = rotation_matrix(q.orientation[body])
-        return rotation.T @ (point - q.position[body]), rotation.T @ axes
+        position, rotation = _pose(q, body)
+        inverse = jnp.swapaxes(rotation, -1, -2)
+        return (inverse @ (point - position)[..., None])[..., 0], inverse @ axes
 
-    return Joint(*local(body1), *local(body2), translations, rotations, body1, body2)
+    return Joint(*local(bodies[0]), *local(bodies[1]), translations, rotations, *bodies)
 
 
-def ball_joint(q: Pose, point, body1: int = 0, body2: int | None = None) -> Joint:
+def _centres(q: Pose, bodies) -> Array:
+    """Where joints that need no point are: at the centres of their first bodies."""
+    return of_bodies(q.position, body_indices("body1", bodies)).T  # pyright: ignore[reportArgumentType]
+
+
+def ball_joint(q: Pose, point, body1=0, body2=None) -> Joint:
     """A ball joint, 3 rows, along the axes of the world frame if body 2 is the world.
 
     **Arguments:** `q`: a configuration in which the joint holds; `point`: its centre [m], world
-    frame, shape `(3,)`; `body1`, `body2`: the two bodies, `None` for the world.
+    frame, shape `(3,)`; `body1`, `body2`: the two bodies, `None` for the world. With arrays of
+    indices `(j,)` it is `j` joints, whose points (and axes) may be `(j, 3)`.
 
     **Raises:** `ValueError` on shapes that do not fit and bodies that are not there, as the other
     joints do.
@@ -154,7 +197,7 @@ def ball_joint(q: Pose, point, body1: int = 0, body2: int | None = None) -> Join
     return made
 
 
-def hinge(q: Pose, point, axis, body1: int = 0, body2: int | None = None) -> Joint:
+def hinge(q: Pose, point, axis, body1=0, body2=None) -> Joint:
     """A hinge (revolute joint, pivot), 5 rows: `angle` about the axis is free.
 
     **Arguments:** `q`, `point`, `body1`, `body2`: as in `ball_joint`; `axis`: world frame, shape
@@ -163,15 +206,15 @@ def hinge(q: Pose, point, axis, body1: int = 0, body2: int | None = None) -> Joi
     return _joint(q, point, axis, body1, body2, (0, 1, 2), (0, 1))
 
 
-def prismatic(q: Pose, axis, body1: int = 0, body2: int | None = None) -> Joint:
+def prismatic(q: Pose, axis, body1=0, body2=None) -> Joint:
     """A prismatic joint (slider), 5 rows: `displacement` along the axis is free.
 
     **Arguments:** as in `hinge`.
     """
-    return _joint(q, q.position[body1], axis, body1, body2, (0, 1), (0, 1, 2))
+    return _joint(q, _centres(q, body1), axis, body1, body2, (0, 1), (0, 1, 2))
 
 
-def cylindrical(q: Pose, point, axis, body1: int = 0, body2: int | None = None) -> Joint:
+def cylindrical(q: Pose, point, axis, body1=0, body2=None) -> Joint:
     """A cylindrical joint, 4 rows: `angle` and `displacement` are free.
 
     **Arguments:** as in `hinge`.
@@ -179,10 +222,10 @@ def cylindrical(q: Pose, point, axis, body1: int = 0, body2: int | None = None) 
     return _joint(q, point, axis, body1, body2, (0, 1), (0, 1))
 
 
-def fixed_joint(q: Pose, body1: int = 0, body2: int | None = None) -> Joint:
+def fixed_joint(q: Pose, body1=0, body2=None) -> Joint:
     """A weld, 6 rows: nothing is free.
 
     **Arguments:** as in `ball_joint`.
     """
     axis = np.array([0.0, 0.0, 1.0])
-    return _joint(q, q.position[body1], axis, body1, body2, (0, 1, 2), (0, 1, 2))
+    return _joint(q, _centres(q, body1), axis, body1, body2, (0, 1, 2), (0, 1, 2))

@@ -1,13 +1,15 @@
 """Contacts between bodies that move in a plane."""
 
 from collections.abc import Callable
+from functools import partial
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._types import Local, Scalar, State
+from .._block_rows import Bodies, of_bodies
 from ..groups import AbstractGroup, Euclidean
+from ._base import body_indices, out_of_range
 from ._contact_points import AbstractContactPoints
 
 
@@ -23,7 +25,8 @@ class PlanarContact(AbstractContactPoints):
 
     - `function`: `(t, q) -> (p1, p2, n)`, world frame, each of shape `(c, 2)`; the unit normal
       points from body 2 to body 1.
-    - `body1`: index of body 1. `body2`: index of body 2, `None` for the world.
+    - `body1`: index of body 1, or one for each contact, `(c,)`. `body2`: that of body 2, likewise;
+      `None`, also as an entry, for the world.
     - `rolling`: whether there is a third row, for `RollingFriction`.
 
     **Raises:** `ValueError` in a simulation, before it is compiled, if there is no such body or the
@@ -31,8 +34,12 @@ class PlanarContact(AbstractContactPoints):
     """
 
     function: Callable
-    body1: int = eqx.field(default=0, static=True)
-    body2: int | None = eqx.field(default=None, static=True)
+    body1: Bodies = eqx.field(
+        default=0, static=True, converter=partial(body_indices, "PlanarContact.body1")
+    )
+    body2: Bodies = eqx.field(
+        default=None, static=True, converter=partial(body_indices, "PlanarContact.body2")
+    )
     rolling: bool = eqx.field(default=False, static=True)
 
     @property
@@ -43,32 +50,24 @@ class PlanarContact(AbstractContactPoints):
     def dimension(self) -> int:
         return 2
 
-    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        del group, lam
-        p1, p2, n = (x.T for x in self._points(t, state.q))
-        u, turn = _point_velocity(state, self.body1, p1)
-        if self.body2 is not None:
-            u2, turn2 = _point_velocity(state, self.body2, p2)
-            u, turn = u - u2, turn - turn2
-        local = [n[0] * u[0] + n[1] * u[1], n[0] * u[1] - n[1] * u[0]]
+    def frame(self, normal: Array) -> tuple[Array, ...]:
+        return normal, jnp.stack([-normal[1], normal[0]])
+
+    def rows_of(self, q, bodies, points: Array, frame: tuple[Array, ...]) -> Array:
+        """`[e, r × e]` of every axis `e`, and `[0, 1]` of the rolling row."""
+        centre = of_bodies(q.reshape(-1, 3), bodies)[:2].reshape(2, -1)
+        arms = points - centre
+        rows = [jnp.concatenate([e, (arms[0] * e[1] - arms[1] * e[0])[None]]) for e in frame]
         if self.rolling:
-            local.append(jnp.broadcast_to(turn, local[0].shape))
-        return jnp.stack(local, axis=-1)
+            rows.append(jnp.zeros_like(rows[0]).at[2].set(1))
+        return jnp.stack(rows)
 
     def check(self, group: AbstractGroup) -> str | None:
-        bodies = group.dim // 3
         if not isinstance(group, Euclidean) or group.dim % 3:
             return (
                 "PlanarContact needs planar bodies, q = (x, y, angle) each, in a LagrangianSystem"
             )
-        for name, body in (("body1", self.body1), ("body2", self.body2)):
-            if body is not None and not 0 <= body < bodies:
-                return f"PlanarContact.{name} is {body}, but the system has {bodies} planar bodies"
-        return None
-
-
-def _point_velocity(state: State, body: int, points: Array):
-    """Velocity `(2, c)` of the material points of a body at world points, and its spin."""
-    q, v = state.q[3 * body : 3 * body + 3], state.v[3 * body : 3 * body + 3]
-    arms = points - q[:2, None]
-    return jnp.stack([v[0] - v[2] * arms[1], v[1] + v[2] * arms[0]]), v[2]
+        bodies = group.dim // 3
+        return out_of_range("PlanarContact.body1", self.body1, bodies) or (
+            out_of_range("PlanarContact.body2", self.body2, bodies)
+        )

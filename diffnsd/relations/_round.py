@@ -1,165 +1,199 @@
 """Contacts of round bodies, whose closest points are known in closed form."""
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._block_rows import of_bodies
 from .._numerics import as_float, safe_norm
 from .._types import Config, Scalar
-from ..groups import rotate
+from ..groups import rotation_matrix
+from ._base import body_indices
 from ._contact_frame import ContactFrame
 from ._planar_contact import PlanarContact
 
 Points = tuple[Array, Array, Array]
 
 
-class _Centre(eqx.Module):
-    """Where the centre of a round body is: shape `(1, 3)`, or `(1, 2)` in the plane."""
+def _column(x: Array) -> Array:
+    """A number, or one for each contact, beside points `(c, d)`."""
+    return jnp.reshape(x, (-1, 1))
 
-    body: int = eqx.field(static=True)
+
+class _Centre(eqx.Module):
+    """Where the centres of round bodies are: shape `(c, 3)`, or `(c, 2)` in the plane."""
+
+    body: Any = eqx.field(static=True)
     planar: bool = eqx.field(static=True)
 
     def __call__(self, q: Config) -> Array:
-        if self.planar:
-            return q[3 * self.body : 3 * self.body + 2][None]
-        return q.position[self.body][None]
+        centres = q.reshape(-1, 3)[:, :2] if self.planar else q.position
+        return jnp.atleast_2d(of_bodies(centres, self.body).T)
 
 
 class _OnPlane(eqx.Module):
     """Round bodies of a radius around points, on a plane `{x : n · x = offset}`."""
 
     centres: Callable[[Config], Array]
-    radius: Float[Array, ""]
+    radius: Float[Array, "..."]
     normal: Float[Array, " d"]
     offset: Float[Array, ""]
+
+    is_scleronomic = True
 
     def __call__(self, t: Scalar, q: Config) -> Points:
         del t
         centres = self.centres(q)
         n = jnp.broadcast_to(self.normal, centres.shape)
         height = jnp.sum(n * centres, axis=1, keepdims=True) - self.offset
-        return centres - self.radius * n, centres - height * n, n
+        return centres - _column(self.radius) * n, centres - height * n, n
 
 
 class _BetweenTwo(eqx.Module):
-    """Two round bodies; where their centres meet the normal is the first axis."""
+    """Round bodies two by two; where their centres meet the normal is the first axis."""
 
     centre1: _Centre
     centre2: _Centre
-    radius1: Float[Array, ""]
-    radius2: Float[Array, ""]
+    radius1: Float[Array, "..."]
+    radius2: Float[Array, "..."]
+
+    is_scleronomic = True
 
     def __call__(self, t: Scalar, q: Config) -> Points:
         del t
         x1, x2 = self.centre1(q), self.centre2(q)
-        length = safe_norm((x1 - x2).T)[:, None]
-        first = jnp.zeros_like(x1).at[:, 0].set(1)
-        n = jnp.where(length > 0, (x1 - x2) / jnp.where(length > 0, length, 1), first)
-        return x1 - self.radius1 * n, x2 + self.radius2 * n, n
+        between = x1 - x2
+        length = safe_norm(between.T)[:, None]
+        first = jnp.zeros_like(between).at[:, 0].set(1)
+        n = jnp.where(length > 0, between / jnp.where(length > 0, length, 1), first)
+        return x1 - _column(self.radius1) * n, x2 + _column(self.radius2) * n, n
 
 
 class _OnSurface(eqx.Module):
-    """A sphere on a surface `z = height(x, y)`, whose curvature is small against `1/radius`."""
+    """Spheres on a surface `z = height(x, y)`, whose curvature is small against `1/radius`."""
 
     centre: _Centre
-    radius: Float[Array, ""]
+    radius: Float[Array, "..."]
     height: Callable
+
+    is_scleronomic = True
 
     def __call__(self, t: Scalar, q: Config) -> Points:
         del t
-        x = self.centre(q)[0]
-        z, slope = jax.value_and_grad(lambda p: jnp.asarray(self.height(p[0], p[1])))(x[:2])
-        up = jnp.concatenate([-slope, jnp.ones_like(slope[:1])])
-        n = up / jnp.sqrt(jnp.sum(up * up))
-        foot = x - (x[2] - z) * n[2] * n
-        return (x - self.radius * n)[None], foot[None], n[None]
+
+        def below(x):
+            z, slope = jax.value_and_grad(lambda p: jnp.asarray(self.height(p[0], p[1])))(x[:2])
+            up = jnp.concatenate([-slope, jnp.ones_like(slope[:1])])
+            n = up / jnp.sqrt(jnp.sum(up * up))
+            return x - (x[2] - z) * n[2] * n, n
+
+        centres = self.centre(q)
+        foot, n = jax.vmap(below)(centres)
+        return centres - _column(self.radius) * n, foot, n
 
 
 class _Ends(eqx.Module):
-    """The centres of the two ends of a capsule, world frame."""
+    """The centres of the two ends of capsules, world frame: first all of one end."""
 
-    body: int = eqx.field(static=True)
+    body: Any = eqx.field(static=True)
     half_axis: Float[Array, "3"]
 
     def __call__(self, q: Config) -> Array:
-        along = rotate(q.orientation[self.body], self.half_axis)
-        return q.position[self.body][None] + jnp.stack([along, -along])
+        turned = rotation_matrix(of_bodies(q.orientation, self.body))
+        along = jnp.atleast_2d(sum(turned[:, i] * self.half_axis[i] for i in range(3)).T)
+        centre = jnp.atleast_2d(of_bodies(q.position, self.body).T)
+        return jnp.concatenate([centre + along, centre - along])
 
 
 def sphere_on_plane(
-    radius, normal=(0.0, 0.0, 1.0), offset=0.0, body: int = 0, rolling: bool = False
+    radius, normal=(0.0, 0.0, 1.0), offset=0.0, body=0, rolling: bool = False
 ) -> ContactFrame:
-    """A sphere on the plane `{x : n · x = offset}`, one contact.
+    """Spheres on the plane `{x : n · x = offset}`, one contact each.
 
-    **Arguments:** `radius` [m]; `normal`: unit normal, towards the sphere, `(3,)`; `offset` [m];
-    `body`: the index of the sphere, whose centre is its centre of mass; `rolling`: as in
-    `ContactFrame`.
+    **Arguments:** `radius` [m], `()` or one for each sphere; `normal`: unit normal, towards the
+    spheres, `(3,)`; `offset` [m]; `body`: the index of a sphere, whose centre is its centre of mass,
+    or of many, `(c,)`; `rolling`: as in `ContactFrame`.
+
+    **Raises:** `ValueError` on indices that are not known integers, as the other contacts do.
     """
+    body = body_indices("sphere_on_plane.body", body)
     parts = as_float(radius), as_float(normal), as_float(offset)
     return ContactFrame(_OnPlane(_Centre(body, False), *parts), body, rolling=rolling)
 
 
-def sphere_on_sphere(
-    radius1, radius2, body1: int = 0, body2: int = 1, rolling: bool = False
-) -> ContactFrame:
-    """Two spheres, one contact.
+def sphere_on_sphere(radius1, radius2, body1=0, body2=1, rolling: bool = False) -> ContactFrame:
+    """Spheres two by two, one contact each.
 
-    **Arguments:** `radius1`, `radius2` [m]; `body1`, `body2`: their indices; `rolling`.
+    The 99 contacts of a column of 100 spheres are
+    `sphere_on_sphere(0.1, 0.1, np.arange(1, 100), np.arange(99))`.
+
+    **Arguments:** `radius1`, `radius2` [m], `()` or one for each pair; `body1`, `body2`: indices of
+    one pair, or of many, `(c,)`; `rolling`: as in `ContactFrame`.
     """
+    body1, body2 = (
+        body_indices(f"sphere_on_sphere.{n}", b) for n, b in (("body1", body1), ("body2", body2))
+    )
     centres = _Centre(body1, False), _Centre(body2, False)
     function = _BetweenTwo(*centres, as_float(radius1), as_float(radius2))
     return ContactFrame(function, body1, body2, rolling)
 
 
-def sphere_on_surface(
-    radius, height: Callable, body: int = 0, rolling: bool = False
-) -> ContactFrame:
-    """A sphere on a surface `z = height(x, y)`, such as an interpolated height map.
+def sphere_on_surface(radius, height: Callable, body=0, rolling: bool = False) -> ContactFrame:
+    """Spheres on a surface `z = height(x, y)`, such as an interpolated height map.
 
     The surface is taken to be its tangent plane below the centre: exact for planes, and otherwise
     to first order in `radius` times its curvature.
 
-    **Arguments:** `radius` [m]; `height(x, y) -> ()` [m], differentiable; `body`; `rolling`.
+    **Arguments:** `radius` [m]; `height(x, y) -> ()` [m], differentiable; `body`, `rolling`: as in
+    `sphere_on_plane`.
     """
+    body = body_indices("sphere_on_surface.body", body)
     return ContactFrame(
         _OnSurface(_Centre(body, False), as_float(radius), height), body, None, rolling
     )
 
 
-def capsule_on_plane(
-    radius, half_axis, normal=(0.0, 0.0, 1.0), offset=0.0, body: int = 0
-) -> ContactFrame:
-    """A capsule on the plane `{x : n · x = offset}`: two contacts, of the spheres at its ends.
+def capsule_on_plane(radius, half_axis, normal=(0.0, 0.0, 1.0), offset=0.0, body=0) -> ContactFrame:
+    """Capsules on the plane `{x : n · x = offset}`: two contacts each, of the spheres at their ends.
+
+    First the contacts of the ends at `half_axis`, then those of the others.
 
     **Arguments:** `radius` [m]; `half_axis`: from its middle to the centre of one end, in coordinates
-    of the body [m], `(3,)`; the others as in `sphere_on_plane`.
+    of the body [m], `(3,)`; the others as in `sphere_on_plane`, `radius` a number.
     """
+    body = body_indices("capsule_on_plane.body", body)
     parts = as_float(radius), as_float(normal), as_float(offset)
-    return ContactFrame(_OnPlane(_Ends(body, as_float(half_axis)), *parts), body)
+    ends = _Ends(body, as_float(half_axis))
+    return ContactFrame(_OnPlane(ends, *parts), 2 * body if isinstance(body, tuple) else body)
 
 
 def disk_on_line(
-    radius, normal=(0.0, 1.0), offset=0.0, body: int = 0, rolling: bool = False
+    radius, normal=(0.0, 1.0), offset=0.0, body=0, rolling: bool = False
 ) -> PlanarContact:
-    """A disk on the line `{x : n · x = offset}` of the plane, one contact.
+    """Disks on the line `{x : n · x = offset}` of the plane, one contact each.
 
-    **Arguments:** `radius` [m]; `normal`: unit normal, towards the disk, `(2,)`; `offset` [m];
-    `body`; `rolling`: as in `PlanarContact`.
+    **Arguments:** `radius` [m], `()` or one for each disk; `normal`: unit normal, towards the disks,
+    `(2,)`; `offset` [m]; `body`: index of a disk, or of many, `(c,)`; `rolling`: as in
+    `PlanarContact`.
     """
+    body = body_indices("disk_on_line.body", body)
     parts = as_float(radius), as_float(normal), as_float(offset)
     return PlanarContact(_OnPlane(_Centre(body, True), *parts), body, None, rolling)
 
 
-def disk_on_disk(
-    radius1, radius2, body1: int = 0, body2: int = 1, rolling: bool = False
-) -> PlanarContact:
-    """Two disks in the plane, one contact.
+def disk_on_disk(radius1, radius2, body1=0, body2=1, rolling: bool = False) -> PlanarContact:
+    """Disks two by two in the plane, one contact each.
 
-    **Arguments:** `radius1`, `radius2` [m]; `body1`, `body2`: their indices; `rolling`.
+    **Arguments:** `radius1`, `radius2` [m], `()` or one for each pair; `body1`, `body2`: indices of
+    one pair, or of many, `(c,)`; `rolling`: as in `PlanarContact`.
     """
+    body1, body2 = (
+        body_indices(f"disk_on_disk.{n}", b) for n, b in (("body1", body1), ("body2", body2))
+    )
     centres = _Centre(body1, True), _Centre(body2, True)
     function = _BetweenTwo(*centres, as_float(radius1), as_float(radius2))
     return PlanarContact(function, body1, body2, rolling)

@@ -10,11 +10,12 @@ from jaxtyping import Array
 from .._jax import (
     AbstractLoopAdjoint,
     Checkpointed,
-    concrete as revealed,
-    is_traced as is_hidden,
+    concrete,
+    is_traced,
     scan,
 )
 from .._numerics import as_float
+from .._recompilation import Compilations
 from .._result import RESULTS, failed, first_error
 from .._types import Args, Count, Scalar, State
 from ..integrators import AbstractIntegrator, StepInfo
@@ -68,6 +69,9 @@ def simulate(
     **Raises:** `ValueError` before compiling for times, shapes, parameters or combinations that
     make no sense, as far as their values are known; `RuntimeError` if a step fails and `throw` is
     true, naming cause and remedy, and outside of `jit` and `vmap` the step and its residual too.
+
+    **Warns:** `RecompilationWarning` if the same program is compiled a second time because a function
+    of the model was defined anew, with the remedy.
     """
     steps = _count(t0, t1, dt)
     state0 = _checked(
@@ -79,10 +83,15 @@ def simulate(
     # Arrays: new times are new values, not new programs.
     h = (float(t1) - float(t0)) / max(steps, 1)
     grid = _Grid(jnp.asarray(t0, state0.v.dtype), jnp.asarray(h, state0.v.dtype), steps)
-    solution = _run(model, integrator, grid, state0, args, saveat, event, adjoint, meter)
+    # Inside of a `jit` it is that one which compiles, and finds its programs.
+    inside, compiled = is_traced(jnp.zeros(())), _COMPILATIONS.count
+    parts = model, integrator, grid, state0, args, saveat, event, adjoint, meter
+    solution = _run(*parts)
+    if not inside:
+        _COMPILATIONS.warn_if_repeated(compiled, "simulate", parts)
     if throw:
         bad = failed(solution.result)
-        if is_hidden(bad):
+        if is_traced(bad):
             states = solution.result.error_if(solution.states, bad)
             solution = eqx.tree_at(lambda s: s.states, solution, states)
         elif np.any(bad):
@@ -147,9 +156,13 @@ class _Loop(eqx.Module):
         return jnp.where(self.watch.step < 0, i, self.watch.step + 1)
 
 
+_COMPILATIONS = Compilations()
+
+
 @eqx.filter_jit
 def _run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
     """The loop, compiled once per structure: a call outside `jit` compiles nothing twice."""
+    _COMPILATIONS.note()
     steps, zero, none = grid.steps, jnp.zeros_like(grid.h), jnp.asarray(-1, int)
 
     def one(loop, i):
@@ -269,7 +282,7 @@ def _assemble(model, grid, saveat, start, loop, saved, names) -> Solution:
 
 def _count(t0, t1, dt) -> int:
     for name, value in (("t0", t0), ("t1", t1), ("dt", dt)):
-        if is_hidden(value) or not np.isscalar(value) and np.ndim(value) != 0:
+        if is_traced(value) or not np.isscalar(value) and np.ndim(value) != 0:
             raise ValueError(
                 f"{name} must be a plain number: the number of steps is fixed when compiling."
             )
@@ -290,7 +303,7 @@ def _checked(model, integrator, t0, dt, state0, args, start_tolerance=np.inf) ->
     state0 = jax.tree.map(as_float, state0, is_leaf=_is_numbers)
     problem = integrator.supports(model) or model.check(state0)
     if problem is None:
-        values = revealed((model, t0, dt, state0, args))
+        values = concrete((model, t0, dt, state0, args))
         problem = asked(lambda: integrator.check(*values))
     if problem is None and start_tolerance < np.inf:
         problem = asked(lambda: model.check_gaps(t0, state0.q, start_tolerance))

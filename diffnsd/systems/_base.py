@@ -79,6 +79,14 @@ class AbstractSystem(eqx.Module):
         return self.group.dim
 
     @property
+    def block_size(self) -> int | None:
+        """Size of the blocks of `v` whose inertia and forces know nothing of each other, or `None`.
+
+        Free bodies: what is linear in them is solved body by body.
+        """
+        return None
+
+    @property
     def stepping_problem(self) -> str | None:
         """Why a scheme for `M dv` cannot step the system, with the remedy, or `None`."""
         return None

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._block_rows import BlockDiagonal
 from .._jax import concrete, eval_now, is_traced
 from .._numerics import as_float, cross, lu_solve
 from .._types import Args, Config, Matrix, Scalar, State, Vector
@@ -74,14 +74,18 @@ class NewtonEulerSystem(AbstractSystem):
 
     def mass(self, t: Scalar, q: Config) -> Matrix:
         del t, q
-        b = self.masses.shape[0]
-        linear = [jnp.diag(jnp.broadcast_to(self.masses[i], (3,))) for i in range(b)]
-        spin = [
-            jnp.diag(self.inertia[i]) if self.inertia.ndim == 2 else self.inertia[i]
-            for i in range(b)
-        ]
-        blocks = [m for pair in zip(linear, spin, strict=True) for m in pair]
-        return jax.scipy.linalg.block_diag(*blocks)
+        unit = np.eye(3, dtype=self.masses.dtype)[:, :, None]
+        inertia = jnp.moveaxis(self.inertia, 0, -1)
+        spin = unit * inertia[None] if self.inertia.ndim == 2 else inertia
+        none = jnp.zeros_like(spin)
+        rows = [[unit * self.masses[None, None], none], [none, spin]]
+        blocks = jnp.concatenate([jnp.concatenate(row, axis=1) for row in rows])
+        return BlockDiagonal(blocks).dense()
+
+    @property
+    def block_size(self) -> int | None:
+        # A wrench may join bodies: springs do.
+        return 6 if self.wrench is None else None
 
     def inertia_force(self, t: Scalar, state: State) -> Vector:
         """The gyroscopic torques `−ω × I ω`."""

@@ -119,7 +119,7 @@ def test_coordinates_of_a_joint():
 
 
 def test_bad_joints():
-    with pytest.raises(ValueError, match="no body 2"):
+    with pytest.raises(ValueError, match="body1 is 2, but the system has the bodies 0 to 1"):
         ball_joint(Q, POINT, 2)
     with pytest.raises(ValueError, match=r"must have shape \(3,\)"):
         hinge(Q, POINT, AXIS[:2])

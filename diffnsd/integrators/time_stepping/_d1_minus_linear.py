@@ -138,7 +138,7 @@ def _closed(model: Model, t: Scalar, q) -> Masks:
     masks = []
     counts = model.contacts(t, q)
     for interaction, c in zip(model.interactions, counts, strict=True):
-        gap, mask = interaction.held_gap(t, q), interaction.mask
+        gap, mask = interaction.held(interaction.relation.gap(t, q)), interaction.mask
         if gap is None or interaction.law.holds_gap:
             closed = jnp.ones((c,), bool)
         else:

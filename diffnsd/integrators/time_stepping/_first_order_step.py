@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..._jax import is_traced as is_hidden
+from ..._jax import is_traced
 from ..._types import Args, Scalar, State, Vector
 from ...complementarity import MixedProblem
 from ...complementarity._problem import broadcast_law
@@ -192,7 +192,7 @@ def unreached(scheme, model: Model, t0, dt, state: State, args: Args) -> str | N
     The one-step matrix `D + p w C W^-1 G B` is taken at the initial state, for multipliers 0 and 1:
     an entry that is zero for both is taken to be zero. What is zero but for rounding counts as zero.
     """
-    hidden = any(map(is_hidden, jax.tree.leaves((model, dt, state, args))))
+    hidden = any(map(is_traced, jax.tree.leaves((model, dt, state, args))))
     if hidden or not model.interactions or state.v.size == 0:
         return None
     sizes, scales = [], []

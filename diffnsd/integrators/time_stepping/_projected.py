@@ -105,7 +105,8 @@ class CombinedProjection(AbstractProjection):
             return self.inner.step(held, t0, t1, state, carry, args)
 
         def violated(active, q):
-            gaps = [i.reachable_gap(t1, jax.lax.stop_gradient(q)) for i in model.interactions]
+            at = jax.lax.stop_gradient(q)
+            gaps = [i.reachable(i.relation.gap(t1, at)) for i in model.interactions]
             return tuple(
                 a if g is None or i.law.never_opens else ~a & (g < -self.tolerance)
                 for i, a, g in zip(model.interactions, active, gaps, strict=True)

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..._numerics import matvec
+from ..._numerics import UNROLL_LIMIT
 from ..._result import RESULTS
 from ..._types import Args, Scalar, State
 from ...complementarity import AbstractAdjoint, AbstractSolver, Auto, ImplicitAdjoint
@@ -38,15 +38,20 @@ def _equations(scheme):
             return point.configuration(system.group, state, h, theta, v)
 
         def residual(v):
-            mass = system.mass(t0 + theta * h, place(mass_at, v))
+            gained = State(place(mass_at, v), v - state.v)
             after = system.force(t1, State(place(AtIterate(), v), v), args)
-            return matvec(mass, v - state.v) - h * (theta * after + (1 - theta) * before)
+            momentum = system.momentum(t0 + theta * h, gained)
+            return momentum - h * (theta * after + (1 - theta) * before)
 
         compliant = any(i.relation.has_feedthrough for i in interactions)
         if not (compliant or scheme.contacts_at.is_implicit):
             at = t1, place(scheme.contacts_at, state.v)
-            blocks = tuple(build_block(i, model, t0, state, h, gamma, at=at) for i in interactions)
-            return linear_problem(residual, lambda v: blocks)
+            size = system.block_size if state.v.shape[0] > UNROLL_LIMIT else None
+            blocks = tuple(
+                build_block(i, model, t0, state, h, gamma, at=at, by_blocks=size is not None)
+                for i in interactions
+            )
+            return linear_problem(residual, lambda v: blocks, size)
 
         coupled = [_coupling(scheme, i, model, t0, t1, state) for i in interactions]
 
@@ -266,7 +271,7 @@ def step_matrices(
         raise ValueError(f"no step matrices: {problem}.")
     zero = tuple(jnp.swapaxes(z, 0, 1) for z in zero_impulses(model, t0, state))
     parameters = (model, model.interactions, t0, t1, state, args)
-    step = _equations(scheme)(parameters)(state.v, zero)
+    step = _equations(scheme)(parameters)(state.v, zero).dense()
 
     def flat(x):
         return jnp.transpose(x, (2, 0, 1)).reshape(-1, x.shape[1])
@@ -281,7 +286,7 @@ def step_matrices(
 def theta_step(scheme, model: Model, t0, t1, state: State, carry: Carry, args: Args):
     """One step of the theta scheme; see `MoreauJean`."""
     h = t1 - t0
-    chosen = [select(i, t0, state.q) for i in model.interactions]
+    chosen = [select(i, model, t0, state.q) for i in model.interactions]
     solved, selections = [i for i, _ in chosen], [s for _, s in chosen]
     warm = tuple(jnp.moveaxis(s.pick(z), 0, 1) for s, z in zip(selections, carry, strict=True))
 
@@ -297,8 +302,8 @@ def theta_step(scheme, model: Model, t0, t1, state: State, carry: Carry, args: A
     mean = scheme.theta * v + (1 - scheme.theta) * state.v
     q = model.system.group.compose(state.q, model.system.group.exp(h * mean))
     overflow = jnp.array(False)
-    for interaction, selection in zip(model.interactions, selections, strict=True):
-        overflow = overflow | left_out(interaction, selection, model, t0, state, v, h)
+    for selection in selections:
+        overflow = overflow | left_out(selection, v, h)
     result = outcome(stats, newton_converged, overflow, v)
     info = StepInfo.of(impulses, stats)
     return State(q, v), info, jax.lax.stop_gradient(impulses), result

@@ -156,7 +156,9 @@ def _is_one(e) -> bool:
 
 
 def _gaps(model: Model, t: Scalar, q: Config):
-    return jnp.concatenate([jnp.atleast_1d(i.reachable_gap(t, q)) for i in model.interactions])
+    return jnp.concatenate(
+        [jnp.atleast_1d(i.reachable(i.relation.gap(t, q))) for i in model.interactions]
+    )
 
 
 def _first_root(model: Model, t0, h, until, state: State) -> Scalar:

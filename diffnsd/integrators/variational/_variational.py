@@ -113,7 +113,7 @@ def displaced(scheme, system, q: Config, x: Vector) -> Config:
 def variational_step(scheme, model: Model, t0, t1, state: State, carry: Carry, args: Args):
     """One step in position-momentum form; see this module's docstring."""
     system, n = model.system, state.v.shape[0]
-    chosen = _chosen(model, t0, state.q)
+    chosen = [select(i, model, t0, state.q) for i in model.interactions]
     parameters = (scheme, model, [i for i, _ in chosen], t0, t1, state, args)
     d = scheme.discretise(system, t0, t1, state, args)
     warm = _warm(chosen, carry)
@@ -127,7 +127,7 @@ def variational_step(scheme, model: Model, t0, t1, state: State, carry: Carry, a
     arriving = system.group.coAd(moved, kicked)
 
     held = _spread(chosen, p0)
-    chosen1 = _chosen(model, t1, q1)
+    chosen1 = [select(i, model, t1, q1) for i in model.interactions]
     guess = lu_solve(system.mass(t1, q1), arriving)
     persistent = tuple(s.pick(x)[:, 0] > 0 for x, (_, s) in zip(held, chosen1, strict=True))
     parameters = (scheme, model, [i for i, _ in chosen1], t0, t1, state, args)
@@ -142,9 +142,8 @@ def variational_step(scheme, model: Model, t0, t1, state: State, carry: Carry, a
     impulses = jax.tree.map(jnp.add, held, _spread(chosen1, p1))
 
     overflow = jnp.array(False)
-    for interaction, (_, selection) in zip(model.interactions, chosen, strict=True):
-        mean = z[-n:]
-        overflow = overflow | left_out(interaction, selection, model, t0, state, mean, t1 - t0)
+    for _, selection in chosen:
+        overflow = overflow | left_out(selection, z[-n:], t1 - t0)
     result = first_error(
         outcome(stats0, solved0, overflow, v1), outcome(stats1, solved1, overflow, v1)
     )
@@ -223,10 +222,6 @@ def _mean_block(interaction: Interaction, scheme, model: Model, t0, t1, state, z
         offset = jnp.concatenate([(offset[0] - drift[0] + here)[None], offset[1:]])
     pad = ((0, 0), (m - n, 0), (0, 0))
     return Block(jnp.pad(output, pad), jnp.pad(block.output, pad), offset, block.law, block.active)
-
-
-def _chosen(model: Model, t, q):
-    return [select(i, t, q) for i in model.interactions]
 
 
 def _warm(chosen, carry: Carry):

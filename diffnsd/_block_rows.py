@@ -1,0 +1,218 @@
+"""Rows of contacts that touch a few bodies each, and matrices of one block per body.
+
+A contact of body i with body j has entries in the columns of these two alone, and free bodies have a
+mass matrix of one block each. Both are kept as what they are: storage and work grow with the number of
+contacts and not with its product with the number of bodies, and nothing is unrolled over either.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ._numerics import UNROLL_LIMIT, dot, lu_solve, short_sum
+
+Bodies = int | tuple[int | None, ...] | None
+"""Indices of bodies: the same one for all contacts, or one for each; `None` is no body (the world)."""
+
+
+def of_bodies(x: Array, bodies: int | tuple[int | None, ...]) -> Array:
+    """Rows of `x (b, ...)`: `(...)` for one index, else `(..., c)`, contacts on the last axis.
+
+    Entries of no body are those of body 0, for the caller to leave out.
+    """
+    if isinstance(bodies, int):
+        return x[bodies]
+    where = _slice(bodies)
+    rows = x[_numbers(bodies)] if where is None else x[where]
+    return jnp.moveaxis(rows, 0, -1)
+
+
+def _numbers(bodies: tuple[int | None, ...]) -> np.ndarray:
+    return np.array([0 if i is None else i for i in bodies], np.int32)
+
+
+def _present(bodies: Bodies, contacts: int) -> np.ndarray:
+    """Which contacts have a body, `(c,)`."""
+    listed = bodies if isinstance(bodies, tuple) else (bodies,) * contacts
+    return np.array([i is not None for i in listed], bool)
+
+
+def _slice(bodies: tuple[int | None, ...]) -> slice | None:
+    """The indices as a slice where they are one: it is read without a table."""
+    if not bodies or None in bodies:
+        return None
+    first = bodies[0]
+    run = range(first, first + len(bodies))  # pyright: ignore[reportOperatorIssue]
+    return slice(run.start, run.stop) if tuple(run) == bodies else None
+
+
+class BlockRows(eqx.Module):
+    """`H` of `c` contacts with `k` rows each and `s` columns for each of `b` bodies.
+
+    **Arguments:**
+
+    - `values`: for each side of a contact its entries, shape `(k, s, c)`.
+    - `bodies`: for each side the indices of its bodies.
+    - `count`: number of bodies `b`.
+    """
+
+    values: tuple[Float[Array, "k s c"], ...]
+    bodies: tuple[Bodies, ...] = eqx.field(static=True)
+    count: int = eqx.field(static=True)
+
+    def __init__(self, values, bodies, count: int):
+        kept = [(x, i) for x, i in zip(values, bodies, strict=True) if i is not None]
+        self.values = tuple(_without_absent(x, i) for x, i in kept)
+        self.bodies = tuple(i for _, i in kept)
+        self.count = count
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """`(k, n, c)`, the shape of the matrix."""
+        k, s, c = self.values[0].shape
+        return k, s * self.count, c
+
+    def first(self, k: int) -> "BlockRows":
+        """The first `k` rows of every contact."""
+        return eqx.tree_at(lambda r: r.values, self, tuple(x[:k] for x in self.values))
+
+    def dense(self) -> Float[Array, "k n c"]:
+        """The matrix itself."""
+        return sum(map(self._placed, self.values, self.bodies))  # pyright: ignore[reportReturnType]
+
+    def _placed(self, x: Array, bodies: int | tuple[int | None, ...]) -> Array:
+        k, s, c = x.shape
+        if isinstance(bodies, int):
+            return jnp.pad(x, ((0, 0), (s * bodies, s * (self.count - 1 - bodies)), (0, 0)))
+        here = np.arange(self.count, dtype=np.int32)[:, None] == jnp.asarray(_numbers(bodies))[None]
+        return jnp.where(here[None, :, None], x[:, None], 0).reshape(k, s * self.count, c)
+
+    def apply(self, v: Float[Array, " n"]) -> Float[Array, "k c"]:
+        """`H v`."""
+        by_body = v.reshape(self.count, -1)
+        total = 0.0
+        for x, bodies in zip(self.values, self.bodies, strict=True):
+            own = of_bodies(by_body, bodies)
+            own = own if own.ndim == 2 else own[:, None]
+            total = total + dot(jnp.swapaxes(x, 0, 1), own[:, None])
+        return total  # pyright: ignore[reportReturnType]
+
+    def gather(self, z: Float[Array, "k c"]) -> Float[Array, " n"]:
+        """`H^T z`."""
+        s = self.values[0].shape[1]
+        total = jnp.zeros((self.count, s), z.dtype)
+        for x, bodies in zip(self.values, self.bodies, strict=True):
+            load = dot(x, z[:, None]).T
+            if isinstance(bodies, int):
+                total = total.at[bodies].add(jnp.sum(load, axis=0))
+                continue
+            where = _slice(bodies)
+            total = total.at[_numbers(bodies) if where is None else where].add(load)
+        return total.reshape(-1)
+
+    def times(self, other: "BlockRows") -> Float[Array, "k c l d"]:
+        """`H G^T` for the rows `G (l, n, d)` of other contacts of the same bodies."""
+        total = 0.0
+        for x, mine in zip(self.values, self.bodies, strict=True):
+            for y, theirs in zip(other.values, other.bodies, strict=True):
+                both = jnp.einsum("ksc,lsd->kcld", x, y)
+                if isinstance(mine, int) and isinstance(theirs, int):
+                    total = total + (both if mine == theirs else 0)
+                    continue
+                a, b = (_listed(i, z.shape[2]) for i, z in ((mine, x), (theirs, y)))
+                shared = a[None, :, None, None] == b[None, None, None, :]
+                total = total + jnp.where(shared, both, 0)
+        return total  # pyright: ignore[reportReturnType]
+
+
+def _without_absent(x: Array, bodies: Bodies) -> Array:
+    """Entries of contacts that have no body on this side are zero."""
+    present = _present(bodies, x.shape[2])
+    return x if present.all() else jnp.where(present, x, 0)
+
+
+def _listed(bodies: int | tuple[int | None, ...], contacts: int) -> Array:
+    """One index per contact."""
+    listed = (bodies,) * contacts if isinstance(bodies, int) else bodies
+    return jnp.asarray(_numbers(listed))
+
+
+def dense(matrix: "Array | BlockRows") -> Float[Array, "k n c"]:
+    """Rows of contacts as an array."""
+    return matrix.dense() if isinstance(matrix, BlockRows) else matrix
+
+
+def apply(matrix: "Array | BlockRows", v: Array) -> Array:
+    """`H v` for `H (k, n, c, ...)` and `v (n, ...)`."""
+    if isinstance(matrix, BlockRows):
+        return matrix.apply(v)
+    if v.shape[0] > UNROLL_LIMIT:
+        return jnp.einsum("knc...,n...->kc...", matrix, v)
+    total = matrix[:, 0] * v[0][None, None]
+    for j in range(1, v.shape[0]):
+        total = total + matrix[:, j] * v[j][None, None]
+    return total
+
+
+def gather(matrix: "Array | BlockRows", z: Array) -> Array:
+    """`H^T z` for `H (k, n, c, ...)` and `z (k, c, ...)`: unrolled over rows, summed over contacts."""
+    if isinstance(matrix, BlockRows):
+        return matrix.gather(z)
+    total = matrix[0] * z[0][None]
+    for i in range(1, z.shape[0]):
+        total = total + matrix[i] * z[i][None]
+    return short_sum(total, 1)
+
+
+class BlockDiagonal(eqx.Module):
+    """A matrix with `b` blocks of `s` rows and columns on its diagonal.
+
+    **Arguments:** `blocks`: shape `(s, s, b)`.
+    """
+
+    blocks: Float[Array, "s s b"]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """`(n, n)`."""
+        n = self.blocks.shape[0] * self.blocks.shape[2]
+        return n, n
+
+    def dense(self) -> Float[Array, "n n"]:
+        """The matrix itself."""
+        s, _, b = self.blocks.shape
+        own = np.eye(b, dtype=bool)[:, None, :, None]
+        rows = jnp.moveaxis(self.blocks, 2, 0)[:, :, None]
+        return jnp.where(own, rows, 0).reshape(b * s, b * s)
+
+    def solve(self, right: Float[Array, " n"]) -> Float[Array, " n"]:
+        """`A^-1 r`."""
+        s, _, b = self.blocks.shape
+        return lu_solve(self.blocks, right.reshape(b, s).T).T.reshape(-1)
+
+    def solve_rows(self, rows: BlockRows) -> BlockRows:
+        """The rows `G` with `G^T = A^-1 H^T`."""
+
+        def one(x, bodies):
+            own = of_bodies(jnp.moveaxis(self.blocks, 2, 0), bodies)
+            own = own if own.ndim == 3 else own[..., None]
+            return jnp.swapaxes(lu_solve(own[:, :, None], jnp.swapaxes(x, 0, 1)), 0, 1)
+
+        moved = tuple(map(one, rows.values, rows.bodies))
+        return eqx.tree_at(lambda r: r.values, rows, moved)
+
+
+def block_jacobian(function, v: Float[Array, " n"], size: int) -> BlockDiagonal:
+    """The derivative of a function whose block i of values depends on block i of `v` alone.
+
+    As many directions as a block has columns, whatever the number of blocks.
+    """
+    b = v.shape[0] // size
+
+    def slope(direction):
+        return jax.jvp(function, (v,), (jnp.tile(direction, b),))[1]
+
+    columns = jax.vmap(slope)(jnp.eye(size, dtype=v.dtype))
+    return BlockDiagonal(jnp.transpose(columns.reshape(size, b, size), (2, 0, 1)))

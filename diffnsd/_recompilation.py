@@ -1,0 +1,105 @@
+"""Programs that are compiled again only because a function was defined again.
+
+A compiled program is found by the functions in it, and Python knows a function by its identity: one
+that is defined anew in each call, be its code the same, is compiled anew in each call. Nothing is wrong
+with the numbers, so nobody is told why it is slow; here it is noticed, by code and closure, and said.
+"""
+
+import threading
+import types
+import warnings
+from collections.abc import Callable, Hashable
+from functools import partial
+
+import jax
+import numpy as np
+
+
+class RecompilationWarning(UserWarning):
+    """A program was compiled again because a function of the same code was defined again."""
+
+
+class Compilations(threading.local):
+    """The programs that one entry has compiled, in this thread.
+
+    Its traced function calls `note()`, which runs only where it is compiled; the entry calls
+    `warn_if_repeated` when it comes back.
+    """
+
+    def __init__(self):
+        self.count = 0
+        self._functions: dict[Hashable, tuple[int, ...]] = {}
+
+    def note(self) -> None:
+        """Counts a compilation."""
+        self.count += 1
+
+    def warn_if_repeated(self, before: int, name: str, *arguments) -> None:
+        """Warns, once for every program, if the last call compiled what was compiled before.
+
+        **Arguments:** `before`: the count before the call; `name`: of the entry; `arguments`: what it
+        was compiled for.
+        """
+        if self.count == before:
+            return
+        found: list[Callable] = []
+        try:
+            key = _structure(arguments, found)
+            hash(key)
+        except (TypeError, ValueError, RecursionError):
+            return  # what cannot be compared is not warned about
+        identities = tuple(map(id, found))
+        first = self._functions.setdefault(key, identities)
+        if not first or first == identities:
+            return
+        self._functions[key] = ()  # once
+        new = [f for f, i in zip(found, first, strict=True) if id(f) != i]
+        warnings.warn(
+            f"{name} compiled the same program a second time, because {_described(new)} defined anew "
+            "since the first: a new function is a new program, even if its code is the same. Define "
+            "it once, outside of what is called repeatedly; or make it an equinox.Module with "
+            "__call__, whose fields are the values that change; or put the whole call under one "
+            "jax.jit.",
+            RecompilationWarning,
+            stacklevel=3,
+        )
+
+
+def _described(functions: list[Callable]) -> str:
+    places = dict.fromkeys(f"{f.__qualname__} ({_place(f)})" for f in functions)
+    return ", ".join(places) + (" was" if len(places) == 1 else " were")
+
+
+def _place(function: Callable) -> str:
+    code = function.__code__  # pyright: ignore[reportFunctionMemberAccess]
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _structure(tree, found: list[Callable], closed: bool = False) -> Hashable:
+    """The structure of a pytree: functions by their code and what they close over, arrays by shape.
+
+    Functions that it meets are appended to `found`. Real numbers count as such where they are closed
+    over, and with their values where they are part of the program, not in a closure.
+    """
+    leaves, structure = jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, partial))
+    return structure, tuple(_leaf(x, found, closed) for x in leaves)
+
+
+def _leaf(x, found: list[Callable], closed: bool) -> Hashable:
+    wrapped = getattr(x, "__wrapped__", None)
+    if isinstance(x, partial):
+        return (
+            partial,
+            _leaf(x.func, found, closed),
+            _structure((x.args, x.keywords), found, closed),
+        )
+    if isinstance(x, types.FunctionType):
+        found.append(x)
+        cells = [c.cell_contents for c in x.__closure__ or ()]
+        inside = cells, x.__defaults__, x.__kwdefaults__
+        return x.__code__, tuple(_structure(part, found, True) for part in inside)
+    if isinstance(wrapped, types.FunctionType):
+        return type(x), _leaf(wrapped, found, closed)
+    if isinstance(x, (jax.Array, np.ndarray, np.generic)):
+        return x.shape, x.dtype
+    return type(x), None if closed and isinstance(x, (float, complex)) else x
