@@ -145,7 +145,9 @@ class _Reader:
         cells = []
         for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
             try:
-                cells.append(None if name in written else self.content(cell.cell_contents, self.closed_over))
+                cells.append(
+                    None if name in written else self.content(cell.cell_contents, self.closed_over)
+                )
             except ValueError:  # the cell is still empty
                 cells.append(None)
                 self.is_complete = False
@@ -250,9 +252,7 @@ class _Function(NamedTuple):
     def build(self, arrays: Iterator):
         old = () if self.known is None else self.known.get().__closure__ or ()
         cells = [None if x is None else _built(x, arrays) for x in self.cells]
-        new = [
-            old[i] if self.cells[i] is None else types.CellType(x) for i, x in enumerate(cells)
-        ]
+        new = [old[i] if self.cells[i] is None else types.CellType(x) for i, x in enumerate(cells)]
         defaults, keywords = self.defaults.build(arrays)
         code = self.code
         out = types.FunctionType(code, self.names.get(), code.co_name, defaults, tuple(new))
@@ -291,8 +291,10 @@ def _in_library(module: str) -> bool:
 
 def _is_constant(x) -> bool:
     """Whether what an object does cannot change, and holds no traced value."""
-    if isinstance(x, type | types.BuiltinFunctionType | Enum):
+    if isinstance(x, type | Enum):
         return True
+    if isinstance(x, types.BuiltinFunctionType):
+        return isinstance(x.__self__, types.ModuleType | type | None)
     if isinstance(x, types.ModuleType):
         return _in_library(x.__name__)
     # Functions of libraries: Python functions, ufuncs, compiled functions and custom rules.

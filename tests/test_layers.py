@@ -13,7 +13,17 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "diffnsd"
 
 FLOORS = (
-    {"_types", "_result", "_numerics", "_components", "_taken_apart", "_kernel", "_lanes", "_loop"},
+    {
+        "_types",
+        "_result",
+        "_numerics",
+        "_components",
+        "_taken_apart",
+        "_kernel",
+        "_lanes",
+        "_loop",
+        "_outline",
+    },
     {"groups", "sets"},
     {"systems", "relations", "laws", "complementarity"},
     {"model"},

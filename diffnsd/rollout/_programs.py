@@ -1,5 +1,8 @@
 """The programs of functions of one lane: each function traced once, each program compiled once."""
 
+import types
+import warnings
+import weakref
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -41,6 +44,8 @@ def find_program(function: Callable, batch: PyTree, transformed: bool) -> Progra
     `jit`, `vmap` or a derivative. What may hold a traced value is then not kept.
     """
     known, arrays = outline(function)
+    if not known.is_complete and not transformed:
+        _warn_if_defined_anew(function)
     if known.is_complete or not transformed:
         kept = _kept(known)
         has_loops = kept.look(arrays, batch)
@@ -53,6 +58,25 @@ def find_program(function: Callable, batch: PyTree, transformed: bool) -> Progra
     return Program(kept, [], kept.look([], batch))
 
 
+_defined: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def _warn_if_defined_anew(function: Callable) -> None:
+    """Warns when a function that can only be known by its identity comes a second time as another."""
+    if not isinstance(function, types.FunctionType):
+        return
+    code, own = function.__code__, weakref.ref(function)
+    first = _defined.setdefault(code, own)
+    if first is not own and first() is not function:
+        _defined[code] = own
+        warnings.warn(
+            f"{function.__qualname__} was defined anew and compiles again: it reaches objects whose "
+            "values may have changed. Define it once, outside of what calls `rollout`; or write it "
+            "as an equinox.Module with what changes as fields; or put the call into an outer `jit`.",
+            stacklevel=4,
+        )
+
+
 class _Kept:
     """A function of one lane whose arrays are arguments, and its programs.
 
@@ -60,7 +84,10 @@ class _Kept:
     """
 
     def __init__(self, known: Outline):
-        self.lane = jax.jit(lambda arrays, lane: known.fill(arrays)(lane))
+        def one_lane(arrays, lane):
+            return known.fill(arrays)(lane)
+
+        self.lane = jax.jit(one_lane)
         self.run = jax.jit(self._run, static_argnums=(2, 3))
         self.prepared: set = set()
         self._seen: dict = {}

@@ -40,8 +40,16 @@ def rollout(
     depend on it.
 
     For a gradient on all cores map the gradient: `rollout(jax.value_and_grad(loss_of_a_lane),
-    batch)`, and sum. Pass the same function object again to reuse its compilation; values that
-    change belong in `batch`, since what a function closes over is compiled in, as by `jax.jit`.
+    batch)`, and sum.
+
+    A function is traced and compiled once, also if it is defined anew in every call, like a lambda
+    or `jax.grad(loss)`: it is known by its code and by what its code reaches. JAX arrays that it
+    closes over are arguments of the program, as are the arrays in an `equinox.Module`, and new
+    values compile nothing. Numbers and NumPy arrays that it closes over are compiled in, and other
+    values compile again. What is not data (objects, lists, generators of random numbers, modules of
+    your own) is not looked into: then a function is known by its identity, as by `jax.jit`, and a
+    warning says when it is compiled again. A function without loops is run as one program; the last
+    64 functions are kept.
 
     **Arguments:**
 
@@ -52,6 +60,8 @@ def rollout(
       be a multiple of its size.
 
     **Returns:** the outputs, stacked along a leading axis of lanes; arrays of length 0 for none.
+
+    **Warns:** if a function that is known by its identity only was defined anew.
 
     **Raises:** `ValueError` if the leaves of `batch` do not share a leading axis, `chunk` is not a
     positive whole number, `mesh` has more than one axis, or the lanes do not divide over it.
