@@ -11,7 +11,7 @@ import functools
 import sys
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -205,7 +205,7 @@ class _Same:
     def __init__(self, x):
         self.number = id(x)
         try:
-            self.get = weakref.ref(x)
+            self.get: Callable[[], Any] = weakref.ref(x)
         except TypeError:
             self.get = lambda: x
 
@@ -220,15 +220,16 @@ class _Tree(NamedTuple):
     structure: Any
     leaves: tuple
 
-    def build(self, arrays: Iterator):
+    def build(self, arrays: Iterator) -> Any:
         return jax.tree.unflatten(self.structure, [_built(x, arrays) for x in self.leaves])
 
 
 class _Partial(NamedTuple):
     parts: tuple
 
-    def build(self, arrays: Iterator):
-        function, args, keywords = [_built(x, arrays) for x in self.parts]
+    def build(self, arrays: Iterator) -> Any:
+        parts: Any = [_built(x, arrays) for x in self.parts]
+        function, args, keywords = parts
         return functools.partial(function, *args, **keywords)
 
 
@@ -236,7 +237,7 @@ class _Method(NamedTuple):
     function: _Same
     owner: _Same
 
-    def build(self, arrays: Iterator):
+    def build(self, arrays: Iterator) -> Any:
         return types.MethodType(self.function.get(), self.owner.get())
 
 
@@ -249,14 +250,18 @@ class _Function(NamedTuple):
     known: _Same | None
     """The function itself where the rest does not describe it."""
 
-    def build(self, arrays: Iterator):
-        old = () if self.known is None else self.known.get().__closure__ or ()
-        cells = [None if x is None else _built(x, arrays) for x in self.cells]
-        new = [old[i] if self.cells[i] is None else types.CellType(x) for i, x in enumerate(cells)]
+    def build(self, arrays: Iterator) -> Any:
+        # A cell that is written to stays the one of the function itself.
+        own: Any = None if self.known is None else self.known.get()
+        cells = tuple(
+            [
+                own.__closure__[i] if x is None else types.CellType(_built(x, arrays))
+                for i, x in enumerate(self.cells)
+            ]
+        )
         defaults, keywords = self.defaults.build(arrays)
-        code = self.code
-        out = types.FunctionType(code, self.names.get(), code.co_name, defaults, tuple(new))
-        out.__kwdefaults__, out.__qualname__ = keywords, code.co_qualname
+        out = types.FunctionType(self.code, self.names.get(), self.code.co_name, defaults, cells)
+        out.__kwdefaults__, out.__qualname__ = keywords, self.code.co_qualname
         return out
 
 
