@@ -121,7 +121,7 @@ class _Reader:
         if isinstance(x, np.ndarray | np.generic) and not x.dtype.hasobject:
             key = kind, x.shape, x.dtype.str, x.tobytes()
             return _Value(key, x.copy())
-        if isinstance(x, types.FunctionType) and not _in_library(x.__globals__["__name__"]):
+        if isinstance(x, types.FunctionType) and not _in_library(_module(x)):
             return self.function_by_name(x)
         self.is_complete &= _is_constant(x)
         return _Same(x)
@@ -169,7 +169,7 @@ class _Reader:
 
     def reached(self, f: types.FunctionType, names, written):
         """What the global names of a function mean."""
-        if _in_library(f.__globals__["__name__"]):
+        if _in_library(_module(f)):
             return ()
         found = [(n, f.__globals__[n]) for n in names if n in f.__globals__ and n not in written]
         return tuple([(name, self.content(x, self.named)) for name, x in found])
@@ -288,6 +288,11 @@ def _names(code: types.CodeType) -> tuple[tuple[str, ...], frozenset[str]]:
             reads.update(more)
             writes.update(written - set(code.co_cellvars))
     return tuple(sorted(reads)), frozenset(writes)
+
+
+def _module(f: types.FunctionType) -> str:
+    """Where a function looks up global names: `__module__` is another one under decorators."""
+    return f.__globals__.get("__name__", "")
 
 
 def _in_library(module: str) -> bool:

@@ -174,6 +174,14 @@ def test_what_the_value_of_an_array_decides():
         rollout(lambda x: x if x > 0 else -x, LANES)
 
 
+def test_code_that_belongs_to_no_module():
+    names = {}
+    exec("factor = 2.0\ndef f(x):\n    return factor * x", names)
+    np.testing.assert_array_equal(rollout(names["f"], LANES), 2 * LANES)
+    names["factor"] = 3.0
+    np.testing.assert_array_equal(rollout(names["f"], LANES), 3 * LANES)
+
+
 def test_a_function_that_calls_itself():
     def factorial(x, n=4):
         return x if n == 0 else n * factorial(x, n - 1)
