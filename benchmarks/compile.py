@@ -85,7 +85,7 @@ def door() -> Callable:
         )
         model = nsd.Model(rod, parts)
         run = nsd.simulate(model, scheme, 0.0, 1.0, 1e-3, start, saveat=ends, throw=False)
-        return pin.angle(0.0, run.states.q)
+        return pin.angle(jnp.asarray(1.0), run.states.q)
 
     return angle
 

@@ -38,8 +38,8 @@ def traces():
     """Names of the functions of one lane that were traced, by the events of JAX."""
     found = []
 
-    def listen(event, duration, **details):
-        if event.endswith("jaxpr_trace_duration") and details.get("fun_name") == "one_lane":
+    def listen(event, duration_secs, **kwargs):
+        if event.endswith("jaxpr_trace_duration") and kwargs.get("fun_name") == "one_lane":
             found.append(event)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
