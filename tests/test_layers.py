@@ -13,7 +13,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "diffnsd"
 
 FLOORS = (
-    {"_jax", "_types", "_result", "_numerics", "_block_rows", "_recompilation"},
+    {"_jax", "_types", "_result", "_numerics", "_block_rows", "_recompilation", "_outline"},
     {"groups", "sets", "shapes"},
     {"systems", "relations", "laws"},
     {"complementarity"},

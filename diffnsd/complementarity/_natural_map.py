@@ -62,14 +62,26 @@ def derivative(block: UnderLaw, w: Array, x: Array, rho: Array, rows=None) -> tu
     )
 
 
-def resting(problem: MixedProblem, point, tilted, rho, kappa) -> tuple[list, list]:
+def resting(blocks, w, z, rho, kappa) -> list[Array]:
+    """Velocities that are rounding and no motion, as constants to subtract: `(k, c, ...)` per block.
+
+    Inside of its set a contact rests, `w = 0`. The derivatives of `lift`, which has a kink there, would be
+    those of the noise. On the central path (`kappa`) everything moves.
+    """
+    out = []
+    for block, u, p, r in zip(blocks, w, z, rho, strict=True):
+        x = argument(block, u, p, r)
+        inside = jnp.all(block.law.set().project(x) == x, axis=0) & (kappa is None)
+        out.append(jax.lax.stop_gradient(jnp.where(inside[None], u, 0)))
+    return out
+
+
+def sides(problem: MixedProblem, point, tilted, rho, kappa) -> tuple[list, list]:
     """Which side of a kink a derivative takes: constants `(k, c, ...)` per block.
 
-    Inside of its set a contact rests, `w = 0`: a velocity there is rounding and no motion, and the
-    derivatives of `lift`, which has a kink at zero, would be those of the noise. A contact on the
-    edge of its set without load to spare, as one of four corners of a face that three carry, is
-    rounding too: there the solution of the tilted problem decides. On the central path (`kappa`)
-    everything moves.
+    Inside of its set a contact rests, as in `resting`. On the edge of its set without load to spare,
+    as one of four corners of a face that three carry, its velocity is rounding too: there the
+    solution of the tilted problem decides.
 
     **Arguments:** `point`, `tilted`: `(v, z)` of the solution and of the tilted problem.
 

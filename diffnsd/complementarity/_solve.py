@@ -25,7 +25,7 @@ from .._numerics import UNROLL_LIMIT, matvec, newton_solve
 from ._adjoint import AbstractAdjoint, ImplicitAdjoint, central_path, pair, surface
 from ._dense import Statistics
 from ._elimination import Linearised, blockwise, inputs, linearised, refine
-from ._natural_map import argument, resting
+from ._natural_map import argument, sides
 from ._problem import Block, MixedProblem
 
 
@@ -99,7 +99,7 @@ class Solve(AbstractKernel):
 
         problem, kappa = instance(floats)
         rho = jax.lax.stop_gradient(problem.penalties())
-        rest, edge = resting(problem, (v, z), tilted, rho, kappa)
+        rest, edge = sides(problem, (v, z), tilted, rho, kappa)
         system = _linearise(problem, kappa, v, z, rho, rest, edge)
         r_v, r_z = _parameter_tangent(instance, system, floats, tangents[0], v, z, rho, rest, edge)
         dv, dz = _linear_solve(system, r_v, r_z)

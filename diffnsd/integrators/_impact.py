@@ -28,9 +28,7 @@ def normal_motion(model: Model, t: Scalar, state: State) -> tuple[Array, Array]:
         relation = interaction.relation
         rate = relation.output(model.system.group, t, state, None)[:, 0]
         gap = (
-            None
-            if interaction.law.never_opens
-            else interaction.reachable(relation.gap(t, state.q))
+            None if interaction.law.never_opens else interaction.reachable(relation.gap(t, state.q))
         )
         gaps.append(jnp.full_like(rate, -jnp.inf) if gap is None else gap)
         rates.append(jnp.zeros_like(rate) if gap is None else rate)

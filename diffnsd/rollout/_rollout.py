@@ -1,8 +1,10 @@
 """Mapping a function of one lane over a batch."""
 
 import os
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
 from numbers import Integral
 from typing import TypeVar
 
@@ -13,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import get_opaque_trace_state
 from jaxtyping import PyTree
+
+from ._programs import find_program
 
 Out = TypeVar("Out")
 
@@ -36,8 +40,16 @@ def rollout(
     depend on it.
 
     For a gradient on all cores map the gradient: `rollout(jax.value_and_grad(loss_of_a_lane),
-    batch)`, and sum. Pass the same function object again to reuse its compilation; values that
-    change belong in `batch`, since what a function closes over is compiled in, as by `jax.jit`.
+    batch)`, and sum.
+
+    A function is traced and compiled once, also if it is defined anew in every call, like a lambda
+    or `jax.grad(loss)`: it is known by its code and by what its code reaches. JAX arrays that it
+    closes over are arguments of the program, as are the arrays in an `equinox.Module`, and new
+    values compile nothing. Numbers and NumPy arrays that it closes over are compiled in, and other
+    values compile again. What is not data (objects, lists, generators of random numbers, modules of
+    your own) is not looked into: then a function is known by its identity, as by `jax.jit`, and a
+    warning says when it is compiled again. A function without loops is run as one program; the last
+    64 functions are kept.
 
     **Arguments:**
 
@@ -49,6 +61,8 @@ def rollout(
 
     **Returns:** the outputs, stacked along a leading axis of lanes; arrays of length 0 for none.
 
+    **Warns:** if a function that is known by its identity only was defined anew.
+
     **Raises:** `ValueError` if the leaves of `batch` do not share a leading axis, `chunk` is not a
     positive whole number, `mesh` has more than one axis, or the lanes do not divide over it.
     """
@@ -59,22 +73,65 @@ def rollout(
     share = lanes if mesh is None else _share(lanes, mesh)
     if lanes == 0:
         return _no_lane(simulate_fn, batch)
-    if mesh is not None:
-        return _spread(simulate_fn, batch, mesh, min(limit, share))
-    if _transformed():
-        return jax.lax.map(simulate_fn, batch, batch_size=min(limit, lanes))
+    transformed = _transformed()
+    program = find_program(simulate_fn, batch, transformed)
+    if mesh is not None or transformed or not program.has_loops:
+        return program(batch, min(limit, share), mesh)
     workers = max(1, os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
-    size = min(limit, max(1, -(-lanes // workers)))
-    if size >= lanes:
-        return _all(simulate_fn, batch)
-    # The last chunk is filled up with its first lanes, so that every chunk has one shape.
-    starts = range(0, lanes, size)
-    pieces = [jax.tree.map(lambda x, i=i: x[np.arange(i, i + size) % lanes], batch) for i in starts]
-    # Compiled before several threads would do so at the same time.
-    compiled = _all.lower(simulate_fn, pieces[0]).compile()
-    with ThreadPoolExecutor(workers) as pool:
-        outs = list(pool.map(lambda p: jax.block_until_ready(compiled(simulate_fn, p)), pieces))
-    return jax.tree.map(lambda *x: jnp.concatenate(x)[:lanes], *outs)
+    size = min(limit, -(-lanes // workers))
+    if size == lanes:
+        return program(batch, size, None)
+    return _on_threads(program, jax.tree.map(jnp.asarray, batch), lanes, size, workers)
+
+
+def _on_threads(program, batch, lanes, size, workers):
+    """The chunks of a batch, each on the core that is free next."""
+    # The last chunk begins earlier, so that every chunk has one shape.
+    starts = [min(i, lanes - size) for i in range(0, lanes, size)]
+    # Compiled before several threads would do so at the same time; a look-up afterwards.
+    program.prepare(_cut(batch, 0, size), size)
+    waiting, outs = deque(starts), {}
+
+    def work():
+        while waiting:
+            try:
+                start = waiting.popleft()
+            except IndexError:  # another thread was faster
+                return
+            outs[start] = jax.block_until_ready(program(_cut(batch, start, size), size, None))
+
+    others = [_threads(workers).submit(work) for _ in range(min(workers, len(starts)) - 1)]
+    try:
+        work()
+    finally:
+        waiting.clear()
+        for other in others:
+            if not other.cancel():
+                other.result()
+    return _joined([outs[start] for start in starts], lanes)
+
+
+@lru_cache(maxsize=1)
+def _threads(workers: int) -> ThreadPoolExecutor:
+    """Threads that help the one that calls; kept, since to start one takes longer than a call."""
+    return ThreadPoolExecutor(workers, "rollout")
+
+
+@partial(jax.jit, static_argnums=2)
+def _cut(batch, start, size):
+    return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, start, size), batch)
+
+
+@partial(jax.jit, static_argnums=1)
+def _joined(chunks, lanes):
+    """The lanes of consecutive chunks, of which the last repeats some of the one before."""
+    *full, last = chunks
+    rest = lanes - sum(len(jax.tree.leaves(x)[0]) for x in full)
+
+    def join(x, *others):
+        return jnp.concatenate([*others, x[len(x) - rest :]])
+
+    return jax.tree.map(join, last, *full)
 
 
 def _transformed() -> bool:
@@ -86,21 +143,6 @@ def _transformed() -> bool:
     here = get_opaque_trace_state()
     with jax.core.eval_context():
         return here != get_opaque_trace_state()
-
-
-@eqx.filter_jit
-def _all(simulate_fn, batch):
-    return jax.vmap(simulate_fn)(batch)
-
-
-@eqx.filter_jit
-def _spread(simulate_fn, batch, mesh, size):
-    spec = jax.sharding.PartitionSpec(*mesh.axis_names)
-
-    def local(part):
-        return jax.lax.map(simulate_fn, part, batch_size=size)
-
-    return jax.shard_map(local, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)(batch)
 
 
 def _no_lane(simulate_fn, batch):

@@ -1,5 +1,8 @@
 """The loop over steps."""
 
+from numbers import Integral
+from typing import Any
+
 import diffrax
 import equinox as eqx
 import jax
@@ -19,7 +22,7 @@ from .._recompilation import Compilations
 from .._result import RESULTS, failed, first_error
 from .._types import Args, Count, Scalar, State
 from ..integrators import AbstractIntegrator, StepInfo
-from ..model import Model, asked
+from ..model import Energy, Model, asked
 from ._event import Event, happened
 from ._save import SaveAt
 from ._solution import Solution, StepStatistics
@@ -35,6 +38,7 @@ def simulate(
     args: Args = None,
     *,
     saveat: SaveAt | None = None,
+    max_steps: int | None = None,
     event: Event | None = None,
     adjoint: AbstractLoopAdjoint | None = None,
     progress: diffrax.AbstractProgressMeter | None = None,
@@ -51,6 +55,11 @@ def simulate(
     - `model`, `integrator`: what to simulate, and how.
     - `t0`, `t1`, `dt`: times [s], plain numbers; `(t1 − t0)/dt` must be a whole number of steps.
       Only that number is compiled in, and a step has the length `dt` to all digits at any time.
+    - `max_steps`: compile for any number of steps up to this one, for a sweep over `t1` or `dt`:
+      one program serves them all. Arrays of the solution have the length of a run with `max_steps`
+      steps, and the times that are saved after the end repeat it, as after an event: its time and
+      state, no impulses. Reverse mode needs the memory of `max_steps` steps. Default: the exact
+      number is compiled in, which is a little faster to run.
     - `state0`: initial `State`; its precision is that of the simulation. Lists and integers become
       arrays of real numbers.
     - `args`: exogenous inputs, passed to the force of the system and to the event.
@@ -74,18 +83,33 @@ def simulate(
     of the model was defined anew, with the remedy.
     """
     steps = _count(t0, t1, dt)
-    state0 = _checked(
-        model, integrator, t0, (t1 - t0) / max(steps, 1), state0, args, start_tolerance
-    )
-    saveat = SaveAt() if saveat is None else saveat
-    adjoint = Checkpointed() if adjoint is None else adjoint
-    meter = diffrax.NoProgressMeter() if progress is None else progress
-    # Arrays: new times are new values, not new programs.
+    if max_steps is not None and not (isinstance(max_steps, Integral) and max_steps >= steps):
+        raise ValueError(
+            f"(t1 - t0)/dt = {steps} steps, and max_steps={max_steps!r} must be a whole number of "
+            "at least as many; raise max_steps, or shorten the run."
+        )
     h = (float(t1) - float(t0)) / max(steps, 1)
-    grid = _Grid(jnp.asarray(t0, state0.v.dtype), jnp.asarray(h, state0.v.dtype), steps)
+    state0 = _checked(model, integrator, t0, h, state0, args, start_tolerance)
+    # Arrays: new times are new values, not new programs.
+    grid = _Grid(
+        t0=jnp.asarray(t0, state0.v.dtype),
+        h=jnp.asarray(h, state0.v.dtype),
+        steps=steps if max_steps is None else jnp.asarray(steps),
+        capacity=steps if max_steps is None else int(max_steps),
+    )
+    parts = (
+        model,
+        integrator,
+        grid,
+        state0,
+        args,
+        SaveAt() if saveat is None else saveat,
+        event,
+        Checkpointed() if adjoint is None else adjoint,
+        diffrax.NoProgressMeter() if progress is None else progress,
+    )
     # Inside of a `jit` it is that one which compiles, and finds its programs.
     inside, compiled = is_traced(jnp.zeros(())), _COMPILATIONS.count
-    parts = model, integrator, grid, state0, args, saveat, event, adjoint, meter
     solution = _run(*parts)
     if not inside:
         _COMPILATIONS.warn_if_repeated(compiled, "simulate", parts)
@@ -100,19 +124,29 @@ def simulate(
 
 
 class _Grid(eqx.Module):
-    """The times `t0 + i h`, `i = 0 ... steps`."""
+    """The times `t0 + i h`, `i = 0 ... steps`.
+
+    `steps` is a number that is compiled in, or an array: then the program has `capacity` passes, and
+    those after the last step do nothing.
+    """
 
     t0: Scalar
     h: Scalar
-    steps: int = eqx.field(static=True)
+    steps: int | Count
+    capacity: int = eqx.field(static=True)
 
     def time(self, i) -> Scalar:
         """The time [s] after `i` steps."""
         return self.t0 + jnp.asarray(i, self.h.dtype) * self.h
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the number of steps is not known when compiling."""
+        return eqx.is_array(self.steps)
+
 
 class _Record(eqx.Module):
-    """What the steps so far say about the run; indices are -1 where there is none."""
+    """The outcome of the steps so far; indices are -1 where there is none."""
 
     result: RESULTS
     failed_step: Count
@@ -144,16 +178,28 @@ class _Loop(eqx.Module):
     """What is carried from step to step."""
 
     state: State
-    warm: tuple
+    memory: Any
     record: _Record
     watch: _Watch | None
-    shown: object
+    meter_state: Any
 
-    def reached(self, i) -> Count:
-        """Steps made after `i` passes of the loop: no more once the event has happened."""
+    def reached(self, grid: _Grid, i) -> Count:
+        """Steps made after `i` passes: no more after the last step, or once the event happened."""
+        if grid.is_open:
+            i = jnp.minimum(i, grid.steps)
         if self.watch is None:
             return i
         return jnp.where(self.watch.step < 0, i, self.watch.step + 1)
+
+
+class _Snapshot(eqx.Module):
+    """What is saved at one time; `info` is the report of the steps since the time before."""
+
+    t: Scalar
+    state: State
+    gaps: tuple
+    energy: Energy | None
+    info: StepInfo
 
 
 _COMPILATIONS = Compilations()
@@ -163,37 +209,54 @@ _COMPILATIONS = Compilations()
 def _run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
     """The loop, compiled once per structure: a call outside `jit` compiles nothing twice."""
     _COMPILATIONS.note()
-    steps, zero, none = grid.steps, jnp.zeros_like(grid.h), jnp.asarray(-1, int)
+    zero, none = jnp.zeros_like(grid.h), jnp.asarray(-1, int)
 
-    def one(loop, i):
+    def step(loop: _Loop, i):
         # By a clock that starts with the step, the length of the step is exact.
-        later, now = model.after(grid.time(i)), (loop.state, loop.warm)
-        state, info, warm, outcome = integrator.step(later, zero, grid.h, *now, args)
+        later = model.after(grid.time(i))
+        state, info, memory, outcome = integrator.step(
+            later, zero, grid.h, loop.state, loop.memory, args
+        )
         watch = loop.watch
         if watch is not None:
-            over = watch.step >= 0
-            state, warm = _held(over, now, (state, warm))
-            info = _held(over, _idle(info), info)
-            outcome = RESULTS.where(over, RESULTS.successful, outcome)
+            ended = watch.step >= 0
+            state, memory = _where(ended, (loop.state, loop.memory), (state, memory))
+            info = _where(ended, _no_step(info), info)
+            outcome = RESULTS.where(ended, RESULTS.successful, outcome)
             value = event.value(grid.time(i + 1), state, args)
-            now_happens = ~over & happened(watch.value, value)
-            watch = _Watch(value, jnp.where(now_happens, i, watch.step))
+            happens = ~ended & happened(watch.value, value)
+            watch = _Watch(value, jnp.where(happens, i, watch.step))
         record = loop.record.add(i, info, outcome)
-        shown = meter.step(loop.shown, jnp.asarray(i + 1, float) / max(steps, 1))
-        return _Loop(state, warm, record, watch, shown), info
+        part = jnp.asarray(i + 1, float) / jnp.maximum(jnp.asarray(grid.steps, float), 1)
+        return _Loop(state, memory, record, watch, meter.step(loop.meter_state, part)), info
 
-    warm0 = integrator.init(model, grid.t0, state0, args)
+    memory = integrator.init(model, grid.t0, state0, args)
     record = _Record(RESULTS.successful, none, zero, none, zero)
     watch = None if event is None else _Watch(event.value(grid.t0, state0, args), none)
-    start = _Loop(state0, warm0, record, watch, meter.init())
+    start = _Loop(state0, memory, record, watch, meter.init())
+    one = _if_before_the_end(step, grid) if grid.is_open else step
     loop, saved = _saving(model, one, start, grid, saveat.steps, adjoint)
-    meter.close(loop.shown)
+    meter.close(loop.meter_state)
     return _assemble(model, grid, saveat, start, loop, saved, integrator.solver_names)
 
 
-def _saving(model, one, loop, grid, every, adjoint):
+def _if_before_the_end(step, grid: _Grid):
+    """A pass of the loop that leaves everything as it is after the last step."""
+    step = jax.jit(step)  # traced once for the two uses below
+
+    def one(loop, i):
+        info = jax.eval_shape(step, loop, i)[1]
+        nothing = _no_step(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), info))
+        # A condition, not a mask: passes after the end cost next to nothing.
+        return jax.lax.cond(i < grid.steps, step, lambda loop, i: (loop, nothing), loop, i)
+
+    return one
+
+
+def _saving(model, one, loop: _Loop, grid: _Grid, every: int | None, adjoint):
     """Runs `every` steps between snapshots, and the steps that are left before the last one."""
-    blocks, rest = (0, grid.steps) if every is None else divmod(grid.steps, every)
+    steps = grid.capacity
+    blocks, rest = (0, steps) if every is None else divmod(steps, every)
 
     def block(loop, j):
         if every == 1:
@@ -203,22 +266,69 @@ def _saving(model, one, loop, grid, every, adjoint):
             info = _summary(infos)
         return loop, _snapshot(model, grid, loop, (j + 1) * every, info)
 
-    saved = None
+    saved: Any = None
     if every is not None and (blocks or not rest):
         loop, saved = scan(block, loop, blocks, adjoint)
     if every is None or rest:
-        loop, infos = scan(lambda c, i: one(c, grid.steps - rest + i), loop, rest, adjoint)
-        last = _snapshot(model, grid, loop, jnp.asarray(grid.steps), _summary(infos))
+        loop, infos = scan(lambda c, i: one(c, steps - rest + i), loop, rest, adjoint)
+        last = _snapshot(model, grid, loop, jnp.asarray(steps), _summary(infos))
         last = jax.tree.map(lambda x: x[None], last)
         saved = last if saved is None else _joined(saved, last)
     return loop, saved
 
 
-def _held(over, old, new):
-    return jax.tree.map(lambda a, b: jnp.where(over, a, b), old, new)
+def _snapshot(model, grid: _Grid, loop: _Loop, i, info: StepInfo) -> _Snapshot:
+    """What is saved after `i` passes of the loop."""
+    t, state = grid.time(loop.reached(grid, i)), loop.state
+    return _Snapshot(t, state, model.gaps(t, state.q), model.energy(t, state), info)
 
 
-def _idle(info: StepInfo) -> StepInfo:
+def _assemble(
+    model, grid: _Grid, saveat, start: _Loop, loop: _Loop, saved: _Snapshot, names: tuple[str, ...]
+) -> Solution:
+    info = saved.info
+    if saveat.t0:
+        nothing = jax.tree.map(lambda x: jnp.zeros_like(x, shape=x.shape[1:]), info)
+        first = _snapshot(model, grid, start, jnp.zeros((), int), nothing)
+        saved = _joined(jax.tree.map(lambda x: x[None], first), saved)
+    if not saveat.has_axis:
+        saved, info = jax.tree.map(lambda x: x[-1], (saved, info))
+    record, watch = loop.record, loop.watch
+    result, event_step = record.result, jnp.asarray(-1, int)
+    if watch is not None:
+        event_step = watch.step
+        ended = RESULTS.where(event_step >= 0, RESULTS.event_occurred, RESULTS.successful)
+        result = first_error(result, ended)
+    stats = StepStatistics(
+        residual=info.residual,  # of steps: none at the start
+        violation=info.violation,
+        iterations=info.iterations,
+        margin=info.margin,
+        solved_by=info.solved_by,
+        worst_step=record.worst_step,
+        failed_step=record.failed_step,
+        failed_residual=record.failed_residual,
+        event_step=event_step,
+        end_time=grid.time(loop.reached(grid, jnp.asarray(grid.capacity))),
+        solver_names=names,
+    )
+    return Solution(
+        ts=saved.t,
+        states=saved.state,
+        impulses=saved.info.impulses,
+        gaps=saved.gaps,
+        energy=saved.energy,
+        stats=stats,
+        result=result,
+        details=saved.info.details,
+    )
+
+
+def _where(condition, first, second):
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
+
+
+def _no_step(info: StepInfo) -> StepInfo:
     """The report of a step that does nothing."""
     nothing = jax.tree.map(jnp.zeros_like, info)
     return eqx.tree_at(lambda i: i.margin, nothing, jnp.full_like(info.margin, jnp.inf))
@@ -244,47 +354,12 @@ def _joined(first, second):
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), first, second)
 
 
-def _snapshot(model, grid, loop, i, info):
-    """What is saved after `i` passes of the loop: first what the initial state has too."""
-    t, state = grid.time(loop.reached(i)), loop.state
-    told = info.impulses, info.details
-    here = t, state, told, model.gaps(t, state.q), model.energy(t, state)
-    return here, (info.residual, info.violation, info.iterations, info.margin, info.solved_by)
-
-
-def _assemble(model, grid, saveat, start, loop, saved, names) -> Solution:
-    here, quality = saved
-    if saveat.t0:
-        t, state = grid.t0, start.state
-        told = jax.tree.map(lambda x: jnp.zeros_like(x, shape=x.shape[1:]), here[2])
-        first = t, state, told, model.gaps(t, state.q), model.energy(t, state)
-        here = _joined(jax.tree.map(lambda x: x[None], first), here)
-    if not saveat.has_axis:
-        here, quality = jax.tree.map(lambda x: x[-1], (here, quality))
-    record, watch = loop.record, loop.watch
-    result, event_step = record.result, jnp.asarray(-1, int)
-    if watch is not None:
-        event_step = watch.step
-        ended = RESULTS.where(event_step >= 0, RESULTS.event_occurred, RESULTS.successful)
-        result = first_error(result, ended)
-    stats = StepStatistics(
-        *quality,
-        record.worst_step,
-        record.failed_step,
-        record.failed_residual,
-        event_step,
-        grid.time(loop.reached(jnp.asarray(grid.steps))),
-        names,
-    )
-    ts, states, (impulses, details), gaps, energy = here
-    return Solution(ts, states, impulses, gaps, energy, stats, result, details)
-
-
 def _count(t0, t1, dt) -> int:
     for name, value in (("t0", t0), ("t1", t1), ("dt", dt)):
         if is_traced(value) or not np.isscalar(value) and np.ndim(value) != 0:
             raise ValueError(
-                f"{name} must be a plain number: the number of steps is fixed when compiling."
+                f"{name} must be a plain number: it decides about the number of steps, which is fixed "
+                "when compiling, or bounded by `max_steps`."
             )
     t0, t1, dt = float(t0), float(t1), float(dt)
     if not (np.isfinite([t0, t1, dt]).all() and dt > 0 and t1 >= t0):

@@ -1,0 +1,132 @@
+"""The programs of functions of one lane: each function traced once, each program compiled once."""
+
+import types
+import warnings
+import weakref
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+from jax.extend.core import Jaxpr, subjaxprs
+from jax.sharding import Mesh
+from jaxtyping import PyTree
+
+from .._outline import Outline, by_identity, outline
+
+
+class Program(NamedTuple):
+    """What maps a function over a batch.
+
+    **Arguments:** `kept`: programs of the function; `arrays`: what it closes over; `has_loops`:
+    whether there are loops in it.
+    """
+
+    kept: Any
+    arrays: list
+    has_loops: bool | None
+
+    def __call__(self, batch: PyTree, size: int, mesh: Mesh | None) -> PyTree:
+        return self.kept.run(self.arrays, batch, size, mesh)
+
+    def prepare(self, chunk: PyTree, size: int) -> None:
+        """Compiles for a chunk of this shape, without running."""
+        kind = _kind((self.arrays, chunk))
+        if kind not in self.kept.prepared:
+            self.kept.run.lower(self.arrays, chunk, size, None).compile()
+            self.kept.prepared.add(kind)
+
+
+def find_program(function: Callable, batch: PyTree, transformed: bool) -> Program:
+    """The program of a function of one lane for such a batch; nothing is compiled yet.
+
+    **Arguments:** `function`; `batch`: pytree of arrays; `transformed`: whether this is inside
+    `jit`, `vmap` or a derivative. What may hold a traced value is then not kept.
+    """
+    known, arrays = outline(function)
+    if not known.is_complete and not transformed:
+        _warn_if_defined_anew(function)
+    if known.is_complete or not transformed:
+        kept = _kept(known)
+        has_loops = kept.look(arrays, batch)
+        if has_loops is not None:
+            return Program(kept, arrays, has_loops)
+    # The values of arrays that it closes over decide what it does; or it cannot be traced at all,
+    # which is for the caller to see.
+    known = by_identity(function)
+    kept = _Kept(known) if transformed else _kept(known)
+    return Program(kept, [], kept.look([], batch))
+
+
+_defined: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def _warn_if_defined_anew(function: Callable) -> None:
+    """Warns when a function that can only be known by its identity comes a second time as another."""
+    if not isinstance(function, types.FunctionType):
+        return
+    code, own = function.__code__, weakref.ref(function)
+    first = _defined.setdefault(code, own)
+    if first is not own and first() is not function:
+        _defined[code] = own
+        warnings.warn(
+            f"{function.__qualname__} was defined anew and compiles again: it reaches objects whose "
+            "values may have changed. Define it once, outside of what calls `rollout`; or write it "
+            "as an equinox.Module with what changes as fields; or put the call into an outer `jit`.",
+            stacklevel=4,
+        )
+
+
+class _Kept:
+    """A function of one lane whose arrays are arguments, and its programs.
+
+    The function itself is traced once for every kind of lane, whatever the batch, chunk and mesh.
+    """
+
+    def __init__(self, known: Outline):
+        def one_lane(arrays, lane):
+            return known.fill(arrays)(lane)
+
+        self.lane = jax.jit(one_lane)
+        self.run = jax.jit(self._run, static_argnums=(2, 3))
+        self.prepared: set = set()
+        self._seen: dict = {}
+
+    def _run(self, arrays, batch, size, mesh):
+        local = partial(_mapped, partial(self.lane, arrays), size)
+        if mesh is not None:
+            spec = jax.sharding.PartitionSpec(*mesh.axis_names)
+            local = jax.shard_map(local, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+        return local(batch)
+
+    def look(self, arrays: list, batch: PyTree) -> bool | None:
+        """Whether the function contains loops; `None` if it cannot be traced."""
+        kind = _kind((arrays, batch))
+        if kind not in self._seen:
+            lane = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), batch)
+            try:
+                self._seen[kind] = _has_loops(self.lane.trace(arrays, lane).jaxpr.jaxpr)
+            except Exception:
+                self._seen[kind] = None
+        return self._seen[kind]
+
+
+_kept = lru_cache(maxsize=64)(_Kept)
+"""Of the functions that were used last."""
+
+
+def _mapped(function: Callable, size: int, batch: PyTree) -> PyTree:
+    if size >= len(jax.tree.leaves(batch)[0]):
+        return jax.vmap(function)(batch)
+    return jax.lax.map(function, batch, batch_size=size)
+
+
+def _kind(tree: PyTree) -> tuple:
+    """Structure, shapes and types of a pytree of arrays."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, tuple([(x.shape, x.dtype) for x in leaves])
+
+
+def _has_loops(jaxpr: Jaxpr) -> bool:
+    names = [equation.primitive.name for equation in jaxpr.eqns]
+    return "while" in names or "scan" in names or any(map(_has_loops, subjaxprs(jaxpr)))
