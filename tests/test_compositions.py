@@ -411,6 +411,13 @@ RIGHT = [
     ("plain", "ElasticImpact", "elastic impact", 1.6e-5, 9.0e-4),
     ("Located", "MoreauJean", "joint and stop", 8.5e-4, 8.0e-3),
     ("Located(Projected)", "MoreauJean", "joint and stop", 1.1e-3, 7.7e-3),
+    ("Projected", "MoreauJean", "joint and stop", 3.2e-2, 0),
+    ("TripleJump", "LieVariational", "joint", 9.6e-8, 0),
+    ("Sampled(Located)", "MoreauJean", "sampled impact", 1.5e-15, 4.6e-15),
+    ("plain", "ThetaGamma", "relay", 1.4e-3, 0),
+    ("plain", "EulerMoreau", "relay", 1.4e-3, 0),
+    ("Located", "EulerMoreau", "relay", 6.0e-16, 5.2e-16),
+    ("Sampled(Located)", "EulerMoreau", "sampled relay", 1.1e-15, 1.2e-15),
 ]
 MORE = [
     ("plain", "MoreauJean", "friction", 1.7e-2, 0),
@@ -422,6 +429,13 @@ MORE = [
     ("Located", "MoreauJean", "friction", 4.4e-13, 6.1e-14),
     ("Corrected", "MoreauJean", "joint and stop", 3.0e-2, 1.3e-2),
     ("Corrected", "MoreauJean", "friction", 1.7e-2, 7.0e-12),
+    ("Corrected", "EulerMoreau", "relay", 1.4e-3, 5.2e-16),
+    ("Located", "D1MinusLinear", "joint and stop", 4.4e-5, 3.8e-3),
+    ("Located", "LieVariational", "joint and stop", 6.2e-5, 3.8e-3),
+    ("CombinedProjection", "MoreauJean", "joint and stop", 3.2e-2, 0),
+    ("Projected(Located)", "MoreauJean", "joint and stop", 1.1e-3, 7.8e-3),
+    ("Corrected(Projected)", "MoreauJean", "joint and stop", 3.2e-2, 1.2e-2),
+    ("Sampled(Corrected)", "MoreauJean", "sampled impact", 1.1e-2, 1.5e-15),
 ]
 
 

@@ -28,9 +28,7 @@ class AbstractAdjoint(eqx.Module):
 class ImplicitAdjoint(AbstractAdjoint):
     """The derivative of the solution itself, by the implicit function theorem."""
 
-    @property
-    def kappa(self) -> Array | float | None:
-        return None
+    kappa: Array | float | None = eqx.field(init=False, default=None)
 
 
 class SmoothedAdjoint(AbstractAdjoint):

@@ -156,9 +156,8 @@ def _is_one(e) -> bool:
 
 
 def _gaps(model: Model, t: Scalar, q: Config):
-    return jnp.concatenate(
-        [jnp.atleast_1d(i.reachable(i.relation.gap(t, q))) for i in model.interactions]
-    )
+    gaps = [i.reachable(i.relation.gap(t, q)) for i in model.interactions]
+    return jnp.concatenate([gap for gap in gaps if gap is not None])
 
 
 def _first_root(model: Model, t0, h, until, state: State) -> Scalar:
