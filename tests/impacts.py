@@ -6,9 +6,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from oracles import KNOWN_MOTIONS, KnownMotion, read, unchanged
-from quick import quick_jit
+from quick import quick_jit, slow_but
 
 from diffnsd import RESULTS, SaveAt, simulate
 
@@ -19,7 +18,8 @@ QUICK = "ball", "oblique"
 
 def cases(names) -> list:
     """Parameters of a test: those that are not `QUICK` compile a program each, and are slow."""
-    return [n if n.startswith(QUICK) else pytest.param(n, marks=pytest.mark.slow) for n in names]
+    names = list(names)
+    return slow_but((n for n in names if n.startswith(QUICK)), names)
 
 
 @functools.cache

@@ -1,10 +1,22 @@
-"""Compilation for tests, which run a program a few times: with the cheap passes of the compiler."""
+"""What keeps the tests short: cheap passes of the compiler, and marks for what need not run each time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import equinox as eqx
+import pytest
 
 
 def quick_jit(function: Callable) -> Callable:
     """`equinox.filter_jit` that compiles in about half the time, to code that is slower."""
     return eqx.filter_jit(function, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def slow(*values):
+    """Parameters of a slow test: a program of its own for what another one proves in kind."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def slow_but(quick: Iterable, values: Iterable) -> list:
+    """Parameters of a test: all `values`, slow but for the `quick` ones."""
+    quick = tuple(quick)
+    return [value if value in quick else slow(value) for value in values]

@@ -1,7 +1,8 @@
 """All that leans on the insides of JAX and XLA, and nothing else.
 
 A call that sees its whole batch, a call for the few elements of a batch that need it, loops with
-checkpoints, and functions that run on scalars.
+checkpoints, functions that run on scalars, fences that the compiler does not cross, and questions to
+programs and tracers.
 """
 
 from ._batched_call import AbstractKernel as AbstractKernel, call as call

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
+from quick import quick_jit, slow_but
 
 from diffnsd import EulerMoreau, Interaction, Model, SaveAt, ThetaGamma, ZeroOrderHold, simulate
 from diffnsd.laws import Complementarity, Relay
@@ -108,7 +108,9 @@ def gene(thresholds, rate=40.0, steps=40, method=EulerMoreau()):  # noqa: B008
 THRESHOLDS = jnp.array([4.0, 4.0, 8.0, 8.0]) * 0.99
 
 
-@pytest.mark.parametrize("name", ["Euler-Moreau", "theta-gamma", "remembered input"])
+@pytest.mark.parametrize(
+    "name", slow_but(["theta-gamma"], ["Euler-Moreau", "theta-gamma", "remembered input"])
+)
 def test_both_modes_batches_and_differences_of_a_nonlinear_relation(name):
     """Bilinear input: events stay in their steps for such small changes of the thresholds."""
 
@@ -158,6 +160,7 @@ def test_resistance_and_capacitance_from_a_waveform():
     np.testing.assert_allclose(found, truth, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_thresholds_of_a_gene_network_from_its_motion():
     """Those along which it slides; the others are crossed, and not even that here."""
     data = gene(THRESHOLDS)

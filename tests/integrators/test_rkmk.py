@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
-from quick import quick_jit
+from quick import quick_jit, slow, slow_but
 
 from diffnsd import (
     RESULTS,
@@ -116,7 +116,11 @@ ORDERS = {  # method, theoretical order, steps; beside it the observed order
 }
 
 
-@pytest.mark.parametrize("name", ORDERS)
+# One of each kind: explicit and implicit, each retraction, products of exponentials.
+QUICK = "Euler", "RK4", "RK4 Cayley", "RK4 quaternion", "Dopri8", "Gauss 2", *list(ORDERS)[-2:]
+
+
+@pytest.mark.parametrize("name", slow_but(QUICK, ORDERS))
 def test_order(name):
     integrator, order, steps = ORDERS[name]
     assert integrator.order == order
@@ -134,7 +138,7 @@ def test_a_tableau_for_vector_spaces_loses_its_order_in_products():
     assert observed == pytest.approx(2, abs=0.1)
 
 
-@pytest.mark.parametrize(("power", "order"), [(0, 2), (1, 3), (2, 5)])
+@pytest.mark.parametrize(("power", "order"), [slow(0, 2), slow(1, 3), (2, 5)])
 def test_order_with_a_truncated_series(power, order):
     integrator = RKMK(diffrax.Dopri8(), Exponential(power))
     coarse, fine = error(integrator, 20), error(integrator, 40)

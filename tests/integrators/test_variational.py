@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
+from quick import quick_jit, slow
 from scipy.integrate import solve_ivp
 
 from diffnsd import RESULTS, BackwardEuler, Model, MoreauJean, Newton, State, simulate
@@ -30,12 +30,6 @@ from diffnsd.integrators.variational._quadrature import basis
 from diffnsd.models import double_pendulum, kepler, kepler_state
 from diffnsd.simulation import SaveAt
 from diffnsd.systems import LagrangianSystem
-
-
-def slow(*values):
-    """Parameters of a slow test: a program of its own for what another one proves in kind."""
-    return pytest.param(*values, marks=pytest.mark.slow)
-
 
 MOMENTS, MOMENTUM = np.array([1.0, 2.0, 3.0]), np.array([0.6, 1.8, 0.9])
 BODY = Model(LagrangianSystem(np.diag(MOMENTS), group=SO3()))

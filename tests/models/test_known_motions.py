@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from impacts import errors
 from oracles import KNOWN_MOTIONS
+from quick import slow_but
 from scipy.integrate import solve_ivp
 
 from diffnsd import EulerMoreau, MoreauJean
@@ -65,12 +66,7 @@ QUICK = "block that stops", "relay switches", "relay is crossed", "conduction an
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
-        for name, motion in KNOWN_MOTIONS.items()
-        if not motion.jumps
-    ],
+    "name", slow_but(QUICK, (n for n, m in KNOWN_MOTIONS.items() if not m.jumps))
 )
 def test_plain_schemes_where_nothing_jumps(name, request):
     """Dry friction, diodes and sliding relays: plain derivatives are true."""

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
+from quick import quick_jit, slow
 
 from diffnsd import models
 from diffnsd.integrators import MoreauJean
@@ -138,7 +138,7 @@ def test_new_values_do_not_retrace():
     reason="plain time stepping loses the derivative of the impact time at every step size "
     "(exact (0.5664, 4.2080), Moreau-Jean (1, 0))",
 )
-@pytest.mark.parametrize("dt", [1e-2, 1e-3])
+@pytest.mark.parametrize("dt", [1e-2, slow(1e-3)])
 def test_plain_moreau_jean_derivative_through_an_impact(dt):
     def end(height):
         run = simulate(
@@ -151,7 +151,9 @@ def test_plain_moreau_jean_derivative_through_an_impact(dt):
         )
         return jnp.stack([run.states.q[-1, 0], run.states.v[-1, 0]])
 
-    np.testing.assert_allclose(jax.jit(jax.jacfwd(end))(1.0), [0.5664, 4.2080], rtol=0.05)
+    np.testing.assert_allclose(
+        quick_jit(jax.jacfwd(end))(jnp.asarray(1.0)), [0.5664, 4.2080], rtol=0.05
+    )
 
 
 @pytest.mark.parametrize(
