@@ -20,7 +20,6 @@ the laws, and the index `solved_by` of the link that found it. A warm start help
 `Enumeration` and `InteriorPoint`.
 """
 
-
 from ._base import AbstractContactSolver as AbstractContactSolver, AbstractSolver as AbstractSolver
 from ._chain import Chain as Chain
 from ._first_order import (
