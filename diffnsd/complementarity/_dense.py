@@ -228,7 +228,7 @@ class DenseProblem(eqx.Module):
         x, d, n = self.linearise(z, w, rho)
         return z - join(map(projected, self.contacts, x)), d, n
 
-    def newton_matrix(self, d, n, added=0.0) -> Array:
+    def newton_matrix(self, d, n, added: Any = 0.0) -> Array:
         """`G = 1 − D + N (W + diag(added))`, shape `(l, m, m)`; `added` of shape `(m, l)`."""
         diagonal = jnp.broadcast_to(jnp.asarray(added, self.q.dtype), self.q.shape).T
         identity = jnp.eye(self.q.shape[0], dtype=self.q.dtype)

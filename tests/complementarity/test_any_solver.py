@@ -47,7 +47,7 @@ def test_friction_of_a_block(solver):
     start = State(jnp.zeros(3), jnp.array([speed, 0.5 * speed, 0.0]))
     # The rounding of a solve may open a contact: the law that looks at the gap holds it.
     law = GapStabilized(CoulombFriction(mu))
-    model, method = sliding_block(mu, g, law=law), MoreauJean(solver=solver)
+    model, method = sliding_block(mu, g, law=law), MoreauJean(theta=1.0, solver=solver)
     run = quick_jit(lambda: simulate(model, method, 0.0, 0.5, dt, start, throw=False))()
     assert run.result == RESULTS.successful
     # Backward Euler on sliding friction is exact at the end of every step: a constant deceleration.

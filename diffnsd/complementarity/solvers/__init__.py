@@ -1,21 +1,23 @@
-"""Solvers of complementarity problems behind one interface.
+"""Solvers of contact problems on one protocol: `init`, `step`, `terminate`, run by one driver.
 
 | solver | for | when |
 |---|---|---|
-| `complementarity.Auto` | all sets | always, unless you know better |
-| `SemismoothNewton` | all sets | well-conditioned, or a good warm start |
+| `complementarity.Auto` | all sets | always, unless you know better; prints as the chain that it is |
+| `Chain` | what its links are for | your own order of methods |
+| `Newton`, `LevenbergMarquardt` | all sets | links: a good start, the end of another method |
+| `SemismoothNewton` | all sets | both in turns: well-conditioned, or a good warm start |
 | `Splitting` | all sets, monotone W | redundant contacts, loose tolerance |
 | `ProjectedGaussSeidel` | all sets, no zero on W's diagonal | many contacts on a CPU, loose tolerance |
 | `AcceleratedProjectedGradient` | all sets, products with W alone | very large W, operators above 4000 |
 | `Lemke` | half lines and equalities | exact for P and copositive-plus W; else it may miss a solution |
 | `Enumeration` | intervals, about 12 rows | an oracle: finds a nondegenerate solution if there is one |
 | `InteriorPoint` | all sets, intervals above all | circuits, modes that are hard to find |
+| `SmallBatches` | all sets | a link: batches of more than 16 problems of at most 64 unknowns |
 
-`Auto` goes through them: Newton, then for intervals the central path and (up to 300 unknowns that are
-half lines or equalities) pivots, then rounds of splitting, Newton and sweeps, in the end enumeration (up
-to 4096 modes). Batches of more than 16 problems of at most 64 unknowns begin with short visits of
-splitting and Newton. Success is decided by the residual, for all. A warm start helps all but `Lemke`,
-`Enumeration` and the pivots.
+Every one of them can be given to `solve_complementarity` and to the integrators. Success has one
+definition: the residual is at most the accept tolerance. The answer holds the residual, the violation of
+the laws, and the index `solved_by` of the link that found it. A warm start helps all but `Lemke`,
+`Enumeration` and `InteriorPoint`.
 """
 
 from ._base import AbstractContactSolver as AbstractContactSolver, AbstractSolver as AbstractSolver

@@ -21,8 +21,6 @@ class AbstractSolver(eqx.Module):
     `accept_tolerance_for(dtype)`. A method has no say in it.
     """
 
-    tolerance: eqx.AbstractVar[float | None]
-
     @property
     @abstractmethod
     def links(self) -> tuple["AbstractContactSolver", ...]:
@@ -49,8 +47,8 @@ class AbstractSolver(eqx.Module):
         Never less than 64 units of rounding.
         """
         default = 1e-9 if jnp.finfo(dtype).bits >= 64 else 1e-5
-        given = default if self.tolerance is None else self.tolerance
-        return max(given, 64 * float(jnp.finfo(dtype).eps))
+        given = getattr(self, "tolerance", None)
+        return max(default if given is None else given, 64 * float(jnp.finfo(dtype).eps))
 
     def accept_tolerance_for(self, dtype) -> float:
         """The residual accepted as success: `tolerance`, unless a solver has an `accept_tolerance`."""
@@ -97,8 +95,6 @@ class AbstractContactSolver(AbstractSolver):
     **Arguments:** `tolerance`: residual to reach; `steps`: largest number of iterations.
     """
 
-    steps: eqx.AbstractVar[int]
-
     explores: ClassVar[bool] = False
     """Whether it searches from the best point, continues where it stopped when its turn comes again, and
     hands its last point on. Methods that do not are local: they start from the last point handed on."""
@@ -111,6 +107,11 @@ class AbstractContactSolver(AbstractSolver):
 
     leaves_few: ClassVar[bool] = False
     """Whether next to no problem of a batch is open after it."""
+
+    @property
+    def max_iterations(self) -> int:
+        """Largest number of iterations: the field `steps`, or a single step."""
+        return getattr(self, "steps", self.block)
 
     @property
     def links(self) -> tuple["AbstractContactSolver", ...]:

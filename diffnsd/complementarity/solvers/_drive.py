@@ -120,7 +120,7 @@ def _table(solver: "AbstractSolver", problem: DenseProblem) -> list[_Entry]:
     return [
         entry
         for entry in [*links, *(fallback * solver.repeats)]
-        if entry.link.steps > 0
+        if entry.link.max_iterations > 0
         and entry.link.refuses(problem.contacts) is None
         and entry.link.suits(problem)
     ]
@@ -148,7 +148,7 @@ def _go_through(problem: DenseProblem, best: Best, entries: list[_Entry], limits
     keys = [key for key, _ in methods]
     dtype = best.z.dtype
     kinds = jnp.asarray([keys.index(_method(e.link)) for e in entries], jnp.int32)
-    steps = jnp.asarray([-(-e.link.steps // e.link.block) for e in entries], jnp.int32)
+    steps = jnp.asarray([-(-e.link.max_iterations // e.link.block) for e in entries], jnp.int32)
     names = jnp.asarray([e.index for e in entries], jnp.int32)
     goals = jnp.asarray([accept if e.late else tolerance for e in entries], dtype)
     settings = [

@@ -131,7 +131,8 @@ class AcceleratedProjectedGradient(AbstractContactSolver):
             return new, new + beta[None] * (new - z), jnp.where(back, 1, after)
 
         first = state.z, state.y, state.theta
-        return _Accelerated(*jax.lax.fori_loop(0, BLOCK, once, first), state.step)
+        z, y, theta = jax.lax.fori_loop(0, BLOCK, once, first)
+        return _Accelerated(z, y, theta, state.step)
 
     def by_products(self) -> AbstractSolver:
         return self

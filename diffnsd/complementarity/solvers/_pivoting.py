@@ -56,7 +56,6 @@ class Lemke(AbstractContactSolver):
     doi:10.1137/1.9780898719000.
     """
 
-    steps: int = eqx.field(default=1, static=True)
     tolerance: float | None = eqx.field(default=None, static=True, kw_only=True)
     pivots: int | None = eqx.field(default=None, static=True, kw_only=True)
     most: int | None = eqx.field(default=None, static=True, kw_only=True)
@@ -230,7 +229,7 @@ class Enumeration(AbstractContactSolver):
         check_tolerance(self.tolerance)
 
     @property
-    def steps(self) -> int:
+    def max_iterations(self) -> int:
         return -(-self.most // CHUNK)
 
     def refuses(self, contacts) -> str | None:

@@ -79,7 +79,6 @@ class SmallBatches(AbstractContactSolver):
     batches of more than 16 problems of at most 64 unknowns.
     """
 
-    steps: int = eqx.field(default=1, static=True)
     tolerance: float | None = eqx.field(default=None, static=True, kw_only=True)
 
     explores = True

@@ -82,6 +82,11 @@ class EventDriven(AbstractIntegrator):
         return int(self.solver.order(diffrax.ODETerm(lambda t, y, args: y)) or 1)
 
     @property
+    def solver_names(self) -> tuple[str, ...]:
+        # `solver` is that of the smooth motion here.
+        return self.laws.names
+
+    @property
     def is_symplectic(self) -> bool:
         return False
 
