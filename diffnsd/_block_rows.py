@@ -17,13 +17,14 @@ Bodies = int | tuple[int | None, ...] | None
 """Indices of bodies: the same one for all contacts, or one for each; `None` is no body (the world)."""
 
 
-def of_bodies(x: Array, bodies: int | tuple[int | None, ...]) -> Array:
+def of_bodies(x: Array, bodies: Bodies) -> Array:
     """Rows of `x (b, ...)`: `(...)` for one index, else `(..., c)`, contacts on the last axis.
 
     Entries of no body are those of body 0, for the caller to leave out.
     """
     if isinstance(bodies, int):
         return x[bodies]
+    assert bodies is not None
     where = _slice(bodies)
     rows = x[_numbers(bodies)] if where is None else x[where]
     return jnp.moveaxis(rows, 0, -1)
