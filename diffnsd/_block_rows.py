@@ -44,8 +44,8 @@ def _slice(bodies: tuple[int | None, ...]) -> slice | None:
     """The indices as a slice where they are one: it is read without a table."""
     if not bodies or None in bodies:
         return None
-    first = bodies[0]
-    run = range(first, first + len(bodies))  # pyright: ignore[reportOperatorIssue]
+    first = bodies[0] or 0
+    run = range(first, first + len(bodies))
     return slice(run.start, run.stop) if tuple(run) == bodies else None
 
 
@@ -60,7 +60,7 @@ class BlockRows(eqx.Module):
     """
 
     values: tuple[Float[Array, "k s c"], ...]
-    bodies: tuple[Bodies, ...] = eqx.field(static=True)
+    bodies: tuple[int | tuple[int | None, ...], ...] = eqx.field(static=True)
     count: int = eqx.field(static=True)
 
     def __init__(self, values, bodies, count: int):
