@@ -17,13 +17,14 @@ Bodies = int | tuple[int | None, ...] | None
 """Indices of bodies: the same one for all contacts, or one for each; `None` is no body (the world)."""
 
 
-def of_bodies(x: Array, bodies: int | tuple[int | None, ...]) -> Array:
+def of_bodies(x: Array, bodies: Bodies) -> Array:
     """Rows of `x (b, ...)`: `(...)` for one index, else `(..., c)`, contacts on the last axis.
 
     Entries of no body are those of body 0, for the caller to leave out.
     """
     if isinstance(bodies, int):
         return x[bodies]
+    assert bodies is not None
     where = _slice(bodies)
     rows = x[_numbers(bodies)] if where is None else x[where]
     return jnp.moveaxis(rows, 0, -1)
@@ -43,8 +44,8 @@ def _slice(bodies: tuple[int | None, ...]) -> slice | None:
     """The indices as a slice where they are one: it is read without a table."""
     if not bodies or None in bodies:
         return None
-    first = bodies[0]
-    run = range(first, first + len(bodies))  # pyright: ignore[reportOperatorIssue]
+    first = bodies[0] or 0
+    run = range(first, first + len(bodies))
     return slice(run.start, run.stop) if tuple(run) == bodies else None
 
 
@@ -59,7 +60,7 @@ class BlockRows(eqx.Module):
     """
 
     values: tuple[Float[Array, "k s c"], ...]
-    bodies: tuple[Bodies, ...] = eqx.field(static=True)
+    bodies: tuple[int | tuple[int | None, ...], ...] = eqx.field(static=True)
     count: int = eqx.field(static=True)
 
     def __init__(self, values, bodies, count: int):

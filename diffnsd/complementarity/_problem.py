@@ -9,6 +9,8 @@ Axes come matrix first, then contacts, then anything: the functions of this fold
 in all trailing axes, which is how a batch is solved (`_kernel`).
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -32,7 +34,7 @@ class Block(eqx.Module):
     - `active`: shape `(c, ...)`; contacts that are not active have `z = 0`.
     """
 
-    output: Float[Array, "k n c ..."] | BlockRows
+    output: Any
     input: Float[Array, "k n c ..."] | None
     offset: Float[Array, "k c ..."]
     law: AbstractLaw
@@ -64,7 +66,7 @@ class MixedProblem(eqx.Module):
     `rhs`: `b`, shape `(n, ...)`; `blocks`.
     """
 
-    matrix: Float[Array, "n n ..."] | BlockDiagonal
+    matrix: Any
     rhs: Float[Array, "n ..."]
     blocks: tuple[Block, ...]
 

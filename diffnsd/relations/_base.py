@@ -6,7 +6,7 @@ first-order systems state both directions themselves: an output of state and mul
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
@@ -202,7 +202,11 @@ class AbstractForwarding(AbstractRelation):
         return None if taken is None else eqx.tree_at(lambda r: r.relation, self, taken)
 
 
-def body_indices(name: str, bodies) -> Bodies:
+Indices = int | Sequence[int | None] | np.ndarray | jax.Array | None
+"""Bodies as a user gives them: an index, or one for each contact; `None` is no body."""
+
+
+def body_indices(name: str, bodies: Indices) -> Bodies:
     """Indices of bodies as a relation keeps them: an integer, a tuple of them, `None` for no body.
 
     **Raises:** `ValueError` if they are no integers, or not known where the relation is made.
@@ -219,7 +223,7 @@ def body_indices(name: str, bodies) -> Bodies:
     if not all(i is None or int(i) == i for i in np.asarray(entries, object).reshape(-1)):
         raise ValueError(f"{name} must be an integer or a list of integers, got {bodies}.")
     if np.ndim(np.asarray(entries, object)) != 1:
-        raise ValueError(f"{name} must have shape (c,), got {np.shape(entries)}.")
+        raise ValueError(f"{name} must have shape (c,), got {np.asarray(entries, object).shape}.")
     indices = tuple(None if i is None else int(i) for i in entries)
     return indices if isinstance(listed, list) else indices[0]
 

@@ -12,7 +12,14 @@ from .._jax import concrete, eval_now, is_traced
 from .._numerics import as_float
 from .._types import Config, PerContact, Scalar
 from ..groups import AbstractGroup, rotation_matrix
-from ._base import AbstractBodyRelation, AbstractRelation, Contacts, body_indices, check_body
+from ._base import (
+    AbstractBodyRelation,
+    AbstractRelation,
+    Contacts,
+    Indices,
+    body_indices,
+    check_body,
+)
 
 
 def tangents(normal: Float[Array, "3 ..."]) -> tuple[Array, Array]:
@@ -54,7 +61,7 @@ class BodyPointsPlane(AbstractBodyRelation):
     offset: Float[Array, ""]
     body: int | tuple[int, ...] = eqx.field(default=0, static=True)
 
-    def __init__(self, points, normal=(0.0, 0.0, 1.0), offset=0.0, body=0):
+    def __init__(self, points, normal=(0.0, 0.0, 1.0), offset=0.0, body: Indices = 0):
         self.points = as_float(points)
         self.normal = eval_now(lambda n: as_float(n, self.points.dtype), normal)
         self.offset = as_float(offset, self.points.dtype)
@@ -121,7 +128,7 @@ class BodyPointsPlane(AbstractBodyRelation):
     def check(self, group: AbstractGroup) -> str | None:
         return check_body("BodyPointsPlane.body", self.body, group) or _not_unit(self.normal)
 
-    def take(self, pick: Callable[[Array], Array]) -> AbstractRelation:
+    def take(self, pick: Callable[[Array], Array]) -> AbstractRelation | None:
         if isinstance(self.body, int):
             return eqx.tree_at(lambda r: r.points, self, pick(self.points))
         # Which points are kept, and so of which bodies, is known only while a step runs.

@@ -21,7 +21,7 @@ from .._block_rows import Bodies, of_bodies
 from .._numerics import as_float
 from .._types import Config, Scalar
 from ..groups import Pose, rotation_matrix
-from ._base import body_indices, out_of_range
+from ._base import Indices, body_indices, out_of_range
 from ._body_points import tangents
 
 
@@ -180,10 +180,10 @@ def _joint(q: Pose, point, axis, body1, body2, translations, rotations) -> Joint
 
 def _centres(q: Pose, bodies) -> Array:
     """Where joints that need no point are: at the centres of their first bodies."""
-    return of_bodies(q.position, body_indices("body1", bodies)).T  # pyright: ignore[reportArgumentType]
+    return of_bodies(q.position, body_indices("body1", bodies)).T
 
 
-def ball_joint(q: Pose, point, body1=0, body2=None) -> Joint:
+def ball_joint(q: Pose, point, body1: Indices = 0, body2: Indices = None) -> Joint:
     """A ball joint, 3 rows, along the axes of the world frame if body 2 is the world.
 
     **Arguments:** `q`: a configuration in which the joint holds; `point`: its centre [m], world
@@ -197,7 +197,7 @@ def ball_joint(q: Pose, point, body1=0, body2=None) -> Joint:
     return made
 
 
-def hinge(q: Pose, point, axis, body1=0, body2=None) -> Joint:
+def hinge(q: Pose, point, axis, body1: Indices = 0, body2: Indices = None) -> Joint:
     """A hinge (revolute joint, pivot), 5 rows: `angle` about the axis is free.
 
     **Arguments:** `q`, `point`, `body1`, `body2`: as in `ball_joint`; `axis`: world frame, shape
@@ -206,7 +206,7 @@ def hinge(q: Pose, point, axis, body1=0, body2=None) -> Joint:
     return _joint(q, point, axis, body1, body2, (0, 1, 2), (0, 1))
 
 
-def prismatic(q: Pose, axis, body1=0, body2=None) -> Joint:
+def prismatic(q: Pose, axis, body1: Indices = 0, body2: Indices = None) -> Joint:
     """A prismatic joint (slider), 5 rows: `displacement` along the axis is free.
 
     **Arguments:** as in `hinge`.
@@ -214,7 +214,7 @@ def prismatic(q: Pose, axis, body1=0, body2=None) -> Joint:
     return _joint(q, _centres(q, body1), axis, body1, body2, (0, 1), (0, 1, 2))
 
 
-def cylindrical(q: Pose, point, axis, body1=0, body2=None) -> Joint:
+def cylindrical(q: Pose, point, axis, body1: Indices = 0, body2: Indices = None) -> Joint:
     """A cylindrical joint, 4 rows: `angle` and `displacement` are free.
 
     **Arguments:** as in `hinge`.
@@ -222,7 +222,7 @@ def cylindrical(q: Pose, point, axis, body1=0, body2=None) -> Joint:
     return _joint(q, point, axis, body1, body2, (0, 1), (0, 1))
 
 
-def fixed_joint(q: Pose, body1=0, body2=None) -> Joint:
+def fixed_joint(q: Pose, body1: Indices = 0, body2: Indices = None) -> Joint:
     """A weld, 6 rows: nothing is free.
 
     **Arguments:** as in `ball_joint`.

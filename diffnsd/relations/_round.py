@@ -12,7 +12,7 @@ from .._block_rows import of_bodies
 from .._numerics import as_float, safe_norm
 from .._types import Config, Scalar
 from ..groups import rotation_matrix
-from ._base import body_indices
+from ._base import Indices, body_indices
 from ._contact_frame import ContactFrame
 from ._planar_contact import PlanarContact
 
@@ -104,13 +104,15 @@ class _Ends(eqx.Module):
 
     def __call__(self, q: Config) -> Array:
         turned = rotation_matrix(of_bodies(q.orientation, self.body))
-        along = jnp.atleast_2d(sum(turned[:, i] * self.half_axis[i] for i in range(3)).T)
+        axis = self.half_axis
+        along = turned[:, 0] * axis[0] + turned[:, 1] * axis[1] + turned[:, 2] * axis[2]
+        along = jnp.atleast_2d(along.T)
         centre = jnp.atleast_2d(of_bodies(q.position, self.body).T)
         return jnp.concatenate([centre + along, centre - along])
 
 
 def sphere_on_plane(
-    radius, normal=(0.0, 0.0, 1.0), offset=0.0, body=0, rolling: bool = False
+    radius, normal=(0.0, 0.0, 1.0), offset=0.0, body: Indices = 0, rolling: bool = False
 ) -> ContactFrame:
     """Spheres on the plane `{x : n · x = offset}`, one contact each.
 
@@ -125,7 +127,9 @@ def sphere_on_plane(
     return ContactFrame(_OnPlane(_Centre(body, False), *parts), body, rolling=rolling)
 
 
-def sphere_on_sphere(radius1, radius2, body1=0, body2=1, rolling: bool = False) -> ContactFrame:
+def sphere_on_sphere(
+    radius1, radius2, body1: Indices = 0, body2: Indices = 1, rolling: bool = False
+) -> ContactFrame:
     """Spheres two by two, one contact each.
 
     The 99 contacts of a column of 100 spheres are
@@ -142,7 +146,9 @@ def sphere_on_sphere(radius1, radius2, body1=0, body2=1, rolling: bool = False) 
     return ContactFrame(function, body1, body2, rolling)
 
 
-def sphere_on_surface(radius, height: Callable, body=0, rolling: bool = False) -> ContactFrame:
+def sphere_on_surface(
+    radius, height: Callable, body: Indices = 0, rolling: bool = False
+) -> ContactFrame:
     """Spheres on a surface `z = height(x, y)`, such as an interpolated height map.
 
     The surface is taken to be its tangent plane below the centre: exact for planes, and otherwise
@@ -157,7 +163,9 @@ def sphere_on_surface(radius, height: Callable, body=0, rolling: bool = False) -
     )
 
 
-def capsule_on_plane(radius, half_axis, normal=(0.0, 0.0, 1.0), offset=0.0, body=0) -> ContactFrame:
+def capsule_on_plane(
+    radius, half_axis, normal=(0.0, 0.0, 1.0), offset=0.0, body: Indices = 0
+) -> ContactFrame:
     """Capsules on the plane `{x : n · x = offset}`: two contacts each, of the spheres at their ends.
 
     First the contacts of the ends at `half_axis`, then those of the others.
@@ -172,7 +180,7 @@ def capsule_on_plane(radius, half_axis, normal=(0.0, 0.0, 1.0), offset=0.0, body
 
 
 def disk_on_line(
-    radius, normal=(0.0, 1.0), offset=0.0, body=0, rolling: bool = False
+    radius, normal=(0.0, 1.0), offset=0.0, body: Indices = 0, rolling: bool = False
 ) -> PlanarContact:
     """Disks on the line `{x : n · x = offset}` of the plane, one contact each.
 
@@ -185,7 +193,9 @@ def disk_on_line(
     return PlanarContact(_OnPlane(_Centre(body, True), *parts), body, None, rolling)
 
 
-def disk_on_disk(radius1, radius2, body1=0, body2=1, rolling: bool = False) -> PlanarContact:
+def disk_on_disk(
+    radius1, radius2, body1: Indices = 0, body2: Indices = 1, rolling: bool = False
+) -> PlanarContact:
     """Disks two by two in the plane, one contact each.
 
     **Arguments:** `radius1`, `radius2` [m], `()` or one for each pair; `body1`, `body2`: indices of

@@ -53,6 +53,14 @@ def rows_of(file: Path) -> list[dict]:
     return rows
 
 
+def test_a_short_column(tmp_path):
+    file = tmp_path / "rows.json"
+    kind = ("--kinds", "beads newton", "--engines", "diffnsd")
+    run("columns.py", "--bodies", "3", *kind, "--json", str(file))
+    (row,) = rows_of(file)
+    assert row["compile_s"] > 0 and row["checks"]["failed_step"] == -1
+
+
 @pytest.mark.parametrize("workload", ["ball", "cube"])
 def test_a_small_batch_of_ours(workload, tmp_path):
     file = tmp_path / "rows.json"
