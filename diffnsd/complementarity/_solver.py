@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._numerics import matrix_inverse, matvec, staged
+from ._closed_form import one_unknown
 from ._dense import Statistics
 from ._elimination import back_substitute, congruence, eliminate, inputs, linearised
 from ._natural_map import (
@@ -129,14 +130,10 @@ class Auto(AbstractSolver):
         by_default = self.tolerance is None and jnp.finfo(dtype).bits >= 64
         return 10 * tolerance if by_default else tolerance
 
-    def proximal_for(self, dtype) -> float:
-        """The least regularisation of Newton's matrix in steps."""
-        default = 1e-8 if jnp.finfo(dtype).bits >= 64 else 1e-5
-        return default if self.proximal is None else self.proximal
-
     def limits(self, dtype) -> tuple[float, float]:
-        """`tolerance` and `proximal` for a dtype."""
-        return self.tolerance_for(dtype), self.proximal_for(dtype)
+        """`tolerance` and least regularisation of Newton's matrix in steps, for a dtype."""
+        default = 1e-8 if jnp.finfo(dtype).bits >= 64 else 1e-5
+        return self.tolerance_for(dtype), default if self.proximal is None else self.proximal
 
     def by_products(self) -> AbstractSolver:
         return AcceleratedProjectedGradient(20_000, tolerance=self.tolerance)
@@ -145,7 +142,7 @@ class Auto(AbstractSolver):
         """Solves for all lanes. **Returns:** `v`, `z`, `Statistics`."""
         tolerance, _ = self.limits(problem.rhs.dtype)
         if len(problem.blocks) == 1 and problem.blocks[0].offset.shape[:2] == (1, 1):
-            return _one_unknown(problem, self)
+            return one_unknown(problem, self.accept_tolerance_for(problem.rhs.dtype))
         task = _prepare(problem)
         iterate = self._newton(task, _start(problem, z0), self.newton_steps)
 
@@ -385,32 +382,6 @@ def _splitting_phase(task, it, options, tolerance):
     _, y, _ = jax.lax.fori_loop(0, options.splitting_steps, body, start)
     passes = it.passes + jnp.where(it.best_residual > tolerance, options.splitting_steps, 0)
     return eqx.tree_at(lambda i: (i.z, i.passes), it, (y, passes))
-
-
-def _one_unknown(problem: MixedProblem, solver: Auto):
-    """One row of one contact: `w = a z + q` with `a > 0` is solved by `z = P_K(−q / a)`.
-
-    A scalar variational inequality with a positive slope: exact for every interval `K`.
-    """
-    (block,), (rho,) = problem.blocks, problem.penalties()
-    (b,) = inputs(problem)
-    mobility = matrix_inverse(problem.matrix)
-    free, column = matvec(mobility, problem.rhs), matvec(mobility, b[0, :, 0])
-    q = block.local(free) + block.offset
-    a = jnp.sum(block.output[0, :, 0] * column, axis=0)
-    z = projected(block, -q / jnp.where(a > 0, a, 1)[None, None])
-    w = a[None, None] * z + q
-    x = argument(block, w, z, rho)
-    size = jnp.where(block.active, jnp.abs(rho * q[0]), 0)[0]
-    norm = relative((residual(block, x, z),), (z,), size)
-    none = jnp.zeros(norm.shape, jnp.int32)
-    margin, violation = distances(problem, (w,), (z,), (x,), (rho,), size)
-    done = norm <= solver.accept_tolerance_for(norm.dtype)
-    return (
-        free + column * z[0],
-        (z,),
-        Statistics(norm, violation, none, margin, none, done),
-    )
 
 
 def _statistics(task, it, solver: Auto):
