@@ -3,10 +3,7 @@
 import equinox as eqx
 import jax.numpy as jnp
 
-from .._numerics import matrix_inverse, matvec
-from ._dense import Statistics
-from ._elimination import inputs
-from ._natural_map import argument, distances, projected, relative, residual
+from ._closed_form import one_unknown
 from ._problem import MixedProblem
 from ._step_newton import StepOptions, solve_step_problem
 from .solvers._base import AbstractContactSolver, AbstractSolver, check_tolerance
@@ -141,28 +138,6 @@ class Auto(AbstractSolver):
             ),
         )
         if len(problem.blocks) == 1 and problem.blocks[0].offset.shape[:2] == (1, 1):
-            return _one_unknown(problem, options)
+            point = one_unknown(problem, options.accept_tolerance)
+            return *point, point[:2]
         return solve_step_problem(problem, z0, options)
-
-
-def _one_unknown(problem: MixedProblem, options: StepOptions):
-    """One row of one contact: `w = a z + q` with `a > 0` is solved by `z = P_K(−q / a)`.
-
-    A scalar variational inequality with a positive slope: exact for every interval `K`.
-    """
-    (block,), (rho,) = problem.blocks, problem.penalties()
-    (b,) = inputs(problem)
-    mobility = matrix_inverse(problem.matrix)
-    free, column = matvec(mobility, problem.rhs), matvec(mobility, b[0, :, 0])
-    q = block.local(free) + block.offset
-    a = jnp.sum(block.output[0, :, 0] * column, axis=0)
-    z = projected(block, -q / jnp.where(a > 0, a, 1)[None, None])
-    w = a[None, None] * z + q
-    x = argument(block, w, z, rho)
-    size = jnp.where(block.active, jnp.abs(rho * q[0]), 0)[0]
-    norm = relative((residual(block, x, z),), (z,), size)
-    none = jnp.zeros(norm.shape, jnp.int32)
-    margin, violation = distances(problem, (w,), (z,), (x,), (rho,), size)
-    done = norm <= options.accept_tolerance
-    point = free + column * z[0], (z,)
-    return *point, Statistics(norm, violation, none, margin, none, done), point

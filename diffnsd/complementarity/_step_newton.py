@@ -104,7 +104,13 @@ def _outcome(task: "_Task", iterate: "_Iterate", options: StepOptions):
     return *best, _statistics(task, iterate, options), tilted
 
 
-def _newton(task: "_Task", iterate: "_Iterate", options: StepOptions, limit: int, weaken=1.0):
+def _newton(
+    task: "_Task",
+    iterate: "_Iterate",
+    options: StepOptions,
+    limit: int,
+    weaken: Array | float = 1.0,
+):
     """Visits the iterate and moves it by Newton's step, `limit` times, then visits it again."""
     tolerance = options.tolerance
     proximal, damping = options.proximal * weaken, options.damping * weaken**0.5

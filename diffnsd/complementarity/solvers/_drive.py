@@ -9,7 +9,7 @@ often it occurs, and the residual is compiled once for all of them.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,9 +19,6 @@ from jaxtyping import Array
 from ..._numerics import matrix_inverse, matvec
 from .._dense import Contacts, DenseProblem, Statistics, join, norm
 from .._problem import MixedProblem, apply
-
-if TYPE_CHECKING:
-    from ._base import AbstractContactSolver, AbstractSolver
 
 FEW = 16
 """Largest batch whose problems go through all methods together."""
@@ -79,7 +76,7 @@ def start(problem: DenseProblem, z0: Array) -> Best:
     return Best(z, jnp.min(residuals, axis=0), zero, jnp.zeros_like(z), zero)
 
 
-def solve_batch(solver: "AbstractSolver", problem: DenseProblem, z0: Array) -> Best:
+def solve_batch(solver: Any, problem: DenseProblem, z0: Array) -> Best:
     """Solves all problems of a batch; see this module's docstring."""
     problem = problem.prepared()
     best = start(problem, z0)
@@ -108,12 +105,12 @@ def solve_batch(solver: "AbstractSolver", problem: DenseProblem, z0: Array) -> B
 class _Entry(NamedTuple):
     """A method in its turn: its index in the solver's `names`, and whether it is a fallback."""
 
-    link: "AbstractContactSolver"
+    link: Any
     index: int
     late: bool
 
 
-def _table(solver: "AbstractSolver", problem: DenseProblem) -> list[_Entry]:
+def _table(solver: Any, problem: DenseProblem) -> list[_Entry]:
     """The methods in their turns, without those that cannot solve this problem."""
     links = [_Entry(link, i, False) for i, link in enumerate(solver.links, 1)]
     fallback = [_Entry(x, i, True) for i, x in enumerate(solver.fallback, 1 + len(links))]
@@ -200,7 +197,7 @@ def _go_through(problem: DenseProblem, best: Best, entries: list[_Entry], limits
     return jax.lax.while_loop(proceed, body, run).best
 
 
-def _method(link: "AbstractContactSolver") -> tuple:
+def _method(link: Any) -> tuple:
     """What decides the program of a method: its type, and all that is no number of a step."""
     others = [
         (field.name, getattr(link, field.name))
@@ -228,7 +225,7 @@ def _with_settings(link, values: dict[str, Array]):
     return new
 
 
-def solve_step(solver: "AbstractSolver", problem: MixedProblem, z0: tuple[Array, ...]):
+def solve_step(solver: Any, problem: MixedProblem, z0: tuple[Array, ...]):
     """Solves the problem of a step by eliminating its velocity: `W = H A^-1 B`, `q = H A^-1 b`.
 
     Velocities are scaled by one over the size of W, so that the residual does not depend on units.
@@ -270,7 +267,7 @@ def solve_step(solver: "AbstractSolver", problem: MixedProblem, z0: tuple[Array,
     return v, parts, jax.tree.map(lambda x: x.reshape(lanes), statistics)
 
 
-def judge(solver: "AbstractSolver", problem: DenseProblem, best: Best) -> Statistics:
+def judge(solver: Any, problem: DenseProblem, best: Best) -> Statistics:
     """What is said of the best point."""
     w = problem.velocity(best.z)
     return Statistics(
