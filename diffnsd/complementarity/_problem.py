@@ -6,7 +6,7 @@ Mechanical contact has `B_i = H_i^T` and never forms the Delassus operator `W = 
 problem `w = W z + q` is the instance `A = 1`, `B = W`, `H = 1`.
 
 Axes come matrix first, then contacts, then anything: the functions of this folder are elementwise
-in all trailing axes, which is how a batch is solved (`_kernel`).
+in all trailing axes, which is how a batch is solved (`_jax.call`).
 """
 
 from typing import Any

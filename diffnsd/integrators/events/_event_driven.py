@@ -34,7 +34,7 @@ class EventDriven(AbstractIntegrator):
     its length, the length is the root of the gap that closes, with the derivative of the implicit
     function, and the impact that of its law. Together this is the saltation matrix, to second
     derivatives, in forward and reverse mode. Measured relative errors of sensitivities on the
-    impact motions without friction of `models.KNOWN_MOTIONS`, in one step: at most 4e-12 (pendulum),
+    impact motions without friction of the motions of `tests/oracles`, in one step: at most 4e-12 (pendulum),
     4e-15 on the others.
 
     A step goes from one time of the grid to the next, through all its events. Length and number of
