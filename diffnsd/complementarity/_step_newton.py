@@ -131,8 +131,10 @@ def _newton(
             jnp.maximum(proximal, far),
         )
         near = it.is_tilted & (point.residual < NEAR)
-        small = jnp.maximum(point.residual, it.before) <= tolerance
-        landing = it.is_tilted & (it.before < NEAR) & (small | (point.residual <= LANDED * tilt))
+        # Where rounding lets the residual fall no further, it has to do.
+        stalls = (point.residual <= 0.01 * tolerance) & (point.residual >= 0.25 * it.before)
+        landed = stalls | (point.residual <= LANDED * tilt)
+        landing = it.is_tilted & (it.before < NEAR) & landed
         dz, correction = _newton_step(task, point, eps, near & ~it.done, pending)
         z = _map(jnp.add, it.z, _where(landing, it.correction, dz))
         passes = it.passes + jnp.where(~it.done & (since < limit), 1, 0)
@@ -150,7 +152,8 @@ def _newton(
                 z,
                 passes,
                 correction,
-                point.residual,
+                # Without a step there is no correction: the next round makes one first.
+                jnp.where(since < limit, point.residual, jnp.inf),
                 it.is_tilted & ~landing,
                 it.has_tilted | landing,
             ),
@@ -231,7 +234,7 @@ def _map(function, *parts):
     return tuple(function(*part) for part in zip(*parts, strict=True))
 
 
-LANDED = 1e-7
+LANDED = 2e-8
 """Residual of the tilted problem, relative to the tilt, at which its part in null spaces is known."""
 
 NEAR = 1e-3
@@ -270,7 +273,7 @@ def _visit(task: _Task, it: _Iterate, pending, tolerance) -> tuple[_Iterate, _Po
     tilt = jnp.where(it.is_tilted, _tilt(task.size.dtype), 0)
 
     def measured(f, z, size, tilt):
-        g = _map(lambda f, z: f + tilt * z, f, z)
+        g = _map(lambda f, z: f + tilt[None, None] * z, f, z)
         return g, relative(f, z, size), relative(g, z, size), squared(z) == 0
 
     g, norm, tilted_norm, unloaded = staged(pending, measured, f, z, task.size, tilt)
@@ -332,7 +335,7 @@ def _newton_step(task: _Task, point: _Point, eps, near, pending):
         step = back_substitute(factors, system, None, right, pending)[1]
         dz = _where(k == 0, step, dz)
         correction = _map(lambda c, s: jnp.where(k == 0, c, c + s), correction, step)
-        right = _map(lambda z, s: eps * jnp.where(k == 0, z + s, s), point.z, step)
+        right = _map(lambda z, s: eps[None, None] * jnp.where(k == 0, z + s, s), point.z, step)
         return dz, correction, right
 
     zero = _map(jnp.zeros_like, point.f)
