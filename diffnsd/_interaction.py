@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ._numerics import as_float
 from ._types import PerContact
 from .laws import AbstractLaw
 from .relations import AbstractRelation
@@ -30,6 +31,8 @@ class ContactMask(eqx.Module):
     def __init__(self, on, closed=None, restitution=None):
         self.on = jnp.asarray(on, dtype=bool)
         self.closed = jnp.zeros_like(self.on) if closed is None else jnp.asarray(closed, dtype=bool)
+        if restitution is not None:
+            restitution = jnp.broadcast_to(as_float(restitution), self.on.shape)
         self.restitution = restitution
 
     def __and__(self, other: "ContactMask | None") -> "ContactMask":

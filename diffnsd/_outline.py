@@ -301,8 +301,11 @@ def _in_library(module: str) -> bool:
 
 def _is_constant(x) -> bool:
     """Whether what an object does cannot change, and holds no traced value."""
-    if isinstance(x, type | Enum):
+    if isinstance(x, Enum):
         return True
+    if isinstance(x, type):
+        # The attributes of a user's class may change.
+        return _in_library(x.__module__)
     if isinstance(x, types.BuiltinFunctionType):
         return isinstance(x.__self__, types.ModuleType | type | None)
     if isinstance(x, types.ModuleType):

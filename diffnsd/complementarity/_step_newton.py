@@ -16,6 +16,8 @@ References: P. Alart, A. Curnier (1991), doi:10.1016/0045-7825(91)90022-X; J. Ca
 Q. Le Lidec, L. Montaut (2024), arXiv:2405.17020.
 """
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -81,14 +83,15 @@ def solve_step_problem(problem: MixedProblem, z0, options: StepOptions):
 
 
 def least_norm(problem: MixedProblem, v, z, stats: Statistics, options: StepOptions):
-    """From any solution to that of least norm, which is kept where it is not reached.
+    """From any solution to that of least norm; the given one stays where that is not reached.
 
     **Returns:** as `solve_step_problem`.
     """
     task = _prepare(problem)
     iterate = _newton(task, _start(problem, z), options, options.hard_steps)
     new_v, new_z, new, tilted = _outcome(task, iterate, options)
-    found = new.converged & iterate.done
+    # A solution is moved to, never made: what the solver has not solved stays unsolved.
+    found = stats.converged & new.converged & iterate.done & iterate.has_tilted
     new = eqx.tree_at(
         lambda s: (s.iterations, s.solved_by),
         new,
@@ -114,7 +117,8 @@ def _newton(
     """Visits the iterate and moves it by Newton's step, `limit` times, then visits it again."""
     tolerance = options.tolerance
     proximal, damping = options.proximal * weaken, options.damping * weaken**0.5
-    tilt = _tilt(task.size.dtype)
+    dtype = task.size.dtype
+    tilt = _tilt(dtype)
 
     def proceed(carry):
         it, since = carry
@@ -132,34 +136,27 @@ def _newton(
         )
         near = it.is_tilted & (point.residual < NEAR)
         # Where rounding lets the residual fall no further, it has to do.
-        stalls = (point.residual <= 0.01 * tolerance) & (point.residual >= 0.25 * it.before)
+        least = max(0.01 * tolerance, 16 * float(jnp.finfo(dtype).eps))
+        stalls = (point.residual <= least) & (point.residual >= 0.25 * it.before)
         landed = stalls | (point.residual <= LANDED * tilt)
         landing = it.is_tilted & (it.before < NEAR) & landed
         dz, correction = _newton_step(task, point, eps, near & ~it.done, pending)
         z = _map(jnp.add, it.z, _where(landing, it.correction, dz))
         passes = it.passes + jnp.where(~it.done & (since < limit), 1, 0)
-        it = eqx.tree_at(
-            lambda i: (
-                i.z,
-                i.passes,
-                i.correction,
-                i.before,
-                i.is_tilted,
-                i.has_tilted,
-            ),
-            it,
-            (
-                z,
-                passes,
-                correction,
-                # Without a step there is no correction: the next round makes one first.
-                jnp.where(since < limit, point.residual, jnp.inf),
-                it.is_tilted & ~landing,
-                it.has_tilted | landing,
-            ),
-        )
         tilted = _where(landing, (point.v, point.z), (it.tilted_v, it.tilted_z))
-        return eqx.tree_at(lambda i: (i.tilted_v, i.tilted_z), it, tilted), since + 1
+        it = dataclasses.replace(
+            it,
+            z=z,
+            passes=passes,
+            correction=correction,
+            # Without a step there is no correction: the next round makes one first.
+            before=jnp.where(since < limit, point.residual, jnp.inf),
+            is_tilted=it.is_tilted & ~landing,
+            has_tilted=it.has_tilted | landing,
+            tilted_v=tilted[0],
+            tilted_z=tilted[1],
+        )
+        return it, since + 1
 
     return jax.lax.while_loop(proceed, body, (iterate, jnp.zeros((), jnp.int32)))[0]
 
@@ -177,7 +174,9 @@ def _hard(task: "_Task", iterate: "_Iterate", count: Array, options: StepOptions
     tilted = iterate.is_tilted & (count < 1) | _is_redundant(task.problem) & (
         (count == 1) | (count == 2)
     )
-    iterate = eqx.tree_at(lambda i: i.is_tilted, iterate, tilted)
+    # After splitting what the last search landed on does not belong to the point any more.
+    known = iterate.has_tilted & (iterate.done | (count == 0))
+    iterate = dataclasses.replace(iterate, is_tilted=tilted, has_tilted=known)
     weaken = 0.03 ** (count % 4).astype(task.size.dtype)
     return _newton(task, iterate, options, options.hard_steps, weaken)
 

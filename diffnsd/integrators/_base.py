@@ -165,6 +165,7 @@ class AbstractIntegrator(eqx.Module):
     def memory(self) -> AbstractMemory:
         """What is carried from step to step: `NoMemory()`, `WarmStart()`, `Multistep()`, `Clocked()`."""
 
+    @property
     def solver_names(self) -> tuple[str, ...]:
         """What `solved_by` of a step counts: the names of the links of the contact solver."""
         solver = getattr(self, "solver", None)

@@ -41,6 +41,10 @@ class AbstractWrappedIntegrator(AbstractIntegrator):
         return self.inner.adjoint
 
     @property
+    def solver_names(self) -> tuple[str, ...]:
+        return self.inner.solver_names
+
+    @property
     def memory(self) -> AbstractMemory:
         return self.inner.memory
 

@@ -263,7 +263,7 @@ def _saving(model, one, loop: _Loop, grid: _Grid, every: int | None, adjoint):
             loop, info = one(loop, j)
         else:
             loop, infos = jax.lax.scan(one, loop, j * every + jnp.arange(every))
-            info = _summary(infos)
+            info = _summary(infos, loop.reached(grid, (j + 1) * every) - j * every)
         return loop, _snapshot(model, grid, loop, (j + 1) * every, info)
 
     saved: Any = None
@@ -271,7 +271,9 @@ def _saving(model, one, loop: _Loop, grid: _Grid, every: int | None, adjoint):
         loop, saved = scan(block, loop, blocks, adjoint)
     if every is None or rest:
         loop, infos = scan(lambda c, i: one(c, steps - rest + i), loop, rest, adjoint)
-        last = _snapshot(model, grid, loop, jnp.asarray(steps), _summary(infos))
+        end = jnp.asarray(steps)
+        info = _summary(infos, loop.reached(grid, end) - (steps - rest))
+        last = _snapshot(model, grid, loop, end, info)
         last = jax.tree.map(lambda x: x[None], last)
         saved = last if saved is None else _joined(saved, last)
     return loop, saved
@@ -334,8 +336,12 @@ def _no_step(info: StepInfo) -> StepInfo:
     return eqx.tree_at(lambda i: i.margin, nothing, jnp.full_like(info.margin, jnp.inf))
 
 
-def _summary(infos: StepInfo) -> StepInfo:
-    """The report of several steps, of none too: impulses add up, the rest is the worst."""
+def _summary(infos: StepInfo, made: Count) -> StepInfo:
+    """The report of several steps, of none too: impulses add up, the rest is the worst.
+
+    **Arguments:** `made`: how many of them were made before the run ended.
+    """
+    last = jnp.maximum(made - 1, 0)
     return StepInfo(
         jax.tree.map(lambda x: jnp.sum(x, axis=0), infos.impulses),
         jnp.max(infos.residual, initial=0),
@@ -343,7 +349,7 @@ def _summary(infos: StepInfo) -> StepInfo:
         jnp.min(infos.margin, initial=jnp.inf),
         # Of the last step.
         jax.tree.map(
-            lambda x: x[-1] if x.shape[0] else jnp.zeros_like(x, shape=x.shape[1:]), infos.details
+            lambda x: x[last] if x.shape[0] else jnp.zeros_like(x, shape=x.shape[1:]), infos.details
         ),
         jnp.max(infos.violation, initial=0),
         jnp.max(infos.solved_by, initial=0),

@@ -16,7 +16,7 @@ class Chain(AbstractSolver):
 
     **Arguments:**
 
-    - `methods`: solvers in their order; chains among them are taken apart.
+    - `methods`: solvers in their order; chains among them are spliced in, each with its fallback.
     - `then`: further ones, gone through `repeats` times, for residuals above `accept_tolerance` only.
     - `tolerance`: relative residual to aim at; `None` is 1e-9 in float64 and 1e-5 in float32.
     - `accept_tolerance`: residual accepted as success, `tolerance` at least, which is the default.
@@ -44,11 +44,16 @@ class Chain(AbstractSolver):
 
     @property
     def links(self) -> tuple[AbstractContactSolver, ...]:
-        return tuple(link for method in self.methods for link in method.links)
+        return tuple(link for method in self.methods for link in _spliced(method))
 
     @property
     def fallback(self) -> tuple[AbstractContactSolver, ...]:
-        return tuple(link for method in self.then for link in method.links)
+        return tuple(link for method in self.then for link in _spliced(method))
 
     def accept_tolerance_for(self, dtype) -> float:
         return max(self.tolerance_for(dtype), self.accept_tolerance or 0.0)
+
+
+def _spliced(method: AbstractSolver) -> tuple[AbstractContactSolver, ...]:
+    """The links of a method and its fallback, in the order in which it goes through them."""
+    return (*method.links, *(method.fallback * method.repeats))

@@ -114,13 +114,13 @@ def _table(solver: Any, problem: DenseProblem) -> list[_Entry]:
     """The methods in their turns, without those that cannot solve this problem."""
     links = [_Entry(link, i, False) for i, link in enumerate(solver.links, 1)]
     fallback = [_Entry(x, i, True) for i, x in enumerate(solver.fallback, 1 + len(links))]
-    return [
+    able = [
         entry
         for entry in [*links, *(fallback * solver.repeats)]
-        if entry.link.max_iterations > 0
-        and entry.link.refuses(problem.contacts) is None
-        and entry.link.suits(problem)
+        if entry.link.max_iterations > 0 and entry.link.refuses(problem.contacts) is None
     ]
+    # Where nothing suits, what was asked for is tried all the same.
+    return [entry for entry in able if entry.link.suits(problem)] or able
 
 
 class _Run(eqx.Module):

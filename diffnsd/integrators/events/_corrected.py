@@ -51,7 +51,7 @@ class Corrected(AbstractWrappedIntegrator):
     """A scheme with the derivatives of impact times added: values are those of `inner`, bit by bit.
 
     The tangent of a step in which contacts struck is that of the impact at its crossing, as
-    `Located` finds it; everywhere else it is that of `inner`. Measured on the motions of `tests/oracles`, with
+    `Located` finds it; everywhere else it is that of `inner`. Measured on closed forms, with
     `MoreauJean()` at h = 1e-4: below 1e-8 of the sensitivities of balls, a slope, a column, a rod, a
     vibrating table and a billiard, whose values are off by up to 5e-3; 8e-6 on a rigid body that falls
     on its corner, 2e-4 on a pendulum (first order, as the motion between impacts is that of `inner`).

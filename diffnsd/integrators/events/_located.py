@@ -104,6 +104,10 @@ class Located(AbstractWrappedIntegrator):
         return min(self.inner.order, 2)
 
     @property
+    def solver_names(self) -> tuple[str, ...]:
+        return (*self.inner.solver_names, *self.solver.names[1:])
+
+    @property
     def keeps_impact_times(self) -> bool:
         return True
 
@@ -172,6 +176,10 @@ class Located(AbstractWrappedIntegrator):
             model, grid, t, after, run.carry, args, touching, count < self.max_impacts
         )
         struck = StepInfo.of(impulses, stats)
+        # The impact's solver comes after that of the inner method in `solver_names`.
+        own = struck.solved_by + len(self.inner.solver_names) - 1
+        own = jnp.where(struck.solved_by > 0, own, 0)
+        struck = eqx.tree_at(lambda i: i.solved_by, struck, own)
         info = run.before.then(run.trial.shortened(s / curve.h)).then(struck)
         ok = RESULTS.successful
         result = RESULTS.where(stats.converged, ok, RESULTS.not_converged)
