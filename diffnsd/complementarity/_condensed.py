@@ -35,7 +35,7 @@ from .solvers._interior_point import on_path
 
 
 class Condensed(eqx.Module):
-    """`w = W z + q`, `K* ∋ w + lift(w) e_N ⟂ z ∈ K`; lanes, if any, on the last axes.
+    """`w = W z + q`, `K* ∋ w + lift(w) e_N ⟂ z ∈ K`; axes of a batch, if any, come last.
 
     **Arguments:** `W`: shape `(m, m, ...)`; `q`: shape `(m, ...)`; `contacts`: one entry per law.
     """
@@ -54,7 +54,7 @@ class Condensed(eqx.Module):
         return jnp.einsum("ij...,j...->i...", self.W, z)
 
     def dense(self) -> DenseProblem:
-        """The same with all lanes on one axis, first in matrices and last in vectors."""
+        """The same with all problems of a batch on one axis, first in matrices and last in vectors."""
         lanes = (-1,)
         W = jnp.moveaxis(self.W.reshape((*self.W.shape[:2], *lanes)), 2, 0)
         q, contacts = jax.tree.map(
@@ -97,7 +97,7 @@ def _shapes(floats) -> tuple[Any, Outcome]:
 
 
 def _solve(solver: AbstractSolver, problem: Condensed, z0: Array):
-    """The solver on all lanes at once."""
+    """The solver on all problems of a batch at once."""
     lanes = problem.q.shape[1:]
     dense = problem.dense()
     best = solve_batch(solver, dense, z0.reshape(dense.q.shape))
