@@ -34,25 +34,25 @@ class EventDriven(AbstractIntegrator):
     its length, the length is the root of the gap that closes, with the derivative of the implicit
     function, and the impact that of its law. Together this is the saltation matrix, to second
     derivatives, in forward and reverse mode. Measured relative errors of sensitivities on the
-    impact motions without friction of the motions of `tests/oracles`, in one step: at most 4e-12 (pendulum),
-    4e-15 on the others.
+    frictionless impact motions of `tests/oracles`, in one step: at most 4e-12 (pendulum), 4e-15 on the
+    others.
 
     A step goes from one time of the grid to the next, through all its events. Length and number of
-    the steps do not matter for accuracy. What closes and opens again between two of the `looks` at
-    the gaps is not seen.
+    the steps do not matter for accuracy. A contact that closes and opens again between two
+    evaluations of the gaps (`looks`) is missed.
 
     - An infinite bounce sequence ends after `max_impacts` impacts in a step: the next one is
       inelastic, and the contact is held from then on. The derivative is that of this motion.
-    - Contacts that close at the same instant and feel each other strike together.
-    - Redundant contacts that persist have no unique forces, and their matrix no inverse: remove
-      some.
+    - Contacts that close at the same instant and are coupled strike together.
+    - Redundant contacts that persist have no unique forces and a singular matrix: remove some of
+      them.
 
     **Arguments:**
 
     - `solver`: explicit Runge-Kutta method of diffrax. `tolerance`: relative and absolute, of its
       error estimate.
-    - `max_impacts`: per step. `max_steps`: of the solver in one phase. `looks`: at the gaps, at
-      least so many from an event to the end of the step.
+    - `max_impacts`: per step. `max_steps`: of the solver in one phase. `looks`: least number of
+      evaluations of the gaps from an event to the end of the step.
     - `laws`: solver of the impacts and of the index set.
 
     For contacts without friction: laws of one row that do not pull.
@@ -245,8 +245,8 @@ class EventDriven(AbstractIntegrator):
     def _next_event(self, phase: "Phase", length: Scalar, due: Array):
         """Where in a phase, as a part of its length, and which contacts close or are released.
 
-        At once, if contacts are `due`: closed, and closing on. Of those that close together the
-        first one and all that feel its impulse are hit; others have a time of their own.
+        At once, if contacts are `due`: closed, and still closing. Of those that close together the
+        first one and all that are coupled to it are hit; others have a time of their own.
         """
         length = jax.lax.stop_gradient(length)
 
@@ -313,10 +313,10 @@ class EventDriven(AbstractIntegrator):
 
 
 class _Run(eqx.Module):
-    """A step under way.
+    """State within a step.
 
-    `hit`: contacts whose impact is due; `released`: let go by the last event; `passes`: -1 if too
-    many were needed.
+    `hit`: contacts whose impact is due; `released`: by the last event; `passes`: -1 if too many were
+    needed.
     """
 
     t: Scalar
