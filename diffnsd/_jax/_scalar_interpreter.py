@@ -232,7 +232,7 @@ class NotTakenApartError(Exception):
 def run(jaxpr: Jaxpr, consts, args, lanes: int | None = None) -> list:
     """Evaluates a jaxpr; arrays up to `SCALAR_LIMIT` entries are arrays of scalars.
 
-    **Arguments:** `lanes`: length of the rows that entries may be in a batch, `None` alone.
+    **Arguments:** `lanes`: length of the batch if entries may be rows, `None` without a batch.
 
     **Raises:** `NotTakenApartError` in a batch, where operations cannot be left whole.
     """

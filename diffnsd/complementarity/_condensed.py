@@ -1,9 +1,9 @@
 """The solution of a condensed problem `w = W z + q` as a differentiable function.
 
 With `F(z; p) = z − P_K(z − rho (W z + q + lift)) = 0` at the solution, the implicit function theorem
-gives `G dz = −F_p dp`, `G = 1 − D + N W`. Where contacts are redundant `G` is singular, multipliers
-are not unique and velocities are: of all `dz` the one of minimum norm is taken, by a fixed number of
-passes of `dz = G^T f(G G^T) r`, a linear map whose transpose serves reverse mode.
+gives `G dz = −F_p dp`, `G = 1 − D + N W`. Where contacts are redundant `G` is singular and multipliers
+are not unique: of all `dz` the one of minimum norm is chosen, by a fixed number of passes of
+`dz = G^T f(G G^T) r`, a linear map whose transpose serves reverse mode.
 """
 
 from typing import Any
@@ -64,7 +64,7 @@ class Condensed(eqx.Module):
 
 
 class Outcome(eqx.Module):
-    """What a solve leaves beside `z`: `Statistics`, the residual of the velocity, and a proof of
+    """Results of a solve other than `z`: `Statistics`, the residual of the velocity, and a proof of
     infeasibility `(m, ...)` or 0.
     """
 
@@ -109,7 +109,7 @@ def _solve(solver: AbstractSolver, problem: Condensed, z0: Array):
         lambda: certificate(dense, best),
         lambda: jnp.zeros_like(best.z),
     )
-    # Beside multipliers without bound any residual is small.
+    # Relative to multipliers without bound any residual is small.
     converged &= ~(distant & jnp.any(proof != 0, axis=0))
     proof = jnp.where(converged[None], 0, proof)
     velocity = dense.residuals(best.z, dense.velocity(best.z))[1]

@@ -73,7 +73,7 @@ class Contacts(eqx.Module):
 
 
 def split(shapes, x: Array) -> tuple[Array, ...]:
-    """Takes a vector `(m, ...)` apart into `(k, c, ...)` for every law."""
+    """Splits a vector `(m, ...)` into `(k, c, ...)` for every law."""
     parts, at = [], 0
     for c, k in shapes:
         rows = x[at : at + c * k].reshape((c, k, *x.shape[1:]))
@@ -197,7 +197,7 @@ class DenseProblem(eqx.Module):
         """One measure of both, `max(relative, velocity / 100)`; not a number counts as infinite."""
         relative, velocity = self.residuals(z, w)
         both = jnp.maximum(relative, velocity / 100)
-        # Norms that overflow would make any residual beside them zero.
+        # Norms that overflow would make any residual relative to them zero.
         sizes = norm(self.q) + norm(z) + norm(w) + self.frobenius()
         return jnp.where(jnp.isfinite(both) & jnp.isfinite(sizes), both, jnp.inf)
 
@@ -252,8 +252,8 @@ class DenseProblem(eqx.Module):
 def row_steps(shapes, W: Array) -> Array:
     """The step of the natural map, one for each row and equal within a contact, `(m, ...)`.
 
-    One over the mean diagonal of the contact's block of `W (m, m, ...)`, or, where that vanishes
-    beside the rest of its rows as in circuits, over their size.
+    One over the mean diagonal of the contact's block of `W (m, m, ...)`, or, where that is
+    negligible compared with its rows, as in circuits, over their size.
     """
     out, m = [], W.shape[0]
     diagonal = jnp.abs(jnp.moveaxis(jnp.diagonal(W), -1, 0))

@@ -4,7 +4,7 @@ With `Phi(v, z; p) = (A v − b − B z, F(v, z; p)) = 0` at the solution, the i
 gives `Phi_(v,z) (dv, dz) = −Phi_p dp`. The same linear solve, transposed, serves reverse mode. The
 solver's iterations are never differentiated. At a change of mode the derivative is that of one
 side (the element of `AbstractSet.jacobian`); for redundant contacts the tangent of the multipliers
-is the one of minimum norm, and the tangent of `v` is unique.
+is the one of minimum norm: that of the limit in `_step_newton`, its null space held constant.
 """
 
 import math
@@ -147,8 +147,8 @@ def _without_contacts(problem: MixedProblem):
 def _solves(matrix: Array) -> Callable[[Array], Array]:
     """`b -> A^-1 b`, `b (n,)` or `(n, m)`, by products with the inverse and one refinement.
 
-    Products and not triangular factors: LAPACK's threads for many right-hand sides, beside those
-    that step the chunks of a batch, cost a hundred times the work.
+    Products and not triangular factors: LAPACK's threads for many right-hand sides compete with those
+    that step the chunks of a batch, which costs a hundred times the work.
     """
     fixed = jax.lax.stop_gradient(matrix)
     # The unit matrix as a constant: XLA then takes a constant inverse out of a loop over steps.

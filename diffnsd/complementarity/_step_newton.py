@@ -250,7 +250,7 @@ def _tilt(dtype) -> float:
 
 
 def _is_redundant(problem: MixedProblem) -> bool:
-    """Whether contacts may be redundant: one contact alone is taken as regular."""
+    """Whether contacts may be redundant: a single contact counts as regular."""
     return sum(block.offset.shape[1] for block in problem.blocks) > 1
 
 

@@ -42,13 +42,13 @@ def rollout(
     For a gradient on all cores map the gradient: `rollout(jax.value_and_grad(loss_of_one), batch)`,
     and sum.
 
-    A function is traced and compiled once, also if it is defined anew in every call, like a lambda
-    or `jax.grad(loss)`: it is known by its code and by what its code reaches. JAX arrays that it
+    A function is traced and compiled once, also if every call defines it again, like a lambda or
+    `jax.grad(loss)`: it is identified by its code and by what its code reaches. JAX arrays that it
     closes over are arguments of the program, as are the arrays in an `equinox.Module`, and new
     values compile nothing. Numbers and NumPy arrays that it closes over are compiled in, and other
     values compile again. Objects that are not data (lists, generators of random numbers, modules of
-    your own) are not inspected: then a function is known by its identity, as by `jax.jit`, and a
-    warning says when it is compiled again. A function without loops is run as one program; the last
+    your own) are not inspected: then a function is identified as the object that it is, as by
+    `jax.jit`, and a warning says when it is compiled again. A function without loops is run as one program; the last
     64 functions are kept.
 
     **Arguments:**
@@ -62,7 +62,7 @@ def rollout(
 
     **Returns:** the outputs, stacked along a leading axis; arrays of length 0 for an empty batch.
 
-    **Warns:** if a function that is known by its identity only was defined anew.
+    **Warns:** if a function that is identified as an object only was defined again.
 
     **Raises:** `ValueError` if the leaves of `batch` do not share a leading axis, `chunk` is not a
     positive whole number, `mesh` has more than one axis, or the batch does not divide over it.
@@ -89,7 +89,7 @@ def _on_threads(program, batch, lanes, size, workers):
     """The chunks of a batch, each on the core that is free next."""
     # The last chunk begins earlier, so that every chunk has one shape.
     starts = [min(i, lanes - size) for i in range(0, lanes, size)]
-    # Compiled before several threads would do so at the same time; a look-up afterwards.
+    # Compiled here, since several threads would otherwise do so at the same time; a look-up afterwards.
     program.prepare(_cut(batch, 0, size), size)
     waiting, outs = deque(starts), {}
 

@@ -71,7 +71,7 @@ class AbstractSolver(eqx.Module):
     ) -> tuple[Array, tuple[Array, ...], Statistics, tuple]:
         """Solves the problem of a step.
 
-        **Returns:** `v`, `z`, `Statistics`, and `(v, z)` of the tilted problem, which says on which
+        **Returns:** `v`, `z`, `Statistics`, and `(v, z)` of the tilted problem, which decides on which
         side of a kink a contact is (`_step_newton`).
         """
         v, z, stats = solve_step(self, problem, z0)

@@ -5,7 +5,7 @@ Between events the contacts of the index set `I` stay closed, at the level of ac
     M v' = F + H_I^T lam_I,     d/dt u_I = 0,     lam_I >= 0
 
 and all others are open. The phase ends when a gap closes (an impact, `M (v⁺ − v⁻) = H^T P` with the
-law) or a force `lam_i` vanishes (the contact is released). Then `I` is found anew among the closed
+law) or a force `lam_i` vanishes (the contact is released). Then `I` is determined again among the closed
 contacts at rest, by the complementarity of `lam` and accelerations.
 """
 
