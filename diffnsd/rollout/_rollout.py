@@ -48,8 +48,8 @@ def rollout(
     values compile nothing. Numbers and NumPy arrays that it closes over are compiled in, and other
     values compile again. Objects that are not data (lists, generators of random numbers, modules of
     your own) are not inspected: then a function is identified as the object that it is, as by
-    `jax.jit`, and a warning says when it is compiled again. A function without loops is run as one program; the last
-    64 functions are kept.
+    `jax.jit`, and a warning says when it is compiled again. A function without loops is run as one
+    program; the last 64 functions are kept.
 
     **Arguments:**
 
