@@ -1,7 +1,7 @@
 """Norms, scalar kernels and small dense algebra that stay right under differentiation and `vmap`.
 
 The dense algebra works on *components*: a matrix is an array whose first two axes are rows and
-columns and whose trailing axes are anything (contacts, lanes of a batch). Every operation is then
+columns and whose trailing axes are anything (contacts, elements of a batch). Every operation is then
 elementwise over the trailing axes and vectorises, which LAPACK calls on tiny matrices do not.
 """
 

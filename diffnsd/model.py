@@ -97,7 +97,7 @@ class Model(eqx.Module):
         return eqx.tree_at(lambda m: m.interactions, self, interactions)
 
     def after(self, start: Scalar) -> "Model":
-        """The same model by a clock that starts at `start` [s].
+        """The same model with time measured from `start` [s].
 
         A step that is taken from 0 to `h` by this clock has the length `h` to all digits, which the
         difference of two absolute times has not.
@@ -264,7 +264,7 @@ def _too_precise(model: Model, state: State) -> str | None:
 
 
 class _LaterSystem(AbstractSystem):
-    """A system by a clock that starts at `start`."""
+    """A system with time measured from `start`."""
 
     system: AbstractSystem
     start: Scalar
@@ -338,7 +338,7 @@ class _LaterSystem(AbstractSystem):
 
 
 class _LaterRelation(AbstractForwarding):
-    """A relation by a clock that starts at `start`."""
+    """A relation with time measured from `start`."""
 
     relation: AbstractRelation
     start: Scalar

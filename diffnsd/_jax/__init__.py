@@ -1,8 +1,8 @@
-"""All that leans on the insides of JAX and XLA, and nothing else.
+"""All code that depends on the internals of JAX and XLA, and nothing else.
 
-A call that sees its whole batch, a call for the few elements of a batch that need it, loops with
-checkpoints, functions that run on scalars, fences that the compiler does not cross, and questions to
-programs and tracers.
+A call that gets its whole batch at once, a call for the few elements of a batch that need it, loops with
+checkpoints, functions that run on scalars, boundaries that the compiler does not fuse across, and
+inspection of programs and tracers.
 """
 
 from ._batched_call import AbstractKernel as AbstractKernel, call as call

@@ -1,8 +1,8 @@
 """Kernels: iterations that JAX sees as a single operation, and how a batch reaches them.
 
 A kernel is a primitive of its own: it is traced once, when it is compiled, whatever transformations
-were applied before; its derivative is the rule that it brings, under any composition of forward and
-reverse mode; and `vmap` hands it a whole batch at once, with the batch on the last axis.
+were applied before; its derivative is its own rule, under any composition of forward and reverse mode;
+and `vmap` gives it a whole batch at once, with the batch on the last axis.
 """
 
 from abc import abstractmethod
@@ -20,8 +20,8 @@ from jaxtyping import PyTree
 class AbstractKernel(eqx.Module):
     """A function of pytrees of arrays that is elementwise in all axes after the documented ones.
 
-    Under `vmap` it is called once for all lanes (nested `vmap`s add further trailing axes), and may
-    end its loops when the last lane has finished. Its own fields are static.
+    Under `vmap` it is called once for the whole batch (nested `vmap`s add further trailing axes), and
+    may end its loops when the last batch element has finished. Its own fields are static.
     """
 
     @abstractmethod

@@ -8,7 +8,7 @@ import jax
 
 
 def depends(function: Callable, *arguments) -> bool:
-    """Whether the output of a function may depend on its arguments, by the program that it is."""
+    """Whether the output of a function may depend on its arguments, judged by its jaxpr."""
     program = jax.make_jaxpr(function)(*arguments).jaxpr
     return any(_reached(program, [True] * len(program.invars)))
 

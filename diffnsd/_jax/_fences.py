@@ -1,4 +1,4 @@
-"""Fences: work-arounds for what the compiler, or LAPACK below it, would do with the whole program."""
+"""Work-arounds for what the compiler, or LAPACK below it, would do with the whole program."""
 
 from collections.abc import Callable
 
@@ -10,8 +10,8 @@ from jaxtyping import Array
 def one_by_one(function: Callable, *operands):
     """`jax.vmap(function)(*operands)` for LAPACK's functions, on a CPU one matrix after the other.
 
-    The kernels of jaxlib 0.10 share a batch out in the thread pool that they run in, and wait: two at
-    once, in independent parts of a program, wait for each other for ever where cores are few.
+    The kernels of jaxlib 0.10 distribute a batch over the thread pool that they run in, and wait: two
+    at once, in independent parts of a program, can deadlock where cores are few.
     """
     return jax.lax.platform_dependent(
         *operands,

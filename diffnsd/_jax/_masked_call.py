@@ -1,8 +1,8 @@
-"""Calling a function only where it is needed: few lanes of a batch, or not at all.
+"""Calling a function only where it is needed: for few elements of a batch, or not at all.
 
-Under `vmap` a conditional pays both branches for every lane. Here the lanes that need the function
-are gathered, a sixteenth of the batch at a time: in its values, in its derivative and in the transpose
-of that, because each of them is such a call again.
+Under `vmap` a conditional computes both branches for every batch element. Here the elements that need
+the function are gathered, a sixteenth of the batch at a time: for values, for the derivative and for
+its transpose, because each of them is such a call again.
 """
 
 from collections.abc import Callable
@@ -40,8 +40,8 @@ def repeat_where_pending(body: Callable, run, rounds: int):
 def settle_where_pending(body: Callable, run, rounds: int, read: Callable) -> Any:
     """`read(run)` after `rounds` passes of `run = body(run)` where `run.pending`.
 
-    As `repeat_where_pending`, for few rounds: a lane that needs one pays for all of them, and what
-    is not read costs nothing.
+    As `repeat_where_pending`, for few rounds: a batch element that needs one of them computes all of
+    them, and what is not read costs nothing.
     """
 
     def once(run, _):
@@ -59,14 +59,14 @@ def _where(condition, new, old):
 
 
 def _strong(x):
-    """The same array without weak type: loops want carries of one type."""
+    """The same array without weak type: carries of loops must keep their type."""
     return jax.lax.convert_element_type(x, x.dtype) if not x.weak_type else jnp.array(x, x.dtype)
 
 
 def call_where(condition: Bool[Array, ""], function: Callable, *operands: PyTree) -> Any:
     """`function(*operands)` where the condition holds, zeros of the same shapes elsewhere.
 
-    **Arguments:** `condition`: of one lane; `function`: pure, from pytrees of arrays to a pytree of
+    **Arguments:** `condition`: of one batch element; `function`: pure, from pytrees of arrays to a pytree of
     arrays; it may close over arrays, and is differentiated in them too.
     """
     arrays, static = eqx.partition(operands, eqx.is_array)
@@ -88,8 +88,8 @@ def call_where(condition: Bool[Array, ""], function: Callable, *operands: PyTree
     return jax.tree.unflatten(jax.tree.structure(shape), out)
 
 
-# Operands are the condition, `()` or `(lanes,)`, and those of the program of one lane. With lanes,
-# all operands have them on the first axis but the `shared` ones.
+# Operands are the condition, `()` or `(batch,)`, and those of the program of one batch element. In a
+# batch all operands but the `shared` ones have it on the first axis.
 call_where_p = Primitive("diffnsd_call_where")
 call_where_p.multiple_results = True
 
@@ -186,7 +186,7 @@ def _pulled(
 
 @lru_cache(maxsize=256)
 def _batched(program: ClosedJaxpr, axes: tuple[int | None, ...], size: int) -> ClosedJaxpr:
-    """The program of one lane for many values of some operands, on their first axis."""
+    """The program of one batch element for many values of some operands, on their first axis."""
     avals = [
         a if axis is None else ShapedArray((size, *a.shape), a.dtype)
         for a, axis in zip(program.in_avals, axes, strict=True)

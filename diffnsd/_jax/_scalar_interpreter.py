@@ -1,8 +1,8 @@
-"""Taking a program apart: every entry of its small arrays becomes a number of its own.
+"""An interpreter of programs on scalars: every entry of a small array is a value of its own.
 
-A jaxpr written with arrays is evaluated anew with NumPy arrays of scalars: elementwise operations
+A jaxpr written with arrays is evaluated again with NumPy arrays of scalars: elementwise operations
 entry by entry, reshuffles (slices, stacks, transposes) by NumPy while tracing, so that they cost
-nothing at all. An entry is a scalar, or in a batch the row of all lanes, shape `(lanes,)`.
+nothing at all. An entry is a scalar, or in a batch the row of all its elements, shape `(batch,)`.
 """
 
 from collections.abc import Callable
@@ -17,10 +17,10 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from ._fences import staged
 
 SCALAR_LIMIT = 40
-"""Largest number of entries of an array that is taken apart; beyond it vector operations win."""
+"""Largest number of entries of an array that is split into scalars; beyond it arrays are faster."""
 
 CALL_LIMIT = 30
-"""Operations above which a called function is taken apart once for all its calls."""
+"""Operations above which a called function is evaluated once for all its calls."""
 
 _ELEMENTWISE = frozenset(
     "abs add add_any and atan2 cbrt ceil clamp convert_element_type copy copy_p cos cosh div eq "
@@ -75,7 +75,7 @@ def together(x, aval):
 
 
 def _alike(entries) -> list:
-    """Entries as arrays of one shape: a number that all lanes share becomes a row."""
+    """Entries as arrays of one shape: a number that all batch elements share becomes a row."""
     shape = np.broadcast_shapes(*map(np.shape, entries))
     return [e if np.shape(e) == shape else jnp.broadcast_to(e, shape) for e in entries]
 
@@ -179,7 +179,7 @@ def _is_known(x) -> bool:
 
 
 def _call(closed: ClosedJaxpr, operands, lanes: int | None, cache: dict) -> list:
-    """A called function on scalars. It is taken apart once, however often it is called."""
+    """A called function on scalars. It is evaluated once, however often it is called."""
     forms = [x.shape if x.dtype == object else None for x in operands]
     flat = [list(x.reshape(-1)) if x.dtype == object else [x] for x in operands]
     sizes = [len(part) for part in flat]
@@ -232,7 +232,7 @@ class NotTakenApartError(Exception):
 def run(jaxpr: Jaxpr, consts, args, lanes: int | None = None) -> list:
     """Evaluates a jaxpr; arrays up to `SCALAR_LIMIT` entries are arrays of scalars.
 
-    **Arguments:** `lanes`: length of the rows that entries may be in a batch, `None` alone.
+    **Arguments:** `lanes`: length of the batch if entries may be rows, `None` without a batch.
 
     **Raises:** `NotTakenApartError` in a batch, where operations cannot be left whole.
     """
@@ -282,7 +282,7 @@ def split(x):
 
 
 def operations(jaxpr: Jaxpr) -> int:
-    """Number of scalar operations that taking a program apart would make."""
+    """Number of scalar operations of a program that runs on scalars."""
     total = 0
     for eqn in jaxpr.eqns:
         if eqn.primitive.name in _INLINED:
@@ -297,7 +297,7 @@ def operations(jaxpr: Jaxpr) -> int:
 
 
 def split_lanes(x) -> np.ndarray:
-    """Rows of an array with the lanes of a batch on its first axis."""
+    """Rows of an array with a batch on its first axis."""
     shape = x.shape[1:]
     if np.prod(shape, dtype=int) > SCALAR_LIMIT:
         raise NotTakenApartError(f"an array of shape {shape}")

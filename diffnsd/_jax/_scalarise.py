@@ -3,7 +3,7 @@
 XLA on a CPU turns arithmetic on arrays of three or four numbers into many kernels, each of which
 computes its inputs again; the same arithmetic on scalars becomes one kernel that computes everything
 once (measured for a Runge-Kutta-Munthe-Kaas step on rotations: 4 µs and 0.15 µs). Writing the group
-theory with scalars would be unreadable. So it is written with arrays, traced, and evaluated anew with
+theory with scalars would be unreadable. So it is written with arrays, traced, and evaluated again with
 arrays of scalars: elementwise operations entry by entry, reshuffles (slices, stacks, transposes) by
 NumPy while tracing, so that they cost nothing at all. Values and derivatives are the same.
 """
@@ -25,12 +25,12 @@ OPERATION_LIMIT = 6000
 
 
 def on_components(function: Callable) -> Callable:
-    """A step with its small arrays taken apart into scalars where that is faster.
+    """A step with its small arrays split into scalars where that is faster.
 
-    Alone, `function` runs on scalars. In a batch every scalar is the row of all lanes, and the larger
-    parts are stages that XLA's fusions do not cross (see `staged`; measured for 1024 bodies
-    that rotate: 0.38 µs a step and lane on arrays, 0.054 µs on rows). Differentiated it should compile
-    fast and transpose well, and runs on arrays.
+    Without a batch `function` runs on scalars. In a batch every scalar is a row with one entry per
+    element, and the larger parts are stages that XLA's fusions do not cross (see `staged`; measured for
+    1024 bodies that rotate: 0.38 µs a step and body on arrays, 0.054 µs on rows). Derivatives run on
+    arrays, which compile fast and transpose well.
 
     **Arguments:** `function(stage, *args)`: pure function of pytrees of arrays, which evaluates its
     parts as `stage(part, *operands)`.
@@ -97,7 +97,7 @@ def _packed(results, avals) -> list:
 
 
 def _in_rows(alone: ClosedJaxpr, lanes: int, in_batched, consts, leaves) -> list:
-    """The program in a batch, with a row of all lanes in place of every scalar."""
+    """The program in a batch, with a row of all batch elements in place of every scalar."""
     (consts_batched, _), leaves_batched = in_batched
     consts = [
         split_lanes(x) if b else split(x) for x, b in zip(consts[0], consts_batched, strict=True)

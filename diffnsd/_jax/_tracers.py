@@ -1,4 +1,4 @@
-"""What a transformation of JAX hides: is a value known while a program is traced?"""
+"""Which values are known while a program is traced."""
 
 from collections.abc import Callable
 from typing import Any

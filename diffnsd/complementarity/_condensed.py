@@ -1,9 +1,9 @@
 """The solution of a condensed problem `w = W z + q` as a differentiable function.
 
 With `F(z; p) = z − P_K(z − rho (W z + q + lift)) = 0` at the solution, the implicit function theorem
-gives `G dz = −F_p dp`, `G = 1 − D + N W`. Where contacts are redundant `G` is singular, multipliers
-are not unique and velocities are: of all `dz` the one of minimum norm is taken, by a fixed number of
-passes of `dz = G^T f(G G^T) r`, a linear map whose transpose serves reverse mode.
+gives `G dz = −F_p dp`, `G = 1 − D + N W`. Where contacts are redundant `G` is singular and multipliers
+are not unique: of all `dz` the one of minimum norm is chosen, by a fixed number of passes of
+`dz = G^T f(G G^T) r`, a linear map whose transpose serves reverse mode.
 """
 
 from typing import Any
@@ -35,7 +35,7 @@ from .solvers._interior_point import on_path
 
 
 class Condensed(eqx.Module):
-    """`w = W z + q`, `K* ∋ w + lift(w) e_N ⟂ z ∈ K`; lanes, if any, on the last axes.
+    """`w = W z + q`, `K* ∋ w + lift(w) e_N ⟂ z ∈ K`; axes of a batch, if any, come last.
 
     **Arguments:** `W`: shape `(m, m, ...)`; `q`: shape `(m, ...)`; `contacts`: one entry per law.
     """
@@ -54,7 +54,7 @@ class Condensed(eqx.Module):
         return jnp.einsum("ij...,j...->i...", self.W, z)
 
     def dense(self) -> DenseProblem:
-        """The same with all lanes on one axis, first in matrices and last in vectors."""
+        """The same with all problems of a batch on one axis, first in matrices and last in vectors."""
         lanes = (-1,)
         W = jnp.moveaxis(self.W.reshape((*self.W.shape[:2], *lanes)), 2, 0)
         q, contacts = jax.tree.map(
@@ -64,7 +64,7 @@ class Condensed(eqx.Module):
 
 
 class Outcome(eqx.Module):
-    """What a solve leaves beside `z`: `Statistics`, the residual of the velocity, and a proof of
+    """Results of a solve other than `z`: `Statistics`, the residual of the velocity, and a proof of
     infeasibility `(m, ...)` or 0.
     """
 
@@ -97,7 +97,7 @@ def _shapes(floats) -> tuple[Any, Outcome]:
 
 
 def _solve(solver: AbstractSolver, problem: Condensed, z0: Array):
-    """The solver on all lanes at once."""
+    """The solver on all problems of a batch at once."""
     lanes = problem.q.shape[1:]
     dense = problem.dense()
     best = solve_batch(solver, dense, z0.reshape(dense.q.shape))
@@ -109,7 +109,7 @@ def _solve(solver: AbstractSolver, problem: Condensed, z0: Array):
         lambda: certificate(dense, best),
         lambda: jnp.zeros_like(best.z),
     )
-    # Beside multipliers without bound any residual is small.
+    # Relative to multipliers without bound any residual is small.
     converged &= ~(distant & jnp.any(proof != 0, axis=0))
     proof = jnp.where(converged[None], 0, proof)
     velocity = dense.residuals(best.z, dense.velocity(best.z))[1]

@@ -1,8 +1,8 @@
 """Complementarity problems in condensed form, `w = W z + q`, for any number of unknowns.
 
 Steps of small systems are solved on components (`_solver`); what is larger, or given by its matrix,
-is solved here with dense linear algebra. A batch is a set of *lanes*: matrices have them on the
-first axis, `W (l, m, m)`, as LAPACK wants them, vectors on the last, `z (m, l)`, as the laws do.
+is solved here with dense linear algebra. A batch holds `l` problems: matrices have them on the first
+axis, `W (l, m, m)`, as LAPACK needs them, vectors on the last, `z (m, l)`, as the laws do.
 """
 
 import math
@@ -54,7 +54,7 @@ class Statistics(eqx.Module):
 
     @staticmethod
     def like(lane: Any) -> "Statistics":
-        """Shapes of the statistics of a batch like `lane`, a number of the problem's dtype each."""
+        """Shapes of the statistics; `lane` has the shape of the batch and the dtype of the problem."""
         shape: Any = jax.ShapeDtypeStruct(lane.shape, lane.dtype)
         count: Any = jax.ShapeDtypeStruct(lane.shape, jnp.int32)
         done: Any = jax.ShapeDtypeStruct(lane.shape, jnp.bool_)
@@ -73,7 +73,7 @@ class Contacts(eqx.Module):
 
 
 def split(shapes, x: Array) -> tuple[Array, ...]:
-    """Takes a vector `(m, ...)` apart into `(k, c, ...)` for every law."""
+    """Splits a vector `(m, ...)` into `(k, c, ...)` for every law."""
     parts, at = [], 0
     for c, k in shapes:
         rows = x[at : at + c * k].reshape((c, k, *x.shape[1:]))
@@ -99,7 +99,7 @@ def ratio(a: Array, b: Array) -> Array:
 
 
 class DenseProblem(eqx.Module):
-    """`w = W z + q`, `K* ∋ w + lift(w) e_N ⟂ z ∈ K`, for a set of lanes.
+    """`w = W z + q`, `K* ∋ w + lift(w) e_N ⟂ z ∈ K`, for the `l` problems of a batch.
 
     **Arguments:** `W`: shape `(l, m, m)`, or for methods that only multiply an operator on
     `(m, l)` with its own `frobenius` and `steps`;
@@ -131,7 +131,7 @@ class DenseProblem(eqx.Module):
         return join(rows)
 
     def split(self, x: Array) -> tuple[Array, ...]:
-        """A vector taken apart, `(k, c, l)` for every law."""
+        """The parts of a vector, `(k, c, l)` for every law."""
         return split(self.shapes, x)
 
     def apply(self, z: Array) -> Array:
@@ -164,7 +164,7 @@ class DenseProblem(eqx.Module):
         return join(parts)
 
     def natural_map(self, z: Array, w: Array, rho) -> Array:
-        """`z − P_K(z − rho (w + lift e_N))`, `rho` a number per lane or per row."""
+        """`z − P_K(z − rho (w + lift e_N))`, `rho` a number per problem or per row."""
         return z - self.project(z - rho * self.lift(w))
 
     def steps(self) -> Array:
@@ -197,7 +197,7 @@ class DenseProblem(eqx.Module):
         """One measure of both, `max(relative, velocity / 100)`; not a number counts as infinite."""
         relative, velocity = self.residuals(z, w)
         both = jnp.maximum(relative, velocity / 100)
-        # Norms that overflow would make any residual beside them zero.
+        # Norms that overflow would make any residual relative to them zero.
         sizes = norm(self.q) + norm(z) + norm(w) + self.frobenius()
         return jnp.where(jnp.isfinite(both) & jnp.isfinite(sizes), both, jnp.inf)
 
@@ -244,7 +244,7 @@ class DenseProblem(eqx.Module):
         return ratio(least, norm(rho * self.q))
 
     def take(self, index: Array) -> "DenseProblem":
-        """The problem of some of the lanes."""
+        """Some of the problems of the batch."""
         rest = jax.tree.map(lambda x: x[..., index], (self.q, self.contacts, self.sizes))
         return DenseProblem(self.W[index], *rest)
 
@@ -252,8 +252,8 @@ class DenseProblem(eqx.Module):
 def row_steps(shapes, W: Array) -> Array:
     """The step of the natural map, one for each row and equal within a contact, `(m, ...)`.
 
-    One over the mean diagonal of the contact's block of `W (m, m, ...)`, or, where that vanishes
-    beside the rest of its rows as in circuits, over their size.
+    One over the mean diagonal of the contact's block of `W (m, m, ...)`, or, where that is
+    negligible compared with its rows, as in circuits, over their size.
     """
     out, m = [], W.shape[0]
     diagonal = jnp.abs(jnp.moveaxis(jnp.diagonal(W), -1, 0))
@@ -287,7 +287,7 @@ def newton_matrix(W: Array, shapes, d, n) -> Array:
 
 
 def solve_matrix(matrix: Array, right: Array) -> Array:
-    """`matrix^-1 right` for every lane, `(l, m, m)` and `(m, l)`; zero where that is not finite."""
+    """`matrix^-1 right` for every problem, `(l, m, m)` and `(m, l)`; zero where that is not finite."""
     x = one_by_one(jnp.linalg.solve, matrix, right.T).T
     return jnp.where(jnp.all(jnp.isfinite(x), axis=0)[None], x, 0)
 
@@ -301,7 +301,7 @@ def by_factor(factor: Array, right: Array) -> Array:
 
 
 def solve_damped(matrix: Array, right: Array, damping: Array) -> Array:
-    """The minimiser of `|G x − r|² + damping |G|²/m |x|²` for every lane (Levenberg, Marquardt)."""
+    """The minimiser of `|G x − r|² + damping |G|²/m |x|²` for every problem (Levenberg, Marquardt)."""
     m = matrix.shape[-1]
     square = jnp.einsum("lki,lkj->lij", matrix, matrix)
     trace = jnp.einsum("lii->l", square) / m

@@ -79,7 +79,7 @@ def blockwise(blocks: Array, x: Array) -> Array:
 
 
 def regularised_inverse(d: Array, eps) -> Array:
-    """`(1 − D + eps)^-1` of every contact, `(k, k, c, ...)`; `eps` is a number or one per lane."""
+    """`(1 − D + eps)^-1` of every contact, `(k, k, c, ...)`; `eps` is a number or one per problem."""
     k = d.shape[0]
     eps = jnp.broadcast_to(jnp.asarray(eps, d.dtype), d.shape[2:])
     rows = [[(1.0 + eps if i == j else 0.0) - d[i, j] for j in range(k)] for i in range(k)]

@@ -1,4 +1,4 @@
-"""The hard problems of a batch, gathered so that the others do not wait for them."""
+"""The unsolved problems of a batch, gathered so that the others do not wait for them."""
 
 import math
 
@@ -8,10 +8,10 @@ import jax.numpy as jnp
 
 
 def on_hard_problems(function, task, iterate, count):
-    """Applies `function(task, iterate, count)` to the lanes with the largest residuals only.
+    """Applies `function(task, iterate, count)` to the unsolved problems of a batch only.
 
-    An eighth of a batch is gathered (at least 8 lanes); rounds repeat until none is left. Lanes
-    that have been tried and failed go to the end of the queue.
+    An eighth of a batch is gathered (at least 8 problems), those with the fewest passes first; the
+    caller repeats rounds until none is left.
     """
     lanes = iterate.best_residual.shape
     if len(lanes) != 1 or lanes[0] <= 16:
@@ -30,7 +30,7 @@ def on_hard_problems(function, task, iterate, count):
 
 
 def on_last_axis(function, *trees):
-    """Applies `function` to the leaves of pytrees, packed by dtype into arrays `(rows, lanes)`.
+    """Applies `function` to the leaves of pytrees, packed by dtype into arrays `(rows, batch)`.
 
     One gather or scatter of a packed array instead of one for every leaf: dozens fewer to compile.
     """

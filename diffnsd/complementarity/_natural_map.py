@@ -16,7 +16,7 @@ from ..laws._base import AbstractLaw
 from ._problem import MixedProblem
 
 EDGE = 1e-5, 1e-9
-"""How near to a change of mode counts as on it, relative to the largest argument: float32, float64."""
+"""Distance from a change of mode that counts as none, relative to the largest argument: float32, float64."""
 
 
 class UnderLaw(Protocol):
@@ -163,7 +163,7 @@ def relative(residuals: tuple[Array, ...], z: tuple[Array, ...], size: Array) ->
     """`|F|` relative to `|z|`, but to `size` at least and `1e3 size` at most, shape `(...)`.
 
     The upper limit keeps multipliers that grow without bound, as they do where a problem has no
-    solution, from making any residual look small. Zero where nothing is loaded.
+    solution, from making any residual look small. Zero where `F` is zero.
     """
     if not residuals:
         return jnp.zeros_like(size)

@@ -108,9 +108,9 @@ def solve_nonlinear_complementarity(
 
 
 def _judged(problem, z: Array, outcome: Outcome, solver, passes: Array, throw: bool):
-    """The solution with the residuals of `F` itself, not of a linear problem beside it.
+    """The solution with the residuals of `F` itself, not of its last linear problem.
 
-    That a linear problem has no solution says nothing of `F`.
+    A linear problem without solution says nothing about `F`.
     """
     linear = problem.linearised(z)
     residual = _residual(jax.lax.stop_gradient(linear), jax.lax.stop_gradient(z))

@@ -55,7 +55,7 @@ class Delassus(eqx.Module):
 
 
 class Products(eqx.Module):
-    """A large operator of which only products are used, for one lane: `(m, 1)` to `(m, 1)`."""
+    """A large operator of which only products are used, for one problem: `(m, 1)` to `(m, 1)`."""
 
     operator: Any
 
@@ -84,7 +84,7 @@ class Products(eqx.Module):
 def without_derivative(tree):
     """The same pytree, which cannot be differentiated.
 
-    **Raises:** `ValueError` where a derivative with respect to it is asked for.
+    **Raises:** `ValueError` if a derivative with respect to it is computed.
     """
     floats, others = eqx.partition(tree, eqx.is_inexact_array)
     return eqx.combine(_undifferentiated(floats), others)

@@ -2,8 +2,8 @@
 
     A v = b + sum_i B_i z_i,    w_i = H_i v + offset_i,    K_i* ∋ w_i + lift_i(w_i) e_N ⟂ z_i ∈ K_i
 
-Mechanical contact has `B_i = H_i^T` and never forms the Delassus operator `W = H A^-1 H^T`; a dense
-problem `w = W z + q` is the instance `A = 1`, `B = W`, `H = 1`.
+Mechanical contact has `B_i = H_i^T`, and the solver of small systems never forms the Delassus operator
+`W = H A^-1 H^T`; a dense problem `w = W z + q` is the instance `A = 1`, `B = W`, `H = 1`.
 
 Axes come matrix first, then contacts, then anything: the functions of this folder are elementwise
 in all trailing axes, which is how a batch is solved (`_jax.call`).
@@ -72,7 +72,7 @@ class MixedProblem(eqx.Module):
 
     @property
     def is_blockwise(self) -> bool:
-        """Whether all of its matrices are known by their blocks."""
+        """Whether all of its matrices are stored as blocks."""
         return isinstance(self.matrix, BlockDiagonal) and all(
             isinstance(b.output, BlockRows) and b.input is None for b in self.blocks
         )

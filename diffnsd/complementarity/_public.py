@@ -67,7 +67,7 @@ class ComplementarityProblem(eqx.Module):
       only multiplied, by `AcceleratedProjectedGradient`, and not differentiated. `q`: shape `(m,)`.
     - `laws`: pairs `(law, rows)`: consecutive unknowns, `c` contacts of `k` rows each given as
       `(law, (c, k))`; the unknowns are ordered contact by contact, normal first. A law is a set
-      and a bias; where there is no bias the set itself will do: `(HalfLine(), (m, 1))` is the LCP,
+      and a bias; where there is no bias the set itself is enough: `(HalfLine(), (m, 1))` is the LCP,
       `Free()` its equalities, `Box(lower, upper)` a relay, `CoulombFriction(mu)` friction.
     - `active`: which contacts take part, one boolean per contact of all laws in their order, shape
       `(sum of c,)`; the others have `z = w = 0` and no derivative, whatever their rows hold. Default all.
@@ -185,7 +185,7 @@ def solve_complementarity(
     `lower <= upper` there yourself.
 
     With `throw=False` compare `result` with `RESULTS.successful`; where it is another, `z` is the best
-    point that was met, need not be admissible, and its derivative means nothing. For a batch use
+    point that was found, need not be admissible, and its derivative means nothing. For a batch use
     `jax.vmap`, and `jax.jit` around it: every new shape and set of laws compiles for a few seconds.
     """
     guess = jnp.zeros_like(problem.q) if warm_start is None else warm_start
@@ -320,7 +320,7 @@ def as_array(W) -> Array:
 
 
 def _check(problem: ComplementarityProblem, guess) -> None:
-    """Raises what can be said before anything is compiled."""
+    """Raises errors that can be found before anything is compiled."""
     if np.shape(guess) != np.shape(problem.q):
         raise ValueError(
             f"warm_start has shape {np.shape(guess)}, expected that of q, {np.shape(problem.q)}."

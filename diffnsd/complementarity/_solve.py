@@ -4,7 +4,7 @@ With `Phi(v, z; p) = (A v − b − B z, F(v, z; p)) = 0` at the solution, the i
 gives `Phi_(v,z) (dv, dz) = −Phi_p dp`. The same linear solve, transposed, serves reverse mode. The
 solver's iterations are never differentiated. At a change of mode the derivative is that of one
 side (the element of `AbstractSet.jacobian`); for redundant contacts the tangent of the multipliers
-is the one of minimum norm, and the tangent of `v` is unique.
+is the one of minimum norm: that of the limit in `_step_newton`, its null space held constant.
 """
 
 import math
@@ -71,8 +71,8 @@ def _shapes(floats):
 class Solve(AbstractKernel):
     """The solver's iterations, and the implicit function theorem as their derivative.
 
-    **Arguments:** `solver`; `static`: what of the problem, and of the parameter of the central path
-    if its solution is asked for, is not an array.
+    **Arguments:** `solver`; `static`: the parts of the problem that are not arrays, and of the
+    parameter of the central path where the solution on it is wanted.
     """
 
     solver: Callable
@@ -147,8 +147,8 @@ def _without_contacts(problem: MixedProblem):
 def _solves(matrix: Array) -> Callable[[Array], Array]:
     """`b -> A^-1 b`, `b (n,)` or `(n, m)`, by products with the inverse and one refinement.
 
-    Products and not triangular factors: LAPACK's threads for many right-hand sides, beside those
-    that step the chunks of a batch, cost a hundred times the work.
+    Products and not triangular factors: LAPACK's threads for many right-hand sides compete with those
+    that step the chunks of a batch, which costs a hundred times the work.
     """
     fixed = jax.lax.stop_gradient(matrix)
     # The unit matrix as a constant: XLA then takes a constant inverse out of a loop over steps.
@@ -168,7 +168,7 @@ def _solves(matrix: Array) -> Callable[[Array], Array]:
 def _few_contacts(problem: MixedProblem, z0, solver, adjoint):
     """A large system with few contacts, `v = A^-1 b + (A^-1 B) z`: solved for `z` alone.
 
-    Outside of the kernel `A` is inverted once for all lanes of a batch that share it.
+    Outside of the kernel `A` is inverted once for all problems of a batch that share it.
     """
     solve = _solves(problem.matrix)
     parts = [jnp.swapaxes(b, 0, 1).reshape(b.shape[1], -1) for b in inputs(problem)]
@@ -270,7 +270,7 @@ def _parameter_tangent(instance, system: Linearised, floats, tangent, v, z, rho,
 def _linear_solve(system: Linearised, r_v, r_z):
     eps = 4e-6 if jnp.finfo(r_v.dtype).bits >= 64 else 1e-3
 
-    # One flat vector: the transposition rule of the linear solve wants every part of the right-hand
+    # One flat vector: the transposition rule of the linear solve requires every part of the right-hand
     # side to be linear in the tangents, and parts of it may be constant.
     flat, unravel = ravel_pytree((r_v, r_z))
 

@@ -20,19 +20,19 @@ class Auto(AbstractSolver):
     """The default solver: a chain of methods, from the fastest to the most dependable.
 
     It prints as the `Chain` that it is. In a step of a small system the links `Newton` and `Splitting`
-    go by twins of their own, on components and without forming `W`; see `Auto.__call__`.
+    have their own implementation, on components and without forming `W`; see `Auto.__call__`.
 
     In steps Newton's matrix is regularised by `eps = max(proximal, damping * residual)`: far from the
     solution this is a proximal-point step, near it Newton's method. The few problems of a batch that
-    need more than `newton_steps` passes are gathered and finished on their own, so that slow problems
+    need more than `newton_steps` passes are gathered and solved separately, so that slow problems
     do not delay the rest.
 
     **Arguments:**
 
     - `tolerance`: relative natural-map residual to aim at; `None` is 1e-9 in float64 and 1e-5 in
       float32. Never less than 64 units of rounding.
-    - `newton_steps`: Newton passes for all problems. `hard_steps`: passes for the hard ones before
-      `splitting_steps` iterations of operator splitting.
+    - `newton_steps`: Newton passes for all problems. `hard_steps`: further passes for the problems
+      that are left, before `splitting_steps` iterations of operator splitting.
     - `rounds`: largest number of such rounds; 0 leaves the first Newton passes alone.
     - `proximal`, `damping`: the regularisation; `None` is 1e-8 (float64) or 1e-5 (float32).
     - `relaxation`, `penalty`: over-relaxation of the splitting, and its penalty relative to the
@@ -61,7 +61,7 @@ class Auto(AbstractSolver):
 
     @property
     def chain(self) -> Chain:
-        """The chain that it is."""
+        """The same solver as a `Chain`."""
         first = SmallBatches(tolerance=self.tolerance), Newton(self.newton_steps, 1e-6)
         tolerances = {
             "tolerance": self.tolerance,
@@ -99,7 +99,7 @@ class Auto(AbstractSolver):
         return repr(self.chain)
 
     def accept_tolerance_for(self, dtype) -> float:
-        """Ten times the residual that is aimed at, 1e-8 in float64, unless a tolerance is given."""
+        """Ten times the tolerance, 1e-8 in float64, unless a tolerance is given."""
         tolerance = self.tolerance_for(dtype)
         if self.accept_tolerance is not None:
             return max(tolerance, self.accept_tolerance)
@@ -115,7 +115,12 @@ class Auto(AbstractSolver):
         return AcceleratedProjectedGradient(20_000, tolerance=self.tolerance)
 
     def __call__(self, problem: MixedProblem, z0):
-        """Solves the step problems of a batch; see `AbstractSolver.__call__`."""
+        """Solves the step problems of a batch; see `AbstractSolver.__call__`.
+
+        A single row of a single contact has a closed form. `solved_by` names the first link `Newton`
+        for the passes on all problems, the next one for those on the problems that were left, and
+        `Splitting` once splitting was needed.
+        """
         dtype = problem.rhs.dtype
         names = self.names
         first = names.index("Newton")

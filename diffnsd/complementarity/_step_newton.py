@@ -2,14 +2,14 @@
 
 Newton's method on the natural map with the proximal term of `_elimination` needs a few passes from
 a warm start and fails on some redundant or badly started problems; operator splitting (ADMM with
-the De Saxcé shift refreshed in every iteration) converges slowly and almost always. The residual of
-the natural map decides, never a method's own word.
+the De Saxcé shift refreshed in every iteration) converges slowly and almost always. Only the residual
+of the natural map decides whether a problem is solved.
 
-Redundant contacts. Where impulses are not unique (a face on its four corners), neither is, under
-sliding friction, the motion. The solution that is looked for is the limit, as `tilt -> 0`, of that of
+Redundant contacts. Where impulses are not unique (a face on its four corners), the motion is not
+unique either under sliding friction. The solution sought is the limit, as `tilt -> 0`, of that of
 the tilted problem `F(v, z) + tilt z = 0`, in which every contact has a small compliance relative
-to its own. Without friction that is the least norm of all impulses that make the same motion. It is
-a function of the problem alone, of no start and no method. Newton's method solves the tilted
+to its own. Without friction it has the least norm of all impulses that make the same motion. It
+depends on the problem alone, not on the start or the method. Newton's method solves the tilted
 problem to rounding and steps from there to the limit.
 
 References: P. Alart, A. Curnier (1991), doi:10.1016/0045-7825(91)90022-X; J. Carpentier,
@@ -42,9 +42,7 @@ from ._problem import MixedProblem, apply, gather
 
 
 class StepOptions(eqx.Module):
-    """The numbers of `Auto` for a dtype; `links`: what `solved_by` says of the passes of Newton's
-    method for all, of those for the hard problems, and of splitting.
-    """
+    """The numbers of `Auto` for a dtype; `links`: values of `solved_by`, see `Auto.__call__`."""
 
     tolerance: float
     accept_tolerance: float
@@ -83,7 +81,7 @@ def solve_step_problem(problem: MixedProblem, z0, options: StepOptions):
 
 
 def least_norm(problem: MixedProblem, v, z, stats: Statistics, options: StepOptions):
-    """From any solution to that of least norm; the given one stays where that is not reached.
+    """From any solution to that of least norm; keeps the given one where that is not reached.
 
     **Returns:** as `solve_step_problem`.
     """
@@ -114,7 +112,7 @@ def _newton(
     limit: int,
     weaken: Array | float = 1.0,
 ):
-    """Visits the iterate and moves it by Newton's step, `limit` times, then visits it again."""
+    """Evaluates the iterate and makes Newton's step, `limit` times, then evaluates it again."""
     tolerance = options.tolerance
     proximal, damping = options.proximal * weaken, options.damping * weaken**0.5
     dtype = task.size.dtype
@@ -135,7 +133,7 @@ def _newton(
             jnp.maximum(proximal, far),
         )
         near = it.is_tilted & (point.residual < NEAR)
-        # Where rounding lets the residual fall no further, it has to do.
+        # Where rounding keeps the residual from falling further, it counts as small enough.
         least = max(0.01 * tolerance, 16 * float(jnp.finfo(dtype).eps))
         stalls = (point.residual <= least) & (point.residual >= 0.25 * it.before)
         landed = stalls | (point.residual <= LANDED * tilt)
@@ -166,7 +164,7 @@ def _hard(task: "_Task", iterate: "_Iterate", count: Array, options: StepOptions
 
     Contacts that are redundant up to rounding stall at a residual that the regularisation
     sets, and cycle without it: the rounds go through several strengths. The first rounds look for
-    the solution of least norm, later ones are content with any.
+    the solution of least norm, later ones accept any solution.
     """
     iterate = jax.lax.cond(
         count > 0, lambda it: _splitting_phase(task, it, options), lambda it: it, iterate
@@ -191,15 +189,15 @@ class _Task(eqx.Module):
 
 
 class _Iterate(eqx.Module):
-    """The current point, the best point that was visited so far, and the tilted solution.
+    """The current point, the best point evaluated so far, and the tilted solution.
 
     **Arguments:**
 
-    - `z`: where the next visit goes. `before`: residual at the last visit.
+    - `z`: the point evaluated next. `before`: residual at the last evaluation.
     - `correction`: from the tilted solution to the solution of least norm.
     - `is_tilted`: whether the tilted problem is being solved. `tilted_v`, `tilted_z`: its solution,
       where `has_tilted`.
-    - `done`: whether the best point is the solution that is looked for.
+    - `done`: whether the best point is the solution sought.
     """
 
     z: tuple[Array, ...]
@@ -234,7 +232,7 @@ def _map(function, *parts):
 
 
 LANDED = 2e-8
-"""Residual of the tilted problem, relative to the tilt, at which its part in null spaces is known."""
+"""Residual of the tilted problem, relative to the tilt, at which its part in null spaces is accurate."""
 
 NEAR = 1e-3
 """Residual below which Newton's method on the tilted problem is not damped."""
@@ -251,7 +249,7 @@ def _tilt(dtype) -> float:
 
 
 def _is_redundant(problem: MixedProblem) -> bool:
-    """Whether contacts may be redundant: one contact alone is taken as regular."""
+    """Whether contacts may be redundant: a single contact counts as regular."""
     return sum(block.offset.shape[1] for block in problem.blocks) > 1
 
 
@@ -259,7 +257,7 @@ def _visit(task: _Task, it: _Iterate, pending, tolerance) -> tuple[_Iterate, _Po
     """Evaluates the natural map at the iterate, in small stages, and keeps the best point.
 
     The best point of a batch element is final once it is done: converged, and not on the way to
-    the solution of least norm. Where nothing is loaded there is nothing to choose.
+    the solution of least norm. Where all impulses are zero there is nothing to choose.
     """
     problem, z = task.problem, it.z
     load = staged(pending, lambda p, z: p.load(z), problem, z)
@@ -297,7 +295,7 @@ def _prepare(problem: MixedProblem) -> _Task:
 
 
 def _start(problem: MixedProblem, z0) -> _Iterate:
-    """The warm start projected on the sets; nothing is known of it yet."""
+    """Initial iterate: the warm start projected on the sets, its residual not evaluated yet."""
     z = _map(projected, problem.blocks, z0)
     lanes, v = problem.rhs.shape[1:], problem.rhs
     zero, no = jnp.zeros(lanes, jnp.int32), jnp.zeros(lanes, bool)
@@ -312,10 +310,10 @@ def _newton_step(task: _Task, point: _Point, eps, near, pending):
 
     The velocity is recomputed from them: dv carries the rounding error of the proximal term.
 
-    The solution `y` of `F + eps z = 0` has no part in the null space of `J`, by which contacts are
-    redundant. From there `J c = eps y` leads to the solution of least norm of `F = 0`, by two
-    proximal steps that add no such part: `c = U y + U² y` with `U = eps (J + eps)^-1`. Only where
-    `near` says so.
+    The solution `y` of `F + eps z = 0` has no component in the null space of `J`, the directions in
+    which contacts are redundant. From there `J c = eps y` leads to the solution of least norm of
+    `F = 0`, by two proximal steps that add no such component: `c = U y + U² y` with
+    `U = eps (J + eps)^-1`. The correction is computed only if some problem is `near`.
     """
     problem = task.problem
     pairs = staged(
@@ -347,8 +345,7 @@ def _splitting_phase(task, it, options):
     """ADMM from the best iterate: `(W + sigma) z = −q − lift + sigma (y − dual)`, `y ∈ K`.
 
     `sigma = penalty / rho` per contact. The linear solve is the elimination with diagonal blocks,
-    `A + H^T B / sigma`, so W is not formed here either and its unsymmetric part is kept. The lift
-    is refreshed in every iteration.
+    `A + H^T B / sigma`: W is not formed, its unsymmetric part is kept, the lift is refreshed each time.
     """
     problem, pending = task.problem, jnp.any(~it.done)
     sigma = tuple(options.penalty / r for r in task.rho)

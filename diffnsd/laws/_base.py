@@ -7,7 +7,7 @@ A law asks, for every contact, that
 `set()` is `K`. The bias of the law has two parts: the `shift`, known before the step is solved
 (restitution, stabilisation), and the `lift` of the normal row by the slip velocity (the De Saxcé
 term of friction). Arrays have the rows of a contact on the first axis, `u` of shape `(k, ...)`; the
-trailing axes are contacts and lanes of a batch. Parameters are leaves of shape `()` or `(c,)`.
+trailing axes are contacts and elements of a batch. Parameters are leaves of shape `()` or `(c,)`.
 """
 
 from abc import abstractmethod
@@ -123,7 +123,7 @@ class AbstractLaw(eqx.Module):
         return jnp.ones_like(context.closed) if self.never_opens else context.closed
 
     def in_step(self, context: Context) -> "AbstractLaw":
-        """The law with what its set owes to the step: limits of impulses from limits of forces.
+        """The law with its limits of forces multiplied by the step, as limits of impulses.
 
         Itself unless a law says otherwise. `shift` and `active` are asked of the law as it was
         stated; `set` and `lift` of this one. At an impact `context.h` is 0: it has no duration, in

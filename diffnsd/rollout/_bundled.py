@@ -35,7 +35,7 @@ class FirstOrder(AbstractEstimator):
     """`∇f(x + σ w)`: little variance, but what `∇f` does not see stays unseen.
 
     Through a plain time-stepping scheme it has the bias of that scheme's derivative, however many
-    the samples: the jumps of `f` from step to step are where the derivative of impact times went.
+    the samples: the derivative of impact times is in the jumps of `f` from step to step.
     """
 
     def sample(self, function: Callable, x: Array, step: Array, direction: Array) -> Array:
@@ -71,7 +71,7 @@ def bundled_gradient(
     - `function`: a loss `f(x) -> ()`; `x`: pytree of floating arrays. `key`: of `jax.random`.
     - `scale`: standard deviation `σ`, a number or a pytree like `x`.
     - `samples`: number of displacements, at least 2. `estimator`: `ZerothOrder()` or `FirstOrder()`.
-    - `chunk`: lanes per chunk, as in `rollout`.
+    - `chunk`: batch elements per chunk, as in `rollout`.
 
     **Returns:** a `BundledGradient`.
 

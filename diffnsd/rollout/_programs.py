@@ -1,4 +1,4 @@
-"""The programs of functions of one lane: each function traced once, each program compiled once."""
+"""Programs of functions of one batch element: each traced once and compiled once per shape."""
 
 import types
 import warnings
@@ -38,7 +38,7 @@ class Program(NamedTuple):
 
 
 def find_program(function: Callable, batch: PyTree, transformed: bool) -> Program:
-    """The program of a function of one lane for such a batch; nothing is compiled yet.
+    """The program that maps a function of one batch element over a batch; nothing is compiled yet.
 
     **Arguments:** `function`; `batch`: pytree of arrays; `transformed`: whether this is inside
     `jit`, `vmap` or a derivative. What may hold a traced value is then not kept.
@@ -51,8 +51,8 @@ def find_program(function: Callable, batch: PyTree, transformed: bool) -> Progra
         has_loops = kept.look(arrays, batch)
         if has_loops is not None:
             return Program(kept, arrays, has_loops)
-    # The values of arrays that it closes over decide what it does; or it cannot be traced at all,
-    # which is for the caller to see.
+    # The values of arrays that it closes over decide what it does; or it cannot be traced at all, and
+    # the caller gets that error.
     known = by_identity(function)
     kept = _Kept(known) if transformed else _kept(known)
     return Program(kept, [], kept.look([], batch))
@@ -62,7 +62,7 @@ _defined: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def _warn_if_defined_anew(function: Callable) -> None:
-    """Warns when a function that can only be known by its identity comes a second time as another."""
+    """Warns when a function that is known only by its identity was defined again."""
     if not isinstance(function, types.FunctionType):
         return
     code, own = function.__code__, weakref.ref(function)
@@ -78,9 +78,10 @@ def _warn_if_defined_anew(function: Callable) -> None:
 
 
 class _Kept:
-    """A function of one lane whose arrays are arguments, and its programs.
+    """A function of one batch element whose arrays are arguments, and its programs.
 
-    The function itself is traced once for every kind of lane, whatever the batch, chunk and mesh.
+    The function itself is traced once for all elements of the same shapes and dtypes, whatever the
+    batch, chunk and mesh.
     """
 
     def __init__(self, known: Outline):
@@ -112,7 +113,7 @@ class _Kept:
 
 
 _kept = lru_cache(maxsize=64)(_Kept)
-"""Of the functions that were used last."""
+"""Programs of the most recently used functions."""
 
 
 def _mapped(function: Callable, size: int, batch: PyTree) -> PyTree:

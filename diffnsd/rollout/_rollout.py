@@ -1,4 +1,4 @@
-"""Mapping a function of one lane over a batch."""
+"""Mapping a function over the elements of a batch."""
 
 import os
 from collections import deque
@@ -21,7 +21,7 @@ from ._programs import find_program
 Out = TypeVar("Out")
 
 CHUNK = 256
-"""Lanes that are stepped together: the working set of a step then fits the cache of a core."""
+"""Batch elements that are stepped together: the working set of a step then fits the cache of a core."""
 
 
 def rollout(
@@ -31,40 +31,41 @@ def rollout(
     chunk: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
 ) -> Out:
-    """Maps `simulate_fn` over the leading axis of `batch`, in chunks, on everything there is.
+    """Maps `simulate_fn` over the leading axis of `batch`, in chunks, on all cores or devices.
 
-    The lanes of a chunk are stepped together by `vmap` and a chunk's loops end when its own lanes
-    are done. Called on plain arrays, the chunks run on all cores of the host (or one after the
-    other on an accelerator); called inside `jit`, `vmap` or a derivative, they are mapped one after
-    the other, and `simulate_fn` may close over what is being differentiated. The result does not
-    depend on it.
+    The elements of a chunk are stepped together by `vmap`, and a chunk's loops end when its own
+    elements are done. Called on plain arrays, the chunks run on all cores of the host (or one after
+    the other on an accelerator); called inside `jit`, `vmap` or a derivative, they are mapped one
+    after the other, and `simulate_fn` may close over what is being differentiated. The result is the
+    same.
 
-    For a gradient on all cores map the gradient: `rollout(jax.value_and_grad(loss_of_a_lane),
-    batch)`, and sum.
+    For a gradient on all cores map the gradient: `rollout(jax.value_and_grad(loss_of_one), batch)`,
+    and sum.
 
-    A function is traced and compiled once, also if it is defined anew in every call, like a lambda
-    or `jax.grad(loss)`: it is known by its code and by what its code reaches. JAX arrays that it
+    A function is traced and compiled once, also if every call defines it again, like a lambda or
+    `jax.grad(loss)`: it is identified by its code and by what its code reaches. JAX arrays that it
     closes over are arguments of the program, as are the arrays in an `equinox.Module`, and new
     values compile nothing. Numbers and NumPy arrays that it closes over are compiled in, and other
-    values compile again. What is not data (objects, lists, generators of random numbers, modules of
-    your own) is not looked into: then a function is known by its identity, as by `jax.jit`, and a
-    warning says when it is compiled again. A function without loops is run as one program; the last
-    64 functions are kept.
+    values compile again. Objects that are not data (lists, generators of random numbers, modules of
+    your own) are not inspected: then a function is identified as the object that it is, as by
+    `jax.jit`, and a warning says when it is compiled again. A function without loops is run as one
+    program; the last 64 functions are kept.
 
     **Arguments:**
 
-    - `simulate_fn`: pure function of one lane, for example a call of `simulate`.
-    - `batch`: pytree of arrays with one leading axis of lanes.
-    - `chunk`: lanes per chunk, at least 1; default 256, and at most an equal share for every core.
-    - `mesh`: a one-dimensional mesh of devices to spread the lanes over; the number of lanes must
+    - `simulate_fn`: pure function of one batch element, for example a call of `simulate`.
+    - `batch`: pytree of arrays with one common leading axis, the batch.
+    - `chunk`: batch elements per chunk, at least 1; default 256, and at most an equal share for every
+      core.
+    - `mesh`: a one-dimensional mesh of devices to spread the batch over; the length of the batch must
       be a multiple of its size.
 
-    **Returns:** the outputs, stacked along a leading axis of lanes; arrays of length 0 for none.
+    **Returns:** the outputs, stacked along a leading axis; arrays of length 0 for an empty batch.
 
-    **Warns:** if a function that is known by its identity only was defined anew.
+    **Warns:** if a function that is identified as an object only was defined again.
 
     **Raises:** `ValueError` if the leaves of `batch` do not share a leading axis, `chunk` is not a
-    positive whole number, `mesh` has more than one axis, or the lanes do not divide over it.
+    positive whole number, `mesh` has more than one axis, or the batch does not divide over it.
     """
     lanes = _lanes(batch)
     if chunk is not None and not (isinstance(chunk, Integral) and chunk >= 1):
@@ -88,7 +89,7 @@ def _on_threads(program, batch, lanes, size, workers):
     """The chunks of a batch, each on the core that is free next."""
     # The last chunk begins earlier, so that every chunk has one shape.
     starts = [min(i, lanes - size) for i in range(0, lanes, size)]
-    # Compiled before several threads would do so at the same time; a look-up afterwards.
+    # Compiled here, since several threads would otherwise do so at the same time; a look-up afterwards.
     program.prepare(_cut(batch, 0, size), size)
     waiting, outs = deque(starts), {}
 
@@ -124,7 +125,7 @@ def _cut(batch, start, size):
 
 @partial(jax.jit, static_argnums=1)
 def _joined(chunks, lanes):
-    """The lanes of consecutive chunks, of which the last repeats some of the one before."""
+    """The outputs of consecutive chunks, of which the last repeats some of the one before."""
     *full, last = chunks
     rest = lanes - sum(len(jax.tree.leaves(x)[0]) for x in full)
 
@@ -146,14 +147,14 @@ def _transformed() -> bool:
 
 
 def _no_lane(simulate_fn, batch):
-    """Outputs of length 0: the function is looked at, not run."""
+    """Outputs of length 0: the function is traced for its shapes, not run."""
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), batch)
     shapes = eqx.filter_eval_shape(simulate_fn, one)
     return jax.tree.map(lambda x: jnp.zeros((0, *x.shape), x.dtype), shapes)
 
 
 def _share(lanes: int, mesh: jax.sharding.Mesh) -> int:
-    """Lanes of each device."""
+    """Batch elements of each device."""
     if len(mesh.axis_names) != 1:
         raise ValueError(f"the mesh must have one axis of devices, got {mesh.axis_names}.")
     if lanes % mesh.size:

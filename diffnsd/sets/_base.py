@@ -1,7 +1,7 @@
 """The interface of a convex set `K` of multipliers of one contact.
 
 A set works on the `k` rows of a contact along the first axis, `z` of shape `(k, ...)`; the trailing
-axes are contacts and lanes of a batch, and the parameters of the set broadcast over them. Matrices
+axes are contacts and elements of a batch, and the parameters of the set broadcast over them. Matrices
 are nested lists of arrays `(...)`, so that everything stays elementwise.
 """
 

@@ -70,7 +70,7 @@ class Solution(eqx.Module):
     def message(self) -> str:
         """How the run ended, in words, with the step and its residual; empty if nothing happened.
 
-        Of a batch the failures are counted and the first is told. Only outside of `jit`.
+        For a batch: the number of failures, and the message of the first. Only outside of `jit`.
         """
         ends = self.result, self.stats.failed_step, self.stats.failed_residual
         ends = *ends, self.stats.event_step, self.stats.end_time

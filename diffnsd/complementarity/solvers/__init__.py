@@ -2,7 +2,7 @@
 
 | solver | for | when |
 |---|---|---|
-| `complementarity.Auto` | all sets | always, unless you know better; prints as the chain that it is |
+| `complementarity.Auto` | all sets | the default; prints as the chain that it is |
 | `Chain` | what its links are for | your own order of methods |
 | `Newton`, `LevenbergMarquardt` | all sets | links: a good start, the end of another method |
 | `SemismoothNewton` | all sets | both in turns: well-conditioned, or a good warm start |
@@ -15,7 +15,7 @@
 | `SmallBatches` | all sets | a link: batches of more than 16 problems of at most 64 unknowns |
 
 Every one of them can be given to `solve_complementarity` and to the integrators. Success has one
-definition: the residual is at most the accept tolerance. The answer holds the residual, the violation of
+definition: the residual is at most the accept tolerance. The result holds the residual, the violation of
 the laws, and the index `solved_by` of the link that found it. A warm start helps all but `Lemke`,
 `Enumeration` and `InteriorPoint`.
 """

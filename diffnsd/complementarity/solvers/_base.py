@@ -1,4 +1,4 @@
-"""The protocol of the solvers, and what they share: the best point so far, and its direction."""
+"""The protocol of the solvers, and step lengths that several of them use."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar
@@ -15,10 +15,10 @@ from ._drive import solve_step
 
 
 class AbstractSolver(eqx.Module):
-    """What solves contact problems: a method, or a chain of methods.
+    """A solver of contact problems: a method, or a chain of methods.
 
     Success has one definition for all of them: the residual of the best point is at most
-    `accept_tolerance_for(dtype)`. A method has no say in it.
+    `accept_tolerance_for(dtype)`. No method decides for itself.
     """
 
     @property
@@ -33,12 +33,12 @@ class AbstractSolver(eqx.Module):
 
     @property
     def repeats(self) -> int:
-        """How often the fallback is gone through."""
+        """How often the whole fallback is tried."""
         return 1
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What solved a problem, by the index `solved_by`: 0 is the start, then links and fallback."""
+        """Names for the index `solved_by`: 0 is the start, then the links and the fallback."""
         return "start", *(type(link).__name__ for link in (*self.links, *self.fallback))
 
     def tolerance_for(self, dtype) -> float:
@@ -63,7 +63,7 @@ class AbstractSolver(eqx.Module):
         return None if None in sentences else sentences[0]
 
     def by_products(self) -> "AbstractSolver | None":
-        """The method in its place where W can only be multiplied, or `None`."""
+        """The solver to use instead where only products with W are available, or `None`."""
         return None
 
     def __call__(
@@ -71,7 +71,7 @@ class AbstractSolver(eqx.Module):
     ) -> tuple[Array, tuple[Array, ...], Statistics, tuple]:
         """Solves the problem of a step.
 
-        **Returns:** `v`, `z`, `Statistics`, and `(v, z)` of the tilted problem, which says on which
+        **Returns:** `v`, `z`, `Statistics`, and `(v, z)` of the tilted problem, which decides on which
         side of a kink a contact is (`_step_newton`).
         """
         v, z, stats = solve_step(self, problem, z0)
@@ -86,7 +86,7 @@ class AbstractSolver(eqx.Module):
 
 
 class AbstractContactSolver(AbstractSolver):
-    """A method: where it starts, one step of it, and when it has nothing more to offer.
+    """A method: where it starts, one step of it, and for which problems it can do no more.
 
     One driver (`_drive`) runs all methods: it judges the point of every step by its residual, keeps the
     best one, and counts iterations. `init`, `step` and `terminate` are pure functions on the problems of
@@ -106,7 +106,7 @@ class AbstractContactSolver(AbstractSolver):
     """Fields that are numbers read by `init` alone: methods that differ in no other compile once."""
 
     leaves_few: ClassVar[bool] = False
-    """Whether next to no problem of a batch is open after it."""
+    """Whether it leaves almost no problem of a batch unsolved."""
 
     @property
     def max_iterations(self) -> int:
@@ -141,7 +141,7 @@ class AbstractContactSolver(AbstractSolver):
         return self.block
 
     def direction(self, before: Any, after: Any) -> Array:
-        """The direction of the last step: the candidate of a certificate where iterates run away."""
+        """The direction of the last step: where iterates diverge, the candidate of a certificate."""
         return after.z - before.z
 
     def refuses(self, contacts) -> str | None:

@@ -7,8 +7,8 @@ makes it so:
 
 Velocities of half lines and free rows are admitted for `w >= 0` and `w = 0`, of cones around the normal,
 with or without the shift of friction, for `w_N >= 0` at least (`AbstractSet.unilateral`). Where iterates
-run away, they run along such a `y`; and where they do not, the velocities that are wrong from the start
-are worth a try.
+diverge, they do so along such a `y`; otherwise the initially violated velocities are also tried as a
+certificate.
 """
 
 import jax.numpy as jnp

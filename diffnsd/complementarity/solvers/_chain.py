@@ -10,14 +10,16 @@ class Chain(AbstractSolver):
 
         Chain((Newton(5), Splitting(200), Newton(40)))
 
-    A chain goes to its next method when a method has made its `steps` or can do no more, and ends when
-    the residual is at most `tolerance`. Methods that cannot solve the sets of a problem are left out.
-    The answer says which link solved it: `solved_by = i` is `names[i]`, 0 the start.
+    A chain goes to its next method when a method has made its `steps` or terminates, and ends when the
+    residual is at most `tolerance`. Methods that cannot solve the sets of a problem are left out.
+    The result says which link solved it: `solved_by = i` is `names[i]`, 0 the start.
 
     **Arguments:**
 
-    - `methods`: solvers in their order; chains among them are spliced in, each with its fallback.
-    - `then`: further ones, gone through `repeats` times, for residuals above `accept_tolerance` only.
+    - `methods`: solvers in their order; a chain among them is replaced by its methods, its fallback
+      included.
+    - `then`: further ones, for residuals above `accept_tolerance` only; the whole list is tried
+      `repeats` times.
     - `tolerance`: relative residual to aim at; `None` is 1e-9 in float64 and 1e-5 in float32.
     - `accept_tolerance`: residual accepted as success, `tolerance` at least, which is the default.
 

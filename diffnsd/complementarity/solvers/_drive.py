@@ -1,10 +1,10 @@
-"""The driver of all solvers, and the only place that knows of batches.
+"""The driver of all solvers, which also divides batches among them.
 
 It makes the steps of one method after the other, judges the point of every step by its residual, keeps
-the best one and counts iterations. In a batch the problems that the first method leaves are gathered, a
-few at a time, so that slow problems do not delay the rest.
+the best one and counts iterations. In a batch the problems that the first method leaves unsolved are
+gathered, a few at a time, so that slow problems do not delay the rest.
 
-The order of the methods is a table that a single loop goes through: a method is compiled once however
+The order of the methods is a table that a single loop works through: a method is compiled once however
 often it occurs, and the residual is compiled once for all of them.
 """
 
@@ -27,10 +27,10 @@ CAPACITY = 8
 
 
 class Best(eqx.Module):
-    """The best point that was visited, for every problem of a batch.
+    """The best point so far, for every problem of a batch.
 
     **Arguments:** `z`: shape `(m, l)`; `residual`: its `DenseProblem.residual`; `passes`:
-    iterations; `ray`: the direction in which iterates last moved, `(m, l)`: where they run away it
+    iterations; `ray`: the direction in which iterates last moved, `(m, l)`: where they diverge it
     is the candidate of a certificate; `link`: index of the method that found `z`, 0 for the start.
     """
 
@@ -54,7 +54,7 @@ class Best(eqx.Module):
         )
 
     def count(self, tolerance, more: Any = 1) -> "Best":
-        """So many more passes for the problems that have not converged."""
+        """Adds `more` passes for the problems that have not converged."""
         passes = self.passes + jnp.where(self.residual > tolerance, more, 0)
         return eqx.tree_at(lambda b: b.passes, self, passes)
 
@@ -139,7 +139,7 @@ class _Run(eqx.Module):
 
 
 def _go_through(problem: DenseProblem, best: Best, entries: list[_Entry], limits) -> Best:
-    """The methods one after the other, as long as a problem is open."""
+    """Runs the methods one after the other until all problems are solved or no method is left."""
     tolerance, accept = limits
     methods = list({_method(e.link): e.link for e in entries}.items())
     keys = [key for key, _ in methods]
@@ -154,7 +154,7 @@ def _go_through(problem: DenseProblem, best: Best, entries: list[_Entry], limits
     ]
 
     def advance(k):
-        """A step of a method, begun anew where it is its turn."""
+        """A step of method `k`, from a new state in the first step of its turn."""
 
         def of_run(run):
             values = {name: x[run.at] for name, x in settings[k].items()}
@@ -198,7 +198,7 @@ def _go_through(problem: DenseProblem, best: Best, entries: list[_Entry], limits
 
 
 def _method(link: Any) -> tuple:
-    """What decides the program of a method: its type, and all that is no number of a step."""
+    """Key of the program of a method: its type, and all fields but those that are only numbers."""
     others = [
         (field.name, getattr(link, field.name))
         for field in dataclasses.fields(link)
@@ -215,7 +215,7 @@ def _column(name: str, entries: list[_Entry], key: tuple) -> list[float]:
 def _with_settings(link, values: dict[str, Array]):
     """The same method with some of its numbers read from the table, where they are not constants.
 
-    Made without the constructor, whose checks want known numbers.
+    Made without the constructor, whose checks need concrete numbers.
     """
     if not values:
         return link
@@ -268,7 +268,7 @@ def solve_step(solver: Any, problem: MixedProblem, z0: tuple[Array, ...]):
 
 
 def judge(solver: Any, problem: DenseProblem, best: Best) -> Statistics:
-    """What is said of the best point."""
+    """Statistics of the best point."""
     w = problem.velocity(best.z)
     return Statistics(
         residual=best.residual,

@@ -4,7 +4,7 @@ With the proximal map of `kappa` times the barrier in place of the projection,
 
     F_kappa(z) = z − prox_(rho kappa)(z − rho (w + lift e_N)) = 0
 
-is smooth, on a half line `w z = kappa`. Iterates need not be inside: that is found by the map.
+is smooth, on a half line `w z = kappa`. Iterates need not be inside: the map leads there.
 
 Reference: B. Chen, P. Harker, A non-interior-point continuation method for linear complementarity
 problems (1993), doi:10.1137/0614081.
@@ -124,7 +124,7 @@ def relaxed_matrix(problem: DenseProblem, z: Array, w: Array, rho: Array, kappa:
 
 
 def first_level(problem: DenseProblem, rho: Array) -> Array:
-    """`kappa` at the start: the mean of `q² rho`, velocity times impulse, per lane."""
+    """`kappa` at the start: the mean of `q² rho`, velocity times impulse, per problem."""
     level = jnp.mean(problem.q * problem.q * rho, axis=0)
     return jnp.where(level > 0, level, 1)
 

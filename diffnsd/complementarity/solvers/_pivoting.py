@@ -112,7 +112,7 @@ class _Pivoted(eqx.Module):
 
 
 def _lemke(W: Array, q: Array, solved: Array, f: np.ndarray, s: np.ndarray, limit: int):
-    """One lane; `solved` is `W_ff^-1 [W_fs | q_f]` for the free rows `f` and the others `s`.
+    """One problem; `solved` is `W_ff^-1 [W_fs | q_f]` for the free rows `f` and the others `s`.
 
     **Returns:** `z`, the direction of the final ray or zero, the number of pivots.
     """
@@ -147,7 +147,7 @@ def _pivots(M: Array, b: Array, limit: int):
     size = jnp.maximum(jnp.max(jnp.abs(b), initial=0), 1e-300)
 
     def leave(tableau, basis, column):
-        """The row that leaves, by the lexicographic ratio test; the artificial one if it may."""
+        """The row that leaves, by the lexicographic ratio test; the artificial one where possible."""
         usable = column > eps
         divisor = jnp.where(usable, column, 1)
 

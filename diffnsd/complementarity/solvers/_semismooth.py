@@ -52,7 +52,7 @@ class SemismoothNewton(AbstractSolver):
 
 
 POLISH = 3
-"""Passes of Newton's method that clean the result of another."""
+"""Passes of Newton's method that refine the result of another method."""
 
 
 class _Descent(eqx.Module):

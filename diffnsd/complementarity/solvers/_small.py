@@ -1,10 +1,10 @@
-"""Batches of small problems: matrices on components, lanes on the last axis, a chunk at a time.
+"""Batches of small problems: matrices on components, problems on the last axis, a chunk at a time.
 
-LAPACK takes a call for every lane and every tiny matrix. Here every operation is elementwise over the
-lanes of a chunk, which stays in the cache. A visit of a chunk makes iterations of splitting, which find
-the modes of almost every problem, and passes of Newton's method from there, which make it exact.
-The lanes that are left are gathered into chunks with others that were visited as often: what a hard
-lane costs it costs alone.
+LAPACK takes a call for every problem and every tiny matrix. Here every operation is elementwise over the
+problems of a chunk, which stays in the cache. A visit to a chunk makes iterations of splitting, which
+find the modes of almost every problem, and then passes of Newton's method, which make it exact.
+Problems that are left are gathered into chunks with others that had as many visits, so that slow
+problems do not delay the rest of the batch.
 """
 
 import equinox as eqx
@@ -21,24 +21,24 @@ from ._drive import FEW, Best
 SMALL = 64
 """Most unknowns of a problem that is solved here."""
 CHUNK = 64
-"""Lanes of a chunk: enough to fill vector registers, few enough for the cache."""
+"""Problems of a chunk: enough to fill vector registers, few enough for the cache."""
 LAST = 8
-"""Lanes of a chunk once no more are left."""
+"""Problems of a chunk once no more are left."""
 VISITS = 20
-"""Most visits of one lane."""
+"""Most visits to one problem."""
 SPLITTING, NEWTON, LATER = 20, 5, (20, 2)
 """Iterations and passes of the first visit, and how many more are made in each of the next three."""
 RELAXATION = 1.6
 PENALTIES = 1.0, 0.1, 0.03, 0.1
-"""Penalties of consecutive visits, relative to the diagonal. Where impulses are redundant splitting may
-drift along them for long before the mode changes, the faster the weaker the penalty.
+"""Penalties of consecutive visits, relative to the diagonal. Where impulses are redundant, splitting may
+drift along them for many iterations before the mode changes; it drifts faster with a weaker penalty.
 """
 DAMPING = 0.1
-"""Newton's matrix is regularised by a little more than rounding, or so much of the residual."""
+"""Newton's matrix is regularised by this fraction of the residual, but a little more than rounding."""
 
 
 class Columns(eqx.Module):
-    """A matrix for every lane as an operator: `W (m, m, l)` and its size `|W| (l,)`."""
+    """A matrix for every problem as an operator: `W (m, m, l)` and its size `|W| (l,)`."""
 
     W: Array
     size: Array
@@ -64,7 +64,7 @@ def product(W: Array, z: Array) -> Array:
 
 
 class _Run(eqx.Module):
-    """A lane between visits: its best point, and `y` and the scaled dual variable of the splitting."""
+    """State of the problems between visits: best point, `y` and scaled dual variable of the splitting."""
 
     best: Best
     y: Array
@@ -128,7 +128,7 @@ def visit_small(problem: DenseProblem, run: _Run, tolerance) -> _Run:
         some = _visit(chunk_problem, steps, some, tolerance)
         return jax.tree.map(lambda x, y: x.at[..., index].set(y), run, some)
 
-    # The last few problems, which may take many visits, do not pay for a full chunk.
+    # The last few problems, which may need many visits, get a smaller chunk.
     for chunk, enough in ((min(CHUNK, lanes), LAST), (LAST, 0)):
         run = jax.lax.while_loop(
             lambda run, enough=enough: jnp.sum(waiting(run)) > enough,
@@ -143,7 +143,7 @@ def _visit(problem: DenseProblem, rho: Array, run: _Run, tolerance) -> _Run:
 
     Intervals have few modes, and Newton's method alone finds them for most problems.
     """
-    # Lanes that have converged fill a chunk up and have no say.
+    # Problems that have converged only pad the chunk and are ignored here.
     later = jnp.min(jnp.where(run.best.residual > tolerance, jnp.minimum(run.visits, 3), 3))
     if all(part.law.set().interval() is not None for part in problem.contacts):
         run = jax.lax.cond(

@@ -88,8 +88,8 @@ class Splitting(AbstractContactSolver):
 
 
 class SplittingState(eqx.Module):
-    """`z = y`, scaled dual `d`, penalty (relative, per lane), `(W + sigma)^-1`, and whether the penalty
-    has changed since that was computed.
+    """`z = y`, scaled dual `d`, penalty (relative, per problem), `(W + sigma)^-1`, and whether the
+    penalty has changed since that was computed.
     """
 
     z: Array

@@ -8,8 +8,8 @@ derivative. The exact tangent map of an impact is the saltation matrix; here it 
 in which the crossing is a root and is differentiated as one. The steps that do it are those in which
 the plain scheme pushes a contact that was closing fast, whichever side of the crossing they are on.
 
-The plain motion is off by `O(h)` after its first impact, and so would be everything that is
-differentiated along it. Therefore a second motion is carried beside it, as a difference `(2 n,)`:
+The plain motion has an error of `O(h)` after its first impact, and so would every derivative along
+it. Therefore a second motion is carried along, as a difference `(2 n,)` from the plain one:
 between impacts it follows the linearised plain step, and through an impact the motion above. It is
 the located motion to second order, and impacts are differentiated there.
 """
@@ -44,7 +44,7 @@ from ._located import locating_problem
 from ._switching import switching_step
 
 REACH = 8.0
-"""Steps within which a crossing beside the plain motion is looked for."""
+"""Steps within which a crossing of the located motion is searched for."""
 
 
 class Corrected(AbstractWrappedIntegrator):
@@ -60,16 +60,15 @@ class Corrected(AbstractWrappedIntegrator):
       contacts keep the derivative of `inner`.
     - A law that sees the gap (a landing under `GapStabilized`) has not lost the time of the impact,
       and is not corrected.
-    - Contacts that strike in one step and feel each other strike together, at the root of the sum of
+    - Contacts that strike in one step and are coupled strike together, at the root of the sum of
       their gaps: this is a choice, their order is not resolved. Others have crossings of their own.
-    - The motion beside that of `inner` on which impacts are differentiated starts again from `inner`
+    - The located motion, on which impacts are differentiated, is restarted from that of `inner`
       where its next crossing is more than eight steps away: in long and chaotic motions.
     - In a first-order system it is the switches of relays that are corrected, as `Located` finds them
       from the same start. Measured below 1e-12.
 
-    The correction costs two steps of `inner` and two impacts for the lanes of a batch in which a
-    contact struck, and a linearised step for those in which others push, only if a derivative is
-    asked for.
+    The correction costs two steps of `inner` and two impacts for the batch elements in which a contact
+    struck, and a linearised step for those in which others push; nothing where no derivative is taken.
 
     **Arguments:** `inner`; `slow`: as in `Located`; `solver`: of the impact; `max_impacts`: groups of
     contacts that may strike one after the other in a step, at least 1, of which the last one takes all
@@ -95,7 +94,7 @@ class Corrected(AbstractWrappedIntegrator):
 
     @property
     def memory(self) -> AbstractMemory:
-        # The motion beside that of `inner` belongs to the trajectory.
+        # The located motion belongs to the trajectory.
         return Multistep()
 
     def supports(self, model: Model) -> str | None:
@@ -145,10 +144,10 @@ class _Beside(eqx.Module):
 
 
 def _followed(inner: AbstractIntegrator, known, pushed: Array) -> Vector:
-    """The motion beside a step without impact: the linearised free motion, or plain step.
+    """The located motion over a step without impact: the linearised free motion, or plain step.
 
-    The linearised plain step is taken where contacts push, for lanes that are not on the plain
-    motion. Elsewhere an error of second order is small beside `ahead`.
+    The linearised plain step is taken where contacts push, for batch elements whose located motion
+    differs from the plain one. Elsewhere an error of second order is small compared with `ahead`.
     """
     model, t0, t1, state, end, args, carry = known
     group, h = model.system.group, t1 - t0
@@ -208,7 +207,7 @@ def _struck(known, impulses, slow: float):
 
 
 class _Run(eqx.Module):
-    """The motion beside a plain step: where it is, which contacts are closed or still to strike.
+    """The located motion during a plain step: state, and contacts that are closed or still to strike.
 
     `past`: time since the start of the step, of any sign; `end`: its state at the end of the step.
     """
@@ -264,9 +263,9 @@ def _located(scheme: Corrected, model, grid, state, ahead, carry, args, plain: S
 
 
 def _next(trial, left: Array, last: Array):
-    """When the first of the contacts that are left crosses along a curve, and all that feel it.
+    """When the first of the remaining contacts crosses along a curve, and all contacts coupled to it.
 
-    All that are left, if it is the `last` crossing.
+    All remaining ones, if it is the `last` crossing.
     """
     model, curve, end = trial
     gap0, rate0 = normal_motion(model, curve.t, curve.start)
@@ -281,7 +280,7 @@ def _next(trial, left: Array, last: Array):
 
 
 def _is_near(case, struck: Array) -> Bool[Array, ""]:
-    """Whether what struck on the plain motion is about to strike beside it, or just has."""
+    """Whether contacts that struck on the plain motion are near their impact on the located one."""
     model, t, h, plain, beside = case
     _, rate = normal_motion(model, t, plain)
     gap, other = normal_motion(model, t, beside)
@@ -310,9 +309,9 @@ def _attached(group, end: State, by: Vector, happens: Array) -> State:
 
 @jax.custom_jvp
 def _zero(by: Vector, happens: Array) -> Vector:
-    """What is zero in value anyway, without its computation: only its derivative is needed.
+    """A zero with the derivative of a computation; its value is not computed.
 
-    Selected by `happens`, so that a batch of lanes sees that there is one zero for every lane.
+    Selected by `happens`, so that in a batch it has one zero per element.
     """
     zero = jnp.zeros_like(by)
     return jnp.where(happens, zero, -zero)

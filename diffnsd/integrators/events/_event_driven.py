@@ -5,7 +5,7 @@ Between events the contacts of the index set `I` stay closed, at the level of ac
     M v' = F + H_I^T lam_I,     d/dt u_I = 0,     lam_I >= 0
 
 and all others are open. The phase ends when a gap closes (an impact, `M (v⁺ − v⁻) = H^T P` with the
-law) or a force `lam_i` vanishes (the contact is released). Then `I` is found anew among the closed
+law) or a force `lam_i` vanishes (the contact is released). Then `I` is determined again among the closed
 contacts at rest, by the complementarity of `lam` and accelerations.
 """
 
@@ -38,21 +38,21 @@ class EventDriven(AbstractIntegrator):
     4e-15 on the others.
 
     A step goes from one time of the grid to the next, through all its events. Length and number of
-    the steps do not matter for accuracy. What closes and opens again between two of the `looks` at
-    the gaps is not seen.
+    the steps do not matter for accuracy. A contact that closes and opens again between two
+    evaluations of the gaps (`looks`) is missed.
 
     - An infinite bounce sequence ends after `max_impacts` impacts in a step: the next one is
       inelastic, and the contact is held from then on. The derivative is that of this motion.
-    - Contacts that close at the same instant and feel each other strike together.
-    - Redundant contacts that persist have no unique forces, and their matrix no inverse: remove
-      some.
+    - Contacts that close at the same instant and are coupled strike together.
+    - Redundant contacts that persist have no unique forces and a singular matrix: remove some of
+      them.
 
     **Arguments:**
 
     - `solver`: explicit Runge-Kutta method of diffrax. `tolerance`: relative and absolute, of its
       error estimate.
-    - `max_impacts`: per step. `max_steps`: of the solver in one phase. `looks`: at the gaps, at
-      least so many from an event to the end of the step.
+    - `max_impacts`: per step. `max_steps`: of the solver in one phase. `looks`: least number of
+      evaluations of the gaps from an event to the end of the step.
     - `laws`: solver of the impacts and of the index set.
 
     For contacts without friction: laws of one row that do not pull.
@@ -258,8 +258,8 @@ class EventDriven(AbstractIntegrator):
     def _next_event(self, phase: "Phase", length: Scalar, due: Array):
         """Where in a phase, as a part of its length, and which contacts close or are released.
 
-        At once, if contacts are `due`: closed, and closing on. Of those that close together the
-        first one and all that feel its impulse are hit; others have a time of their own.
+        At once, if contacts are `due`: closed, and still closing. Of those that close together the
+        first one and all that are coupled to it are hit; others have a time of their own.
         """
         length = jax.lax.stop_gradient(length)
 
@@ -326,10 +326,10 @@ class EventDriven(AbstractIntegrator):
 
 
 class _Run(eqx.Module):
-    """A step under way.
+    """State within a step.
 
-    `hit`: contacts whose impact is due; `released`: let go by the last event; `passes`: -1 if too
-    many were needed.
+    `hit`: contacts whose impact is due; `released`: by the last event; `passes`: -1 if too many were
+    needed.
     """
 
     t: Scalar

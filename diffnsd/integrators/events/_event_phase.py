@@ -57,7 +57,7 @@ class Phase(eqx.Module):
         """What reaches zero from above at the next event, `(c,)`.
 
         Gaps of open contacts, forces of held ones. A contact that has just been left starts at zero:
-        its gap is divided by the time, which takes that root away.
+        its gap is divided by the time, which removes that root.
         """
         t, state = self.at(part, length, y)
         gap, _ = normal_motion(self.model, t, state)
@@ -82,7 +82,7 @@ class Field(eqx.Module):
 
 
 def at_closing(phase: Phase, s: Scalar, state: State, impulses: Array, hit: Array):
-    """Time, state and impulses moved to where the gap closes: nothing in value, all in derivative.
+    """Time, state and impulses with the derivative of the event time; values are unchanged.
 
     Newton's method on the gap along the motion to third order; its second pass has the second
     derivative.

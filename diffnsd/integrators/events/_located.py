@@ -52,13 +52,13 @@ class Located(AbstractWrappedIntegrator):
       order of `slow` times `h²` in positions and `h` in velocities, and the derivative is that of
       `inner`: finite, and without the derivative of impact times, which grows without bound there.
     - Contacts that rest or slide beside an impact take part in it with their laws.
-    - Contacts that cross within `simultaneous` (a fraction of the step) of the first, and feel its
-      impulse, strike together, at the root of the sum of their gaps. Their order, on which the
+    - Contacts that cross within `simultaneous` (a fraction of the step) of the first, and are coupled
+      to it, strike together, at the root of the sum of their gaps. Their order, on which the
       derivative of such an impact may depend, is not resolved: the choice is that they stay
-      together. Contacts that do not feel each other are taken one after the other.
+      together. Contacts that are not coupled strike one after the other.
     - A contact that is closed already and closes fast strikes where its motion crossed, up to one
       step before; a deeper one where it is.
-    - Impacts beyond `max_impacts` of a step are reacted to by `inner`; their time has no derivative.
+    - Impacts beyond `max_impacts` of a step are left to `inner`; their time has no derivative.
 
     **Arguments:**
 
@@ -75,7 +75,7 @@ class Located(AbstractWrappedIntegrator):
     limited forces (`DryFriction`) do not act in it, since it has no duration. Impacts are
     differentiated as `inner` differentiates its laws (`adjoint`).
 
-    Through impacts the order is at most 2. In a batch, the lanes with an impact are gathered.
+    Through impacts the order is at most 2. In a batch, the elements with an impact are gathered.
 
     Reference: R. I. Leine, H. Nijmeijer, Dynamics and bifurcations of non-smooth mechanical systems
     (2004), doi:10.1007/978-3-540-44398-8.
@@ -207,10 +207,10 @@ class Located(AbstractWrappedIntegrator):
 
 
 class _Run(eqx.Module):
-    """A step under way: where the part that is not settled yet begins, and a trial of its end.
+    """State within a step: where its final part ends at `t`, and a trial of the rest.
 
     `strikes`: contacts that were left out of the trial; `pending`: whether one of them has crossed;
-    `before`, `trial`: the reports of what is settled, up to `t`, and of the trial.
+    `before`, `trial`: the reports of the final part, up to `t`, and of the trial.
     """
 
     t: Scalar

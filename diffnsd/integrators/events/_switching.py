@@ -4,7 +4,7 @@ A relay whose output crosses zero goes from one bound to the other: nothing jump
 derivative of the time at which it does is lost by a step that holds the multiplier over its whole
 length. Here a step is tried with the multipliers held at the bounds where their outputs put them. If an
 output crosses, the crossing `s` is the root of the output at the end of a step of length `s`, and the
-rest of the step is another trial, in which that relay is free: it goes on to the other bound, or slides.
+rest of the step is another trial, in which that relay is free: it switches to the other bound, or slides.
 """
 
 from typing import Any
@@ -25,10 +25,10 @@ from .._base import AbstractIntegrator, Carry, StepInfo
 
 
 class _Run(eqx.Module):
-    """A step under way: where the part that is not settled begins, and a trial of its end.
+    """State within a step: where its final part ends at `t`, and a trial of the rest.
 
-    `outputs`: at `t`, zero for relays that are free, `(c,)`; `before`, `trial`: the reports of what is
-    settled, up to `t`, and of the trial.
+    `outputs`: at `t`, zero for relays that are free, `(c,)`; `before`, `trial`: the reports of the
+    final part, up to `t`, and of the trial.
     """
 
     t: Scalar
