@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from .._outline import Outline, by_identity, outline
+from .._recompilation import RecompilationWarning
 
 
 class Program(NamedTuple):
@@ -73,6 +74,7 @@ def _warn_if_defined_anew(function: Callable) -> None:
             f"{function.__qualname__} was defined anew and compiles again: it reaches objects whose "
             "values may have changed. Define it once, outside of what calls `rollout`; or write it "
             "as an equinox.Module with what changes as fields; or put the call into an outer `jit`.",
+            RecompilationWarning,
             stacklevel=4,
         )
 
