@@ -140,6 +140,8 @@ def _newton(
         landing = it.is_tilted & (it.before < NEAR) & landed
         dz, correction = _newton_step(task, point, eps, near & ~it.done, pending)
         z = _map(jnp.add, it.z, _where(landing, it.correction, dz))
+        # Rounding of the correction must not leave the sets.
+        z = _where(landing, _map(projected, task.problem.blocks, z), z)
         passes = it.passes + jnp.where(~it.done & (since < limit), 1, 0)
         tilted = _where(landing, (point.v, point.z), (it.tilted_v, it.tilted_z))
         it = dataclasses.replace(
