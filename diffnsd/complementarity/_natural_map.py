@@ -104,7 +104,7 @@ def sides(problem: MixedProblem, point, tilted, rho, kappa) -> tuple[list, list]
         law_set = block.law.set()
         x, x_tilted = argument(block, w, part, r), argument(block, w_tilted, part_tilted, r)
         size = jnp.max(jnp.where(block.active[None], jnp.abs(x), 0), axis=(0, 1))
-        on_edge = (law_set.margin(x) <= EDGE[jnp.finfo(x.dtype).bits >= 64] * size)[None]
+        on_edge = (law_set.margin(x) <= EDGE[jnp.finfo(x.dtype).bits >= 64] * size[None])[None]
         seen = jnp.where(on_edge, x_tilted, x)
         inside = jnp.all(law_set.project(seen) == seen, axis=0)[None]
         u = jnp.where(inside, 0, jnp.where(on_edge, w_tilted, w))
