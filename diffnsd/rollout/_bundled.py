@@ -49,6 +49,18 @@ class BundledGradient(eqx.Module):
     standard_error: PyTree[Array]
 
 
+class _Sample(eqx.Module):
+    """One displacement: the same program for every call with the same loss."""
+
+    function: Callable
+    estimator: AbstractEstimator
+
+    def __call__(self, sample: tuple[PyTree[Array], Array, Array]) -> Array:
+        x, step, direction = sample
+        flat, unravel = ravel_pytree(x)
+        return self.estimator.sample(lambda y: self.function(unravel(y)), flat, step, direction)
+
+
 def bundled_gradient(
     function: Callable,
     x: PyTree[Array],
@@ -88,15 +100,9 @@ def bundled_gradient(
     else:
         step = jnp.full_like(flat, scale)
     directions = jax.random.normal(key, (samples, flat.size), flat.dtype)
-
-    def one(lane: Float[Array, "3 n"]) -> Array:
-        return estimator.sample(lambda y: function(unravel(y)), *lane)
-
-    lanes = jnp.stack(
-        [jnp.broadcast_to(flat, directions.shape), jnp.broadcast_to(step, directions.shape)]
-    )
-    lanes = jnp.concatenate([lanes, directions[None]]).swapaxes(0, 1)
-    found = rollout(one, lanes, chunk=chunk)
+    centre = jax.tree.map(lambda a: jnp.broadcast_to(a, (samples, *jnp.shape(a))), x)
+    steps = jnp.broadcast_to(step, directions.shape)
+    found = rollout(_Sample(function, estimator), (centre, steps, directions), chunk=chunk)
     mean = jnp.mean(found, axis=0)
     error = jnp.std(found, axis=0, ddof=1) / jnp.sqrt(jnp.asarray(samples, flat.dtype))
     return BundledGradient(unravel(mean), unravel(error))

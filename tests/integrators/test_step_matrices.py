@@ -56,7 +56,7 @@ def test_matrices_that_do_not_exist():
 
 
 def by_hand(problem, z0):
-    """Equality rows: one linear system for the multipliers, `w(z) = 0`."""
+    """Equality rows: one linear system for the multipliers, `w(z) = 0`, which has no kinks to tilt."""
     shapes = [z.shape for z in z0]
 
     def parts(z):
@@ -74,7 +74,8 @@ def by_hand(problem, z0):
     z = -jnp.linalg.solve(jax.jacfwd(gap)(start), gap(start))
     lane = jnp.zeros(())
     none = jnp.zeros((), jnp.int32)
-    return velocity(z), parts(z), Statistics(lane, lane, none, lane, none, lane == 0)
+    v, z = velocity(z), parts(z)
+    return v, z, Statistics(lane, lane, none, lane, none, lane == 0), (v, z)
 
 
 def test_few_contacts_of_a_large_system_keep_their_order():
