@@ -7,8 +7,8 @@ Newton's method and the implicit derivative need the same matrix,
 
 which is singular where contacts are redundant (stick adds rows, D = 1, that depend on each other).
 The proximal term `eps` on the lower right block makes it regular; repeating the solve on the true
-residual then converges to the exact system, with the multipliers' part in the null space left at
-zero: the solution of minimum norm. Each contact is eliminated by its own k x k block, so what is
+residual then converges to the exact system, with the multipliers' part in the null space left as it
+was at the start. Each contact is eliminated by its own k x k block, so what is
 factorised is n x n whatever the number of contacts:
 
     (A + B (1 − D + eps)^-1 N H) dv = r_v + B (1 − D + eps)^-1 r_z.
@@ -167,21 +167,45 @@ def back_substitute_transposed(
     return a, c
 
 
-def refine(system: Linearised, r_v, r_z, eps: float, transpose: bool):
-    """Solves the exact (or transposed) system: regularised solves on the true residual."""
-    pending = jnp.any(r_v != 0) | jnp.any(jnp.stack([jnp.any(x != 0) for x in r_z]))
-    factors = eliminate(system, jnp.full_like(r_v[0], eps), pending)
-    solve = back_substitute_transposed if transpose else back_substitute
-    product = system.transposed if transpose else system.product
+def solve_both(tilted: Linearised, system: Linearised, first, second, eps: float):
+    """Solves `(tilted + eps) x1 = first`, and from there `system x = second`.
 
-    def body(_, carry):
-        dv, dz = carry
-        top, low = product(dv, dz)
-        residual = tuple(a - b for a, b in zip(r_z, low, strict=True))
-        ddv, ddz = solve(factors, system, r_v - top, residual, pending)
-        return dv + ddv, tuple(a + b for a, b in zip(dz, ddz, strict=True))
+    `x` starts at `x1` and is refined with the same factors, `x += (tilted + eps)^-1 (second − system x)`.
+    Where `system` is regular, that is its solution; where it is singular, the part in its null space is
+    that of `x1`.
+
+    **Arguments:** `first`, `second`: pairs `(r_v, r_z)`. **Returns:** `x1` and `x`, like them.
+    """
+    solve = _factorised(tilted, eps, (first, second), back_substitute)
+    start = solve(first)
+
+    def body(_, x):
+        return jax.tree.map(
+            jnp.add, x, solve(jax.tree.map(jnp.subtract, second, system.product(*x)))
+        )
 
     # A fixed number of passes is a linear map, and reverse mode its transpose to the last digit,
     # singular systems included; a loop that ends by its residual is neither.
-    start = jnp.zeros_like(r_v), tuple(jnp.zeros_like(x) for x in r_z)
-    return jax.lax.fori_loop(0, REFINEMENTS, body, start)
+    return start, jax.lax.fori_loop(0, REFINEMENTS, body, start)
+
+
+def solve_both_transposed(tilted: Linearised, system: Linearised, first, second, eps: float):
+    """The transpose of `solve_both`."""
+    solve = _factorised(tilted, eps, (first, second), back_substitute_transposed)
+
+    def body(_, carry):
+        rest, total = carry
+        step = solve(rest)
+        return jax.tree.map(jnp.subtract, rest, system.transposed(*step)), jax.tree.map(
+            jnp.add, total, step
+        )
+
+    zero = jax.tree.map(jnp.zeros_like, second)
+    rest, total = jax.lax.fori_loop(0, REFINEMENTS, body, (second, zero))
+    return solve(jax.tree.map(jnp.add, first, rest)), total
+
+
+def _factorised(system: Linearised, eps: float, right, substitute):
+    pending = jnp.any(jnp.stack([jnp.any(x != 0) for x in jax.tree.leaves(right)]))
+    factors = eliminate(system, jnp.full_like(system.matrix[0, 0], eps), pending)
+    return lambda r: substitute(factors, system, *r, pending)

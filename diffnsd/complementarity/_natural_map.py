@@ -15,8 +15,13 @@ from .._numerics import dot, short_sum
 from ..laws._base import AbstractLaw
 from ._problem import MixedProblem
 
-EDGE = 1e-5, 1e-9
+EDGE = 1e-5, 1e-12
 """Distance from a change of mode that counts as none, relative to the largest argument: float32, float64."""
+
+
+def tilt_for(dtype) -> float:
+    """The compliance that selects among impulses that are not unique, relative to a contact's own."""
+    return 1e-6 if jnp.finfo(dtype).bits >= 64 else 1e-3
 
 
 class UnderLaw(Protocol):

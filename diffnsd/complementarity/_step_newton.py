@@ -37,6 +37,7 @@ from ._natural_map import (
     residual,
     scale,
     squared,
+    tilt_for,
 )
 from ._problem import MixedProblem, apply, gather
 
@@ -116,7 +117,7 @@ def _newton(
     tolerance = options.tolerance
     proximal, damping = options.proximal * weaken, options.damping * weaken**0.5
     dtype = task.size.dtype
-    tilt = _tilt(dtype)
+    tilt = tilt_for(dtype)
 
     def proceed(carry):
         it, since = carry
@@ -245,11 +246,6 @@ def _where(condition, new, old):
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
 
 
-def _tilt(dtype) -> float:
-    """The compliance of the tilted problem, relative to that of the contact itself."""
-    return 1e-6 if jnp.finfo(dtype).bits >= 64 else 1e-3
-
-
 def _is_redundant(problem: MixedProblem) -> bool:
     """Whether contacts may be redundant: a single contact counts as regular."""
     return sum(block.offset.shape[1] for block in problem.blocks) > 1
@@ -269,7 +265,7 @@ def _visit(task: _Task, it: _Iterate, pending, tolerance) -> tuple[_Iterate, _Po
         pending, lambda p, w, z, r: _map(argument, p.blocks, w, z, r), problem, w, z, task.rho
     )
     f = staged(pending, lambda p, x, z: _map(residual, p.blocks, x, z), problem, x, z)
-    tilt = jnp.where(it.is_tilted, _tilt(task.size.dtype), 0)
+    tilt = jnp.where(it.is_tilted, tilt_for(task.size.dtype), 0)
 
     def measured(f, z, size, tilt):
         g = _map(lambda f, z: f + tilt[None, None] * z, f, z)

@@ -19,7 +19,8 @@ from diffnsd.models import cube_state, tossed_cube
 from diffnsd.relations import BodyPointsPlane
 from diffnsd.systems import NewtonEulerSystem
 
-LANES, STEPS, H, WIDTH = 200, 40, 1 / 296, 1e-7
+LANES, STEPS, H = 200, 40, 1 / 296
+WIDTHS = 1e-6, 1e-7
 
 
 def toss(parameters):
@@ -88,46 +89,46 @@ def test_gradients_equal_central_differences(evaluate, parameters):
     assert np.sum(np.any(loaded, axis=(1, 2))) >= 190  # nearly every toss lands
 
     sizes = (0.3, 0.3, 0.3, 8e-4, jax.tree.map(lambda x: 1.0, parameters[4]))
-    # The four corners of a face that slides: how they share the load is undetermined, and where the
-    # face spins, so is the friction. The derivative is that of minimum norm, a difference is not.
-    sticking = np.asarray(pattern)[:, 1]
-    four = np.sum(loaded, axis=2) >= 4
-    undetermined = np.any(four & np.any(loaded & ~sticking, axis=2), axis=1)
-    compared = 0
+    # Four corners of a face that slides: how they share the load, and where the face spins, the motion, is
+    # the choice of least norm, and its derivative.
+    redundant = np.any(np.sum(loaded, axis=2) >= 4, axis=1)
+    margin = np.asarray(margin)
     for seed in range(2):
         random = np.random.default_rng(seed)
         direction = jax.tree.map(
             lambda x, size, r=random: jnp.asarray(size * r.normal(size=x.shape)), parameters, sizes
         )
-        (plus, (above, *_)), (minus, (below, *_)) = (
-            evaluate(jax.tree.map(lambda x, d, s=s: x + s * WIDTH * d, parameters, direction))[0]
-            for s in (1, -1)
-        )
-        same = np.all(np.asarray(above == below) & np.asarray(above == pattern), axis=(1, 2, 3))
-        same &= np.asarray(margin) > 1e-9
-        same &= ~undetermined
-        same[0:3] = False  # a difference across the bounds of mu and e
-        central = np.asarray(plus - minus) / (2 * WIDTH)
         tangent = np.sum(flat(gradient) * flat(direction), axis=1)
-        compared += np.sum(same)
-        # Measured 7e-7 of the size of the gradient in 159 tosses (34 undetermined), 3e-9 in the median.
         scale = np.linalg.norm(flat(gradient) * flat(direction), axis=1)
-        # A second direction: 2.7e-5 in one toss, by its curvature.
-        error = np.abs(tangent - central)[same] / scale[same]
-        assert np.sum(error > 1e-5) <= 1 and np.max(error) < 1e-4
-        assert np.median(error) < 1e-7
-    assert compared >= 240
+        best = np.full(LANES, np.inf)
+        for width in WIDTHS:
+            (plus, (above, *_)), (minus, (below, *_)) = (
+                evaluate(jax.tree.map(lambda x, d, s=s: x + s * d, parameters, direction))[0]
+                for s in (width, -width)
+            )
+            same = np.all(np.asarray(above == below) & np.asarray(above == pattern), axis=(1, 2, 3))
+            same[0:3] = False  # a difference across the bounds of mu and e
+            error = np.abs(tangent - np.asarray(plus - minus) / (2 * width)) / scale
+            best = np.where(same, np.minimum(best, error), best)
+        compared = (margin > 1e-6) & (best < np.inf)
+        # Measured: 178 and 179 tosses, 21 of them redundant; worst 2.7e-5 (a margin of 3e-6, where the
+        # difference is bent), all others below 1e-5, median 2e-9.
+        assert np.sum(compared) >= 170 and np.sum(compared & redundant) >= 15
+        assert np.sum(best[compared] > 1e-5) <= 1 and np.max(best[compared]) < 5e-5
+        assert np.median(best[compared]) < 1e-7
 
 
 def test_forward_equals_reverse(evaluate, parameters):
-    _, gradient = evaluate(parameters)
+    (_, (_, margin, *_)), gradient = evaluate(parameters)
     random = np.random.default_rng(0)
     direction = jax.tree.map(lambda x: jnp.asarray(random.normal(size=x.shape)), parameters)
     push = quick_jit(jax.vmap(lambda p, d: jax.jvp(lambda p: toss(p)[0], (p,), (d,))[1]))
     forward, terms = push(parameters, direction), flat(gradient) * flat(direction)
-    scale = np.linalg.norm(terms, axis=1)
-    # Measured: 6e-11 at worst, where contacts are redundant.
-    assert np.max(np.abs(forward - np.sum(terms, axis=1)) / scale) < 3e-10
+    error = np.abs(forward - np.sum(terms, axis=1)) / np.linalg.norm(terms, axis=1)
+    # Two programs differ by rounding, which decides the side within a margin of 1e-8.
+    clear = np.asarray(margin) > 1e-6
+    # Measured: 4e-9 at worst, where contacts are redundant.
+    assert np.sum(clear) >= 180 and np.max(error[clear]) < 3e-8
 
 
 def test_a_toss_in_single_precision():
