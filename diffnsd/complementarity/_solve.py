@@ -1,39 +1,27 @@
-"""The solution of a step problem as a differentiable function.
+"""The solution of a step problem as a differentiable function; its derivative is in `_tangents`.
 
-With `Phi(v, z; p) = (A v − b − B z, F(v, z; p)) = 0` at the solution, the implicit function theorem
-gives `Phi_(v,z) (dv, dz) = −Phi_p dp`. The same linear solve, transposed, serves reverse mode. The
-solver's iterations are never differentiated. At a change of mode the derivative is that of one
-side (the element of `AbstractSet.jacobian`); for redundant contacts the tangent is that of the
-limit in `_step_newton`.
+The solver's iterations are never differentiated.
 """
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from .._block_rows import BlockDiagonal
 from .._jax import SAVED_NAME, AbstractKernel, call
-from .._numerics import UNROLL_LIMIT, matvec, newton_solve
-from ._adjoint import AbstractAdjoint, ImplicitAdjoint, central_path, pair, surface
+from .._numerics import UNROLL_LIMIT, newton_solve
+from ._adjoint import AbstractAdjoint, ImplicitAdjoint, central_path
 from ._dense import Statistics
-from ._elimination import (
-    Linearised,
-    blockwise,
-    inputs,
-    linearised,
-    solve_both,
-    solve_both_transposed,
-)
-from ._natural_map import argument, sides, tilt_for
+from ._elimination import inputs
 from ._problem import Block, MixedProblem
+from ._tangents import solution_tangents
 
 
 def solve_mixed(
@@ -104,7 +92,7 @@ class Solve(AbstractKernel):
         def instance(floats):
             return eqx.combine(floats, others, self.static)
 
-        tilted_tangent, tangent = _tangents(instance, floats, tangents[0], (v, z), tilted)
+        tilted_tangent, tangent = solution_tangents(instance, floats, tangents[0], (v, z), tilted)
         return (v, z, stats, tilted), (*tangent, None, tilted_tangent)
 
 
@@ -224,149 +212,3 @@ def _condensed(given: tuple[Block, ...], delassus, start, z0, solver, adjoint):
     small = MixedProblem(jnp.asarray(unit), jnp.zeros_like(start), tuple(blocks))
     _, z, stats = solve_mixed(small, z0, solver, adjoint)
     return z, stats
-
-
-def _tangents(instance, floats, tangent, point, tilted):
-    """Tangents of the solution of the tilted problem, `F + tilt z = 0`, and of its limit.
-
-    Where contacts are redundant the equations of the limit leave a part of the multipliers
-    undetermined, whose tangent is that of the tilted solution. It is exact up to the tilt, since the
-    solution is a smooth function of it; the rest comes from the equations of the limit alone.
-    """
-    problem, kappa = instance(floats)
-    shared = jax.lax.stop_gradient(problem.penalties())
-    if kappa is not None:  # on the central path nothing is redundant
-        tilted = point
-    rest, edge = sides(problem, point, tilted, shared, kappa)
-    # The solution of the tilted problem depends on `rho`, its limit does not.
-    limit = _Equations(instance, lambda _: shared, point, rest, edge)
-    around = _Equations(
-        instance, lambda p: p.penalties(), tilted, *_same_side(limit, tilted, floats)
-    )
-    systems = around.linearised(floats), limit.linearised(floats)
-    right = around.parameter_tangent(floats, tangent), limit.parameter_tangent(floats, tangent)
-    return _linear_solve(*systems, *right)
-
-
-def _same_side(limit: "_Equations", tilted, floats) -> tuple[list, list]:
-    """`rest` and `edge` at the tilted solution: modes are those that are differentiated at the limit.
-
-    Between two modes the equations of the limit would be no small change of those at the tilted solution.
-    """
-    problem, _ = limit.instance(floats)
-    moved, x = limit.arguments(floats)
-    known = jnp.any(tilted[0] != limit.point[0])
-    free = [jnp.zeros_like(part) for part in limit.rest]
-    here = _Equations(limit.instance, limit.penalties, tilted, free, free)
-    rest, edge = [], []
-    velocities, _ = here.arguments(floats)
-    pairs = zip(here.linearised(floats).d, limit.linearised(floats).d, strict=True)
-    for i, (a, b) in enumerate(pairs):
-        # Between modes a projection's derivative jumps by a matrix of norm one. Where the tilted problem
-        # was not solved, its solution is the limit, and velocities at rest are rounding.
-        other = (jnp.max(jnp.abs(a - b), axis=(0, 1)) > 0.1) | ~known
-        still = jnp.where(other[None], velocities[i] - moved[i], 0)
-        rest.append(jax.lax.stop_gradient(still))
-        shift = x[i] - argument(
-            problem.blocks[i], moved[i], tilted[1][i], limit.penalties(problem)[i]
-        )
-        edge.append(jax.lax.stop_gradient(jnp.where(other[None], shift, 0)))
-    return rest, edge
-
-
-class _Equations(NamedTuple):
-    """The equations at a point `(v, z)`, and which side of their kinks is differentiated.
-
-    **Arguments:** `instance`: from the floating arrays to the problem and `kappa`; `penalties`: from the
-    problem to `rho`; `rest`, `edge`: of `sides`.
-    """
-
-    instance: Callable
-    penalties: Callable
-    point: tuple[Array, tuple[Array, ...]]
-    rest: list[Array]
-    edge: list[Array]
-
-    def arguments(self, floats):
-        """Local velocities and arguments of the projections."""
-        problem, _ = self.instance(floats)
-        moved = [
-            u - still for u, still in zip(problem.local(self.point[0]), self.rest, strict=True)
-        ]
-        x = map(argument, problem.blocks, moved, self.point[1], self.penalties(problem))
-        return moved, [a + shift for a, shift in zip(x, self.edge, strict=True)]
-
-    def linearised(self, floats) -> Linearised:
-        """The derivative of the equations by `v` and `z`."""
-        problem, kappa = self.instance(floats)
-        moved, x = self.arguments(floats)
-        rho = self.penalties(problem)
-        pairs = [
-            pair(b, u, a, r, kappa)
-            for b, u, a, r in zip(problem.blocks, moved, x, rho, strict=True)
-        ]
-        return linearised(problem, [d for d, _ in pairs], [n for _, n in pairs])
-
-    def parameter_tangent(self, floats, tangent):
-        """`−Phi_p dp` at fixed `(v, z)`: the right-hand sides `(r_v, r_z)` of the linear solve.
-
-        The derivative of the projection with respect to its argument is the set's own `jacobian`,
-        so that the right-hand side and the matrix take the same side of a kink.
-        """
-
-        def dynamics(p):
-            q, _ = self.instance(p)
-            total = q.rhs - matvec(q.matrix, self.point[0])
-            for block, part in zip(q.blocks, self.point[1], strict=True):
-                total = total + block.generalised(part)
-            return total
-
-        _, r_v = jax.jvp(dynamics, (floats,), (tangent,))
-        (_, xs), (_, dxs) = jax.jvp(self.arguments, (floats,), (tangent,))
-
-        def projections(p):
-            q, kappa = self.instance(p)
-            rho = self.penalties(q)
-            return tuple(surface(b, x, r, kappa) for b, x, r in zip(q.blocks, xs, rho, strict=True))
-
-        _, from_sets = jax.jvp(projections, (floats,), (tangent,))
-        d = self.linearised(floats).d
-        return r_v, tuple(blockwise(d, dx) + p for d, dx, p in zip(d, dxs, from_sets, strict=True))
-
-
-def _linear_solve(around: Linearised, limit: Linearised, *right):
-    """The tangents of both, from the right-hand sides of both."""
-    eps = tilt_for(right[0][0].dtype)
-
-    # One flat vector: the transposition rule of the linear solve requires every part of the right-hand
-    # side to be linear in the tangents, and parts of it may be constant.
-    flat, unravel = ravel_pytree(right)
-
-    def product(x):
-        (dv, dz), second = unravel(x)
-        top, low = around.product(dv, dz)
-        low = tuple(a + eps * b for a, b in zip(low, dz, strict=True))
-        return ravel_pytree(((top, low), limit.product(*second)))[0]
-
-    def solver(transpose):
-        def run(_, right):
-            return ravel_pytree(call(SolveBoth(eps, transpose), around, limit, *unravel(right)))[0]
-
-        return run
-
-    return unravel(jax.lax.custom_linear_solve(product, flat, solver(False), solver(True)))
-
-
-class SolveBoth(AbstractKernel):
-    """The linear solve of the derivative, or its transpose; see `solve_both`."""
-
-    eps: float
-    transpose: bool
-
-    def __call__(self, around, limit, first, second):
-        solve = solve_both_transposed if self.transpose else solve_both
-        return solve(around, limit, first, second, self.eps)
-
-    def shapes(self, around, limit, first, second):
-        del around, limit
-        return first, second
