@@ -78,7 +78,7 @@ def _spinning(potential):
     def build(d):
         inertia = jnp.asarray(d["p_I"])
         system = systems.LagrangianSystem(
-            jnp.diag(inertia), potential=potential(d), group=groups.SO3()
+            jnp.diag(inertia), potential_energy=potential(d), space=groups.SO3()
         )
         state = nsd.State(_quaternion(d["R"][0]), jnp.asarray(d["pi"][0]) / inertia)
 
@@ -165,7 +165,7 @@ def _gravity_gradient(d):
 
 def _mechanical(potential, d, base):
     n = d["q"].shape[1]
-    model = nsd.Model(systems.LagrangianSystem(jnp.eye(n), potential=potential))
+    model = nsd.Model(systems.LagrangianSystem(jnp.eye(n), potential_energy=potential))
     state = nsd.State(jnp.asarray(d["q"][0]), jnp.asarray(d["p"][0]))
 
     def invariants(s):

@@ -12,18 +12,19 @@ A tour in twenty lines. A `Model` is a system with its interactions, an `Interac
         return q
 
     def final_height(e):
-        ball = nsd.systems.LagrangianSystem([[1.0]], f_ext=[-9.81])
-        ground = nsd.Interaction(nsd.relations.GapRelation(height), nsd.laws.NewtonImpact(e))
-        start = nsd.State(q=jnp.array([1.0]), v=jnp.array([0.0]))
+        ball = nsd.LagrangianSystem([[1.0]], f_ext=[-9.81])
+        ground = nsd.Interaction(nsd.GapRelation(height), nsd.NewtonImpact(e))
+        start = ball.state(jnp.array([1.0]))
         model, method = nsd.Model(ball, ground), nsd.MoreauJean()
         return nsd.simulate(model, method, 0.0, 0.7, 1e-3, start).states.q[-1, 0]
 
     value, slope = jax.value_and_grad(final_height)(0.8)
     heights = nsd.rollout(final_height, jnp.linspace(0.5, 0.9, 64))
 
-Rigid bodies are `systems.NewtonEulerSystem`, friction is `laws.CoulombFriction`, ready examples are
-in `models`, fits to measurements in `identification`. Not everything differentiated is true: plain
-time stepping loses the derivative of impact times (see `integrators.MoreauJean`).
+Rigid bodies are `NewtonEulerSystem`, friction is `CoulombFriction`, ready examples are in `models`,
+fits to measurements in `identification`. What a model is made of is named here; what goes deeper is
+in the folders (`relations`, `laws`, `systems`, `complementarity.solvers`, ...). Not everything
+differentiated is true: plain time stepping loses the derivative of impact times (see `MoreauJean`).
 """
 
 # Floor 0: the state, how a computation ended, and programs that are compiled again.
@@ -49,6 +50,43 @@ from .groups import (
 # isort: split
 # Floor 2: systems, relations, laws, and the problem that they lead to.
 from . import laws as laws, relations as relations, systems as systems
+from .laws import (
+    Cohesive as Cohesive,
+    Complementarity as Complementarity,
+    CoulombFriction as CoulombFriction,
+    DryFriction as DryFriction,
+    Equality as Equality,
+    GapStabilized as GapStabilized,
+    NewtonImpact as NewtonImpact,
+    Relay as Relay,
+    RollingFriction as RollingFriction,
+)
+from .relations import (
+    BodyPointsPlane as BodyPointsPlane,
+    ContactFrame as ContactFrame,
+    FirstOrderLinear as FirstOrderLinear,
+    FirstOrderRelation as FirstOrderRelation,
+    GapRelation as GapRelation,
+    PlanarContact as PlanarContact,
+    PrescribedVelocity as PrescribedVelocity,
+    RateRelation as RateRelation,
+    ball_joint as ball_joint,
+    cylindrical as cylindrical,
+    fixed_joint as fixed_joint,
+    hinge as hinge,
+    prismatic as prismatic,
+    sphere_on_plane as sphere_on_plane,
+    sphere_on_sphere as sphere_on_sphere,
+)
+from .systems import (
+    FirstOrderSystem as FirstOrderSystem,
+    LagrangianSystem as LagrangianSystem,
+    LieFlow as LieFlow,
+    NewtonEulerSystem as NewtonEulerSystem,
+    SpringDamper as SpringDamper,
+)
+
+# isort: split
 from .complementarity import (
     Auto as Auto,
     ComplementarityProblem as ComplementarityProblem,

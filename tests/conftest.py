@@ -9,12 +9,13 @@ from pathlib import Path
 os.environ.setdefault("MPLBACKEND", "Agg")
 # A worker for every core: the threads of one program would only get in the way of the other. And batches of
 # LAPACK, which tests use freely, may wait for ever for each other in the threads of jaxlib 0.10.
-FLAGS = "--xla_cpu_multi_thread_eigen=false"
-# The older code generator: half the time to compile, the same time to run (cube, 150 steps and gradient: 31 to
-# 18 s, 47 to 41 ms). A flag that a later jaxlib does not know would end the process.
-if metadata.version("jaxlib").startswith("0.10."):
-    FLAGS += " --xla_cpu_use_fusion_emitters=false"
-os.environ.setdefault("XLA_FLAGS", FLAGS)
+# And the older code generator: half the time to compile, the same time to run (the gradient of 150 steps of the
+# cube: 31 to 18 s, 47 to 41 ms). A flag that a later jaxlib does not know would end the process.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_cpu_multi_thread_eigen=false"
+    + " --xla_cpu_use_fusion_emitters=false" * metadata.version("jaxlib").startswith("0.10."),
+)
 
 import jax
 import pytest

@@ -29,22 +29,22 @@ class Luenberger(AbstractController):
     """
 
     controller: AbstractController
-    a: Float[Array, "n n"]
-    b: Float[Array, "n p"]
-    c: Float[Array, "m n"]
-    gain: Float[Array, "n m"]
+    A: Float[Array, "n n"]
+    B: Float[Array, "n p"]
+    C: Float[Array, "m n"]
+    L: Float[Array, "n m"]
     x0: Float[Array, " n"]
 
     def __init__(self, controller: AbstractController, A, B, C, L, x0=None):
         self.controller = controller
-        self.a, self.b, self.c, self.gain = (eval_now(as_float, x) for x in (A, B, C, L))
-        n = self.a.shape[0]
-        self.x0 = jnp.zeros(n, self.a.dtype) if x0 is None else as_float(x0)
-        shapes = self.a.shape, self.b.shape[:1], self.c.shape[1:], self.gain.shape, self.x0.shape
-        if shapes != ((n, n), (n,), (n,), (n, self.c.shape[0]), (n,)):
+        self.A, self.B, self.C, self.L = (eval_now(as_float, x) for x in (A, B, C, L))
+        n = self.A.shape[0]
+        self.x0 = jnp.zeros(n, self.A.dtype) if x0 is None else as_float(x0)
+        shapes = self.A.shape, self.B.shape[:1], self.C.shape[1:], self.L.shape, self.x0.shape
+        if shapes != ((n, n), (n,), (n,), (n, self.C.shape[0]), (n,)):
             raise ValueError(
                 "A, B, C, L and x0 must have shapes (n, n), (n, p), (m, n), (n, m) and (n,), got "
-                f"{self.a.shape}, {self.b.shape}, {self.c.shape}, {self.gain.shape} and "
+                f"{self.A.shape}, {self.B.shape}, {self.C.shape}, {self.L.shape} and "
                 f"{self.x0.shape}."
             )
 
@@ -60,8 +60,8 @@ class Luenberger(AbstractController):
     ) -> tuple[Any, Memory]:
         estimate, inner = memory
         u, inner = self.controller(t, estimate, inner, period)
-        error = y - matvec(self.c, estimate)
-        rate = matvec(self.a, estimate) + matvec(self.b, u) + matvec(self.gain, error)
+        error = y - matvec(self.C, estimate)
+        rate = matvec(self.A, estimate) + matvec(self.B, u) + matvec(self.L, error)
         # y is held, C x^ moves: the exact flow is that of A − L C.
-        moved = estimate + matvec(hold(self.a - self.gain @ self.c, period), rate)
+        moved = estimate + matvec(hold(self.A - self.L @ self.C, period), rate)
         return u, (moved, inner)

@@ -24,8 +24,8 @@ class NormalCone(AbstractLaw):
     doi:10.1007/978-3-540-75392-6.
     """
 
-    normals: tuple[tuple[Array, ...], ...]
-    offsets: tuple[Array, ...]
+    H: tuple[tuple[Array, ...], ...]
+    b: tuple[Array, ...]
     k: int = eqx.field(static=True)
 
     def __init__(self, H, b):
@@ -33,8 +33,8 @@ class NormalCone(AbstractLaw):
         if H.ndim != 2 or b.shape != H.shape[:1] or 0 in H.shape:
             raise ValueError(f"H must have shape (p, k) and b (p,), got {H.shape} and {b.shape}.")
         # Number by number: every parameter of a law may have its own value for every contact.
-        self.normals = tuple(tuple(parameter(x) for x in row) for row in H)
-        self.offsets = tuple(parameter(x) for x in b)
+        self.H = tuple(tuple(parameter(x) for x in row) for row in H)
+        self.b = tuple(parameter(x) for x in b)
         self.k = H.shape[1]
 
     @property
@@ -46,10 +46,10 @@ class NormalCone(AbstractLaw):
         return True
 
     def set(self) -> AbstractSet:
-        return Polytope(self.normals, self.offsets)
+        return Polytope(self.H, self.b)
 
     def check(self) -> str | None:
-        rows = self.normals
+        rows = self.H
         if any(is_traced(x) for row in rows for x in row):
             return None
         sizes = [float(np.max([np.max(np.abs(x)) for x in row])) for row in rows]

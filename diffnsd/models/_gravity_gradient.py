@@ -41,5 +41,7 @@ def gravity_gradient(mass=1.0, moments=(0.01, 0.02, 0.0275), mu=1.0) -> Model:
     mass, moments, mu = (jnp.asarray(x, dtype=float) for x in (mass, moments, mu))
     inertia = jax.scipy.linalg.block_diag(mass * jnp.eye(3), jnp.diag(moments))
     return Model(
-        LagrangianSystem(inertia, potential=_CentralField(mass, moments, mu), group=PoseGroup(1))
+        LagrangianSystem(
+            inertia, potential_energy=_CentralField(mass, moments, mu), space=PoseGroup(1)
+        )
     )

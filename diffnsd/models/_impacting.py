@@ -91,7 +91,7 @@ def impacting_bar(
     ends[1:-1, 1:-1] *= 2
     beside = np.eye(n, k=1) + np.eye(n, k=-1)
     mass = density * section * each * jnp.asarray(ends / 3 + beside / 6)
-    system = LagrangianSystem(mass, potential=_StrainEnergy(young * section / each))
+    system = LagrangianSystem(mass, potential_energy=_StrainEnergy(young * section / each))
     return Model(system, Interaction(GapRelation(_first), NewtonImpact(e)))
 
 

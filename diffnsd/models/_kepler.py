@@ -28,7 +28,9 @@ def kepler(mu=1.0) -> Model:
 
     **Arguments:** `mu`: gravitational parameter, positive, in the units of `q³/t²`.
     """
-    return Model(LagrangianSystem(jnp.eye(2), potential=_Attraction(jnp.asarray(mu, dtype=float))))
+    return Model(
+        LagrangianSystem(jnp.eye(2), potential_energy=_Attraction(jnp.asarray(mu, dtype=float)))
+    )
 
 
 def kepler_state(t: ArrayLike, e=0.25, a=1.0, mu=1.0) -> State:

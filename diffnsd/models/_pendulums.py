@@ -58,5 +58,5 @@ def spherical_pendulum(length=1.0, g=9.81, mass=1.0) -> Model:
     **Arguments:** `length` [m]; `g` [m/s²]; `mass` [kg].
     """
     length, g, mass = (jnp.asarray(x, dtype=float) for x in (length, g, mass))
-    system = LagrangianSystem(mass * jnp.eye(3), potential=_Weight(mass * g))
+    system = LagrangianSystem(mass * jnp.eye(3), potential_energy=_Weight(mass * g))
     return Model(system, Interaction(GapRelation(_Stretch(length)), Equality()))

@@ -154,25 +154,25 @@ class FirstOrderLinear(AbstractFirstOrderRelation):
     circuits (2011), doi:10.1007/978-90-481-9681-4.
     """
 
-    c_matrix: Float[Array, "m n"] | Callable
-    b_matrix: Float[Array, "n m"] | Callable
-    d_matrix: Float[Array, "m m"] | Callable | None
-    e_vector: Float[Array, " m"] | Callable | None
+    C: Float[Array, "m n"] | Callable
+    B: Float[Array, "n m"] | Callable
+    D: Float[Array, "m m"] | Callable | None
+    e: Float[Array, " m"] | Callable | None
     m: int = eqx.field(static=True)
     rows_per_contact: int = eqx.field(static=True)
 
     def __init__(self, C, B, D=None, e=None, *, rows_per_contact: int = 1):
-        self.c_matrix, self.b_matrix = _operator_of(C), _operator_of(B)
-        self.d_matrix = None if D is None else _operator_of(D)
-        self.e_vector = None if e is None else _operator_of(e)
-        shape = _shape_of(self.c_matrix)
+        self.C, self.B = _operator_of(C), _operator_of(B)
+        self.D = None if D is None else _operator_of(D)
+        self.e = None if e is None else _operator_of(e)
+        shape = _shape_of(self.C)
         m, n = shape if len(shape) == 2 else (0, 0)
         if m < 1:
             raise ValueError(f"C must have shape (m, n), got {shape}.")
         rest = (
-            ("B", self.b_matrix, (n, m)),
-            ("D", self.d_matrix, (m, m)),
-            ("e", self.e_vector, (m,)),
+            ("B", self.B, (n, m)),
+            ("D", self.D, (m, m)),
+            ("e", self.e, (m,)),
         )
         for name, operator, expected in rest:
             if operator is not None and _shape_of(operator) != expected:
@@ -184,7 +184,7 @@ class FirstOrderLinear(AbstractFirstOrderRelation):
 
     @property
     def has_feedthrough(self) -> bool:
-        return self.d_matrix is not None
+        return self.D is not None
 
     @property
     def contacts(self) -> int:
@@ -201,17 +201,17 @@ class FirstOrderLinear(AbstractFirstOrderRelation):
         del group
         assert lam is not None
         x, m = state.v, self.m
-        y = matvec(self._operator("C", self.c_matrix, t, (m, x.shape[0]), x.dtype), x)
-        if self.d_matrix is not None:
-            y = y + matvec(self._operator("D", self.d_matrix, t, (m, m), x.dtype), lam.reshape(m))
-        if self.e_vector is not None:
-            y = y + self._operator("e", self.e_vector, t, (m,), x.dtype)
+        y = matvec(self._operator("C", self.C, t, (m, x.shape[0]), x.dtype), x)
+        if self.D is not None:
+            y = y + matvec(self._operator("D", self.D, t, (m, m), x.dtype), lam.reshape(m))
+        if self.e is not None:
+            y = y + self._operator("e", self.e, t, (m,), x.dtype)
         return y.reshape(lam.shape)
 
     def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
         del group
         x, m = state.v, self.m
-        b = self._operator("B", self.b_matrix, t, (x.shape[0], m), x.dtype)
+        b = self._operator("B", self.B, t, (x.shape[0], m), x.dtype)
         return matvec(b, lam.reshape(m))
 
 

@@ -34,6 +34,16 @@ class AbstractSystem(eqx.Module):
     def potential(self, t: Scalar, q: Config) -> Scalar:
         """Potential energy [J] of the conservative part of the force."""
 
+    def state(self, q, v=None) -> State:
+        """The state with configuration `q` and velocity `v`, shape `(n,)`, zero by default.
+
+        **Raises:** `ValueError` if `v` has another shape.
+        """
+        q = jax.tree.map(as_float, q)
+        dtype = jnp.result_type(*jax.tree.leaves(q), float)
+        n = self.velocities
+        return State(q, jnp.zeros(n, dtype) if v is None else shaped("v", v, (n,), dtype))
+
     @abstractmethod
     def check(self, q: Config | None = None) -> str | None:
         """What is wrong with the parameters whose values are known, in the user's terms.

@@ -62,7 +62,7 @@ class FirstOrderSystem(AbstractSystem):
     """
 
     field: Callable
-    inertia: Float[Array, "n n"] | Callable | None
+    E: Float[Array, "n n"] | Callable | None
     storage: Callable | None
     n: int = eqx.field(static=True)
 
@@ -75,7 +75,7 @@ class FirstOrderSystem(AbstractSystem):
         if n is None:
             raise ValueError("the dimension is not known from E: give it, for example n=2.")
         self.field = field
-        self.inertia = E
+        self.E = E
         self.storage = storage
         self.n = int(n)
 
@@ -141,9 +141,9 @@ class FirstOrderSystem(AbstractSystem):
     def mass(self, t: Scalar, q: Config) -> Matrix:
         """`E(t)`, shape `(n, n)`."""
         del q
-        if self.inertia is None:
+        if self.E is None:
             return jnp.eye(self.n)
-        return shaped("E(t)", at_time(self.inertia, t), (self.n, self.n), float)
+        return shaped("E(t)", at_time(self.E, t), (self.n, self.n), float)
 
     def force(self, t: Scalar, state: State, args: Args) -> Vector:
         """`f(t, x, args)`, shape `(n,)`."""
@@ -171,7 +171,7 @@ class FirstOrderSystem(AbstractSystem):
 
     def flow_rate(self, t: Scalar, state: State, args: Args) -> Vector:
         rate = self.force(t, state, args)
-        if self.inertia is None:
+        if self.E is None:
             return rate
         return lu_solve(self.mass(t, None).astype(rate.dtype), rate)
 

@@ -27,19 +27,19 @@ class LagrangianSystem(AbstractSystem):
 
     **Arguments:**
 
-    - `mass`: array `(n, n)`, or a function `mass(q) -> (n, n)`, symmetric positive definite.
+    - `mass_matrix`: array `(n, n)`, or a function `mass_matrix(q) -> (n, n)`, symmetric positive definite.
     - `f_int`: internal (spring and damper like) force `f_int(t, q, v) -> (n,)`, on the left.
     - `f_ext`: external force `f_ext(t) -> (n,)`, or an array `(n,)`.
     - `f_gyr`: inertia force `f_gyr(q, v) -> (n,)`, on the left.
     - `forcing`: force `F`, `forcing(t, state, args) -> (n,)`, on the right; `args` are the
       exogenous inputs that are given to `simulate`.
-    - `potential`: potential energy `V(q) -> ()`; its force is `−dV/dq`.
-    - `n`: dimension, needed only if `mass` is a function.
-    - `group`: configuration group in place of `R^n`, with a constant mass matrix.
+    - `potential_energy`: `V(q) -> ()`; its force is `−dV/dq`.
+    - `n`: dimension, needed only if `mass_matrix` is a function.
+    - `space`: configuration group in place of `R^n`, with a constant mass matrix.
 
     Functions may be `equinox.Module`s: their leaves are parameters.
 
-    **Raises:** `ValueError` if `mass` is a constant that is not square, symmetric and positive
+    **Raises:** `ValueError` if `mass_matrix` is a constant that is not square, symmetric and positive
     definite, or a function without `n`, or if a constant `f_ext` has not the shape `(n,)`, or on a
     group of another dimension; in a simulation, before it is compiled, if a function returns
     another shape, or a mass matrix that is not symmetric and positive definite at the initial state.
@@ -59,23 +59,24 @@ class LagrangianSystem(AbstractSystem):
 
     def __init__(
         self,
-        mass,
+        mass_matrix,
         f_int=None,
         f_ext=None,
         f_gyr=None,
         *,
         forcing=None,
-        potential=None,
+        potential_energy=None,
         n: int | None = None,
-        group: AbstractGroup | None = None,
+        space: AbstractGroup | None = None,
     ):
+        mass = mass_matrix
         if n is None and callable(mass):
-            raise ValueError("mass is a function: give the dimension, for example n=2.")
+            raise ValueError("mass_matrix is a function: give the dimension, for example n=2.")
         dtype = float
         if not callable(mass):
             mass = eval_now(as_float, mass)
             if mass.ndim != 2 or mass.shape[0] != mass.shape[1]:
-                raise ValueError(f"mass must have shape (n, n), got {mass.shape}.")
+                raise ValueError(f"mass_matrix must have shape (n, n), got {mass.shape}.")
             n, dtype = int(mass.shape[0]), mass.dtype
         assert n is not None
         if f_ext is not None and not callable(f_ext):
@@ -85,12 +86,12 @@ class LagrangianSystem(AbstractSystem):
         self.f_ext = f_ext
         self.f_gyr = f_gyr
         self.forcing = forcing
-        self.potential_energy = potential
+        self.potential_energy = potential_energy
         self.n = n
-        self.space = Euclidean(n) if group is None else group
-        if group is not None and (callable(mass) or group.dim != n):
+        self.space = Euclidean(n) if space is None else space
+        if space is not None and (callable(mass) or space.dim != n):
             raise ValueError(
-                f"on a group mass must be an array (n, n) with the group's dimension {group.dim}."
+                f"on a group mass_matrix must be an array (n, n) with the group's dimension {space.dim}."
             )
         if problem := self.check():
             raise ValueError(f"{problem}.")
@@ -134,7 +135,7 @@ class LagrangianSystem(AbstractSystem):
             )
         damper = None if c is None else _LinearForce(c)
         energy = None if k is None else _QuadraticForm(k)
-        return LagrangianSystem(mass, damper, f_ext, potential=energy, **others)
+        return LagrangianSystem(mass, damper, f_ext, potential_energy=energy, **others)
 
     @property
     def group(self) -> AbstractGroup:
@@ -143,7 +144,7 @@ class LagrangianSystem(AbstractSystem):
     def mass(self, t: Scalar, q: Config) -> Matrix:
         del t
         if callable(self.mass_matrix):
-            return shaped("mass(q)", self.mass_matrix(q), (self.n, self.n), q.dtype)
+            return shaped("mass_matrix(q)", self.mass_matrix(q), (self.n, self.n), q.dtype)
         return self.mass_matrix
 
     def force(self, t: Scalar, state: State, args: Args) -> Vector:

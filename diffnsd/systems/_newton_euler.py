@@ -10,7 +10,7 @@ from .._block_rows import BlockDiagonal
 from .._jax import concrete, eval_now, is_traced
 from .._numerics import as_float, cross, lu_solve
 from .._types import Args, Config, Matrix, Scalar, State, Vector
-from ..groups import AbstractGroup, PoseGroup
+from ..groups import AbstractGroup, Pose, PoseGroup
 from ._base import AbstractSystem, shaped
 
 
@@ -22,7 +22,7 @@ class NewtonEulerSystem(AbstractSystem):
 
     **Arguments:**
 
-    - `mass`: masses [kg], shape `(b,)` or a number for one body.
+    - `masses`: [kg], shape `(b,)` or a number for one body.
     - `inertia`: about the centre of mass, body frame [kg m²]: `(b, 3)` principal moments or
       `(b, 3, 3)`; for one body also a number (isotropic), `(3,)` or `(3, 3)`.
     - `wrench`: `wrench(t, state, args) -> (b, 6)`: force [N] in the world frame and torque [N m]
@@ -38,15 +38,15 @@ class NewtonEulerSystem(AbstractSystem):
     gravity: Float[Array, "3"]
     wrench: Callable | None
 
-    def __init__(self, mass, inertia, wrench: Callable | None = None, gravity=(0.0, 0.0, -9.81)):
-        mass = eval_now(as_float, mass)
+    def __init__(self, masses, inertia, wrench: Callable | None = None, gravity=(0.0, 0.0, -9.81)):
+        mass = eval_now(as_float, masses)
         inertia = eval_now(lambda x: as_float(x, mass.dtype), inertia)
         if mass.ndim == 0:
             mass, inertia = eval_now(jnp.atleast_1d, mass), eval_now(_of_one_body, inertia)
         b = mass.shape[0]
         if mass.ndim != 1 or inertia.shape not in ((b, 3), (b, 3, 3)):
             raise ValueError(
-                f"mass has shape {mass.shape} and inertia {inertia.shape}; expected (b,) and "
+                f"masses has shape {mass.shape} and inertia {inertia.shape}; expected (b,) and "
                 "(b, 3) principal moments or (b, 3, 3) matrices."
             )
         self.masses = mass
@@ -59,6 +59,36 @@ class NewtonEulerSystem(AbstractSystem):
     @property
     def group(self) -> AbstractGroup:
         return PoseGroup(self.masses.shape[0])
+
+    def state(
+        self, position, orientation=(1.0, 0.0, 0.0, 0.0), velocity=0.0, angular_velocity=0.0
+    ) -> State:
+        """The state of all bodies; what is given without the axis of bodies holds for each of them.
+
+        **Arguments:** `position`: of the centres of mass [m], world frame, `(b, 3)` or `(3,)`;
+        `orientation`: quaternions, scalar first, body to world, `(b, 4)` or `(4,)`; `velocity`: [m/s],
+        world frame, and `angular_velocity`: [rad/s], body frame, `(b, 3)`, `(3,)` or a number.
+
+        **Raises:** `ValueError` on shapes that do not fit.
+        """
+        b, dtype = self.masses.shape[0], self.masses.dtype
+        given = {
+            "position": (position, 3),
+            "orientation": (orientation, 4),
+            "velocity": (velocity, 3),
+            "angular_velocity": (angular_velocity, 3),
+        }
+        arrays = []
+        for name, (value, width) in given.items():
+            array = as_float(value, dtype)
+            number = array.ndim == 0 and name.endswith("velocity")
+            if not number and array.shape not in ((width,), (b, width)):
+                raise ValueError(
+                    f"{name} must have shape ({b}, {width}) or ({width},), got {array.shape}."
+                )
+            arrays.append(jnp.broadcast_to(array, (b, width)))
+        position, orientation, *rates = arrays
+        return State(Pose(position, orientation), jnp.concatenate(rates, axis=1).reshape(-1))
 
     def _spin_momentum(self, omega: Float[Array, "b 3"]) -> Float[Array, "b 3"]:
         if self.inertia.ndim == 2:

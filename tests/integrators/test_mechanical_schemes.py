@@ -63,7 +63,7 @@ def pendulum(method, dt, t1=1.0):
 
 def in_its_angle(t1=1.0):
     """The same pendulum without constraint, to high order: position and velocity at the end."""
-    system = LagrangianSystem(np.eye(1), potential=lambda q: G * jnp.sin(q[0]))
+    system = LagrangianSystem(np.eye(1), potential_energy=lambda q: G * jnp.sin(q[0]))
     end = simulate(Model(system), RKMK(), 0.0, t1, 1e-3, State(jnp.zeros(1), jnp.zeros(1)))
     a, w = float(end.states.q[-1, 0]), float(end.states.v[-1, 0])
     return np.array([np.cos(a), np.sin(a), -w * np.sin(a), w * np.cos(a)])

@@ -250,7 +250,7 @@ def test_spherical_pendulum_stays_on_the_sphere():
 
 
 def test_second_order_system_in_closed_form():
-    system = LagrangianSystem(jnp.array([[2.0]]), potential=lambda q: 9 * q[0] ** 2)
+    system = LagrangianSystem(jnp.array([[2.0]]), potential_energy=lambda q: 9 * q[0] ** 2)
     start = State(jnp.array([1.0]), jnp.array([0.0]))
     errors = []
     for h in (0.05, 0.025):
@@ -415,7 +415,9 @@ def test_rkmk_is_no_poisson_map():
 
 def test_symplecticity_defect():
     """Gauss is symplectic on a vector space, and the classical method is not."""
-    system = LagrangianSystem(jnp.diag(jnp.array([1.0, 2.0])), potential=lambda q: jnp.sum(q**4))
+    system = LagrangianSystem(
+        jnp.diag(jnp.array([1.0, 2.0])), potential_energy=lambda q: jnp.sum(q**4)
+    )
     model = Model(system)
     state = State(jnp.array([0.4, -0.7]), jnp.array([0.3, 0.5]))
     found = [

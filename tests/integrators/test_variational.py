@@ -32,7 +32,7 @@ from diffnsd.simulation import SaveAt
 from diffnsd.systems import LagrangianSystem
 
 MOMENTS, MOMENTUM = np.array([1.0, 2.0, 3.0]), np.array([0.6, 1.8, 0.9])
-BODY = Model(LagrangianSystem(np.diag(MOMENTS), group=SO3()))
+BODY = Model(LagrangianSystem(np.diag(MOMENTS), space=SO3()))
 SPINNING = State(SO3().identity(), jnp.asarray(MOMENTUM / MOMENTS))
 
 
@@ -118,7 +118,7 @@ def torque(t, q, v):
     return 0.2 * v - push - field
 
 
-FORCED = Model(LagrangianSystem(np.diag(MOMENTS), f_int=torque, group=SO3()))
+FORCED = Model(LagrangianSystem(np.diag(MOMENTS), f_int=torque, space=SO3()))
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +203,7 @@ def well(q):
     return rotation_matrix(q)[2] @ jnp.array([0.1, 0.2, 1.0])
 
 
-TOP = Model(LagrangianSystem(np.diag(MOMENTS), group=SO3(), potential=well))
+TOP = Model(LagrangianSystem(np.diag(MOMENTS), space=SO3(), potential_energy=well))
 TILTED = State(SO3().exp(jnp.array([0.3, -0.2, 0.5])), jnp.array([0.6, 0.9, 0.3]))
 
 
@@ -247,7 +247,7 @@ def test_gradient_through_ten_thousand_steps_on_a_group():
 
     def simulated(moments):
         inertia = jnp.diag(jnp.stack([moments[0], moments[0], moments[1]]))
-        model = Model(LagrangianSystem(inertia, group=SO3()))
+        model = Model(LagrangianSystem(inertia, space=SO3()))
         start = State(SO3().identity(), jnp.asarray(MOMENTUM) / jnp.diag(inertia))
         run = simulate(model, LieVariational(), 0.0, end, end / steps, start, saveat=SaveAt.end())
         return run.states.q @ weights
@@ -297,7 +297,7 @@ def test_a_step_beyond_the_chart(retraction, h):
 
 
 def test_groups_without_the_chart_are_refused():
-    model = Model(LagrangianSystem(np.eye(8), group=SL(3)))
+    model = Model(LagrangianSystem(np.eye(8), space=SL(3)))
     start = State(SL(3).identity(), jnp.zeros(8))
     for integrator in (LieVariational(), Galerkin(2), LieVariational(QuaternionVector())):
         with pytest.raises(ValueError, match="cannot simulate: .*xponential"):
@@ -312,7 +312,7 @@ def test_groups_without_the_chart_are_refused():
         (lambda: gauss(0), "at least 1 point"),
         (lambda: lobatto(1), "at least 2 points"),
         (lambda: Quadrature((0.5,), (), 2), "as many weights as nodes"),
-        (lambda: LagrangianSystem(np.eye(2), group=SO3()), "dimension 3"),
+        (lambda: LagrangianSystem(np.eye(2), space=SO3()), "dimension 3"),
     ],
 )
 def test_settings_that_are_refused(make, words):

@@ -63,7 +63,7 @@ def tip(t, q):
 def test_a_joint_on_a_group():
     """A body whose first axis stays horizontal: a bilateral constraint on rotations."""
     joint = Interaction(GapRelation(tip), Equality())
-    model = Model(LagrangianSystem(np.diag([1.0, 2.0, 3.0]), group=SO3()), joint)
+    model = Model(LagrangianSystem(np.diag([1.0, 2.0, 3.0]), space=SO3()), joint)
     start = State(SO3().identity(), jnp.array([0.5, 0.0, 1.0]))
     solution = run(model, LieVariational(), 0.0, 5.0, 0.05, start)
     assert np.max(np.abs(solution.gaps[0])) < 1e-13  # measured 6e-17

@@ -97,7 +97,7 @@ def test_signs_of_the_forces():
         f_int=lambda t, q, v: 4.0 * q + 5.0 * v + t,
         f_ext=lambda t: jnp.stack([7.0 * t, 1.0 + 0 * t]),
         f_gyr=lambda q, v: v[0] * q,
-        potential=lambda q: jnp.sum(q**3),
+        potential_energy=lambda q: jnp.sum(q**3),
     )
     q, v, t = np.array([0.3, -0.5]), np.array([2.0, 1.0]), 0.1
     force = system.force(jnp.asarray(t), State(jnp.asarray(q), jnp.asarray(v)), None)
@@ -107,7 +107,7 @@ def test_signs_of_the_forces():
 
 def test_potential_energy_of_a_constant_force_and_of_a_function():
     weight = np.array([0.0, -9.81])
-    system = LagrangianSystem(np.eye(2), f_ext=weight, potential=lambda q: q[0] ** 2)
+    system = LagrangianSystem(np.eye(2), f_ext=weight, potential_energy=lambda q: q[0] ** 2)
     q = jnp.array([2.0, 3.0])
     np.testing.assert_allclose(system.potential(jnp.asarray(0.0), q), 4 + 9.81 * 3)
     # The work of a force that changes with time is not a potential.
