@@ -22,18 +22,22 @@ class ContactMask(eqx.Module):
       law sees a gap of 0 at most. Default: none.
     - `restitution`: factor of what the law adds to the velocity before it is solved (its `shift`);
       0 makes an impact inelastic. Default: 1.
+    - `side`: sign of the output or slip whose bound a multiplier is held at, while a reversal is
+      located; 0 where it is free. Only for laws that slide (`AbstractLaw.slides`). Default: free.
     """
 
     on: Bool[Array, " c"]
     closed: Bool[Array, " c"]
     restitution: Float[Array, " c"] | None
+    side: Float[Array, " c"] | None
 
-    def __init__(self, on, closed=None, restitution=None):
+    def __init__(self, on, closed=None, restitution=None, side=None):
         self.on = jnp.asarray(on, dtype=bool)
         self.closed = jnp.zeros_like(self.on) if closed is None else jnp.asarray(closed, dtype=bool)
         if restitution is not None:
             restitution = jnp.broadcast_to(as_float(restitution), self.on.shape)
         self.restitution = restitution
+        self.side = side
 
     def __and__(self, other: "ContactMask | None") -> "ContactMask":
         """Both masks: on where both are, closed where one is, with the product of their factors."""
@@ -43,12 +47,14 @@ class ContactMask(eqx.Module):
         factor = (
             None if not factors else factors[0] if len(factors) == 1 else factors[0] * factors[1]
         )
-        return ContactMask(self.on & other.on, self.closed | other.closed, factor)
+        side = other.side if self.side is None else self.side
+        return ContactMask(self.on & other.on, self.closed | other.closed, factor, side)
 
     def pick(self, pick: Callable[[Array], Array], dtype) -> "ContactMask":
         """The mask of some contacts; `pick` takes numbers `(c,)` to those of the kept ones."""
         on, closed = (pick(x.astype(dtype)) > 0.5 for x in (self.on, self.closed))
-        return ContactMask(on, closed, None if self.restitution is None else pick(self.restitution))
+        rest = (None if x is None else pick(x) for x in (self.restitution, self.side))
+        return ContactMask(on, closed, *rest)
 
 
 def _as_mask(value) -> ContactMask | None:

@@ -81,14 +81,14 @@ class Model(eqx.Module):
         """Why such a method for `M dv` cannot step the model, with the remedy, or `None`."""
         return self.system.stepping_problem or self.compliance_problem
 
-    def masked(self, t: Scalar, q: Config, on, closed=None, restitution=None) -> "Model":
+    def masked(self, t: Scalar, q: Config, on, closed=None, restitution=None, side=None) -> "Model":
         """The model with a mask on its contacts, numbered through all interactions, `(c,)` each.
 
         **Arguments:** as of `ContactMask`. Masks that are there already stay: a contact is on where
         both say so.
         """
         cuts = np.cumsum(self.contacts(t, q))[:-1]
-        given = on, closed, restitution
+        given = on, closed, restitution, side
         parts = [[None] * (len(cuts) + 1) if x is None else jnp.split(x, cuts) for x in given]
         interactions = tuple(
             Interaction(i.relation, i.law, i.max_active, ContactMask(*mask) & i.mask)

@@ -165,6 +165,7 @@ def law_at(
     shift, active = shift_of(law, around), law.active(around)
     mask = interaction.mask
     if mask is not None:
+        law = law if mask.side is None else law.held(mask.side)
         shift = shift if mask.restitution is None else mask.restitution[None] * shift
         active = mask.on & (mask.closed | active)
     return shift, law, jax.lax.stop_gradient(active)

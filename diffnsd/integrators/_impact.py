@@ -3,6 +3,8 @@
 Contacts of all interactions are numbered through; arrays `(c,)` hold one entry for each.
 """
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,7 +15,7 @@ from .._jax import without_derivative
 from .._numerics import lu_solve, matvec, max_abs, short_sum
 from .._types import Args, Scalar, State, Vector
 from ..complementarity import AbstractAdjoint, ImplicitAdjoint, MixedProblem, solve_mixed
-from ..model import Model
+from ..model import Interaction, Model
 from ._contacts import build_block, select
 
 
@@ -33,6 +35,27 @@ def normal_motion(model: Model, t: Scalar, state: State) -> tuple[Array, Array]:
         gaps.append(jnp.full_like(rate, -jnp.inf) if gap is None else gap)
         rates.append(jnp.zeros_like(rate) if gap is None else rate)
     return jnp.concatenate(gaps), jnp.concatenate(rates)
+
+
+def slip(model: Model, t: Scalar, state: State) -> Array:
+    """The slip whose sign holds a multiplier at a bound, `(c,)`: dry friction, and friction in the plane.
+
+    Zero for all other contacts.
+    """
+    parts = []
+    for interaction in model.interactions:
+        u = interaction.relation.output(model.system.group, t, state, None)
+        row = slip_row(interaction)
+        parts.append(jnp.zeros_like(u[:, 0]) if row is None else u[:, row])
+    return jnp.concatenate(parts)
+
+
+def slip_row(interaction: Interaction) -> int | None:
+    """The row of an interaction in which it slides, if there is a single one."""
+    law, rows = interaction.law, interaction.rows
+    if not law.slides or rows != max(law.least_rows, 1):
+        return None
+    return rows - 1
 
 
 def free_acceleration(model: Model, t: Scalar, state: State, args: Args) -> Vector:
@@ -134,10 +157,22 @@ def crossing_times(h: Scalar, gap0, rate0, gap1, rate1, reach: float = 1.0) -> A
     return jax.lax.fori_loop(0, 6, visit, jnp.where(falls, jnp.clip(chord, -reach, reach), 0))
 
 
+def total_gap(which: Array) -> Callable[[Model, Scalar, State], Scalar]:
+    """The sum of some gaps, `which (c,)`."""
+
+    def indicator(model, t, state):
+        gaps, _ = normal_motion(model, t, state)
+        return jnp.sum(jnp.where(which, gaps, 0))
+
+    return indicator
+
+
 def crossing(
-    model: Model, curve: Motion, guess: Scalar, weights: Array, reach: float = 1.0
+    model: Model, curve: Motion, guess: Scalar, indicator: Callable, reach: float = 1.0
 ) -> Scalar:
-    """The time at which the weighted gap vanishes along a curve, with all its derivatives.
+    """The time at which an indicator falls to zero along a curve, with all its derivatives.
+
+    `indicator(model, t, state)` is a number.
 
     Newton's method without derivatives to the root `s`; then two passes with them,
     `s − g(s)/g'(s)`: the first has the derivative of the implicit function, both have its second.
@@ -145,11 +180,10 @@ def crossing(
     """
 
     def newton(curve, model, s):
-        def gap(s):
-            values, _ = normal_motion(model, curve.t + s, curve(model, s))
-            return jnp.sum(jnp.where(weights > 0, weights * values, 0))
+        def along(s):
+            return indicator(model, curve.t + s, curve(model, s))
 
-        value, slope = jax.jvp(gap, (s,), (jnp.ones_like(s),))
+        value, slope = jax.jvp(along, (s,), (jnp.ones_like(s),))
         closing = slope < 0
         return s - jnp.where(closing, value, 0) / jnp.where(closing, slope, 1)
 

@@ -132,12 +132,17 @@ class AbstractLaw(eqx.Module):
         del context
         return self
 
-    def held(self, y: Float[Array, " c"]) -> "AbstractLaw":
-        """The law with multipliers held at the bounds where outputs put them; nothing is where y = 0.
+    @property
+    def slides(self) -> bool:
+        """Whether the sign of an output or slip puts the multiplier on a bound: relays, friction."""
+        return False
 
-        Itself unless a law switches between bounds. For contacts of one row.
+    def held(self, side: Float[Array, " c"]) -> "AbstractLaw":
+        """The law with multipliers held at the bound of this sign of the slip; free where it is 0.
+
+        Itself unless a law slides. For contacts whose slip has one row.
         """
-        del y
+        del side
         return self
 
     def check(self) -> str | None:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._numerics import safe_norm
-from ..sets import AbstractSet, SecondOrderCone
+from ..sets import AbstractSet, SecondOrderCone, SlidingCone
 from ._base import AbstractLaw, Context, check_range, parameter
 
 
@@ -23,6 +23,7 @@ class CoulombFriction(AbstractLaw):
 
     - `mu`: friction coefficient, nonnegative and finite, shape `()` or `(c,)`.
     - `e`: normal restitution in [0, 1]. `e_t`: tangential restitution in [-1, 1].
+    - `side`: see `ContactMask`, for methods; in the plane only.
 
     Reference: G. De Saxcé, Z.-Q. Feng, The bipotential method (1998),
     doi:10.1016/S0895-7177(98)00119-8.
@@ -31,6 +32,7 @@ class CoulombFriction(AbstractLaw):
     mu: Array = eqx.field(converter=parameter)
     e: Array = eqx.field(converter=parameter, default=0.0)
     e_t: Array = eqx.field(converter=parameter, default=0.0)
+    side: Array | None = None
 
     @property
     def rows(self) -> int | None:
@@ -44,20 +46,32 @@ class CoulombFriction(AbstractLaw):
     def is_unilateral(self) -> bool:
         return True
 
+    @property
+    def slides(self) -> bool:
+        return True
+
+    def held(self, side: Float[Array, " c"]) -> "CoulombFriction":
+        return CoulombFriction(self.mu, self.e, self.e_t, side)
+
     def set(self) -> AbstractSet:
-        return SecondOrderCone(self.mu)
+        return SecondOrderCone(self.mu) if self.side is None else SlidingCone(self.mu, self.side)
 
     def shift(self, context: Context) -> Float[Array, "k ..."]:
         before = context.u_minus
         return jnp.stack([self.e * before[0], *(self.e_t * row for row in before[1:])])
 
     def lift(self, w: Float[Array, "k ..."]) -> Float[Array, "..."]:
-        return self.mu * safe_norm(w[1:])
+        slip = safe_norm(w[1:])
+        if self.side is not None:
+            slip = jnp.where(self.side == 0, slip, self.side * w[1])
+        return self.mu * slip
 
     def lift_gradient(self, w: Float[Array, "k ..."]) -> Float[Array, "k ..."]:
         length = safe_norm(w[1:])
-        scale = self.mu / jnp.where(length > 0, length, 1)
-        return jnp.concatenate([jnp.zeros_like(w[:1]), scale[None] * w[1:]])
+        slope = (self.mu / jnp.where(length > 0, length, 1))[None] * w[1:]
+        if self.side is not None:
+            slope = jnp.where(self.side == 0, slope, self.mu * self.side)
+        return jnp.concatenate([jnp.zeros_like(w[:1]), slope])
 
     def check(self) -> str | None:
         return (

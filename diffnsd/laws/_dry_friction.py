@@ -1,7 +1,8 @@
 """Dry friction with a given limit: joints, brakes, belts."""
 
 import equinox as eqx
-from jaxtyping import Array
+import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from ..sets import AbstractSet, Box
 from ._base import AbstractLaw, Context, check_range, parameter
@@ -15,13 +16,14 @@ class DryFriction(AbstractLaw):
     A relay whose multiplier is the impulse of a step of length `h`.
 
     **Arguments:** `limit`: `L`, largest friction force [N] or couple [N m], nonnegative, shape
-    `()` or `(c,)`.
+    `()` or `(c,)`. `side`: see `ContactMask`, for methods.
 
     Reference: V. Acary, B. Brogliato, Numerical methods for nonsmooth dynamical systems (2008),
     doi:10.1007/978-3-540-75392-6.
     """
 
     limit: Array = eqx.field(converter=parameter)
+    side: Array | None = None
 
     @property
     def rows(self) -> int | None:
@@ -32,10 +34,20 @@ class DryFriction(AbstractLaw):
         return True
 
     def set(self) -> AbstractSet:
-        return Box(-self.limit, self.limit)
+        if self.side is None:
+            return Box(-self.limit, self.limit)
+        lower = jnp.where(self.side < 0, self.limit, -self.limit)
+        return Box(lower, jnp.where(self.side > 0, -self.limit, self.limit))
+
+    @property
+    def slides(self) -> bool:
+        return True
+
+    def held(self, side: Float[Array, " c"]) -> "DryFriction":
+        return DryFriction(self.limit, side)
 
     def in_step(self, context: Context) -> "DryFriction":
-        return DryFriction(context.h * self.limit)
+        return DryFriction(context.h * self.limit, self.side)
 
     def check(self) -> str | None:
         return check_range("the limit of friction", self.limit, 0, float("inf"))

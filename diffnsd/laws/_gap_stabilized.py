@@ -61,6 +61,13 @@ class GapStabilized(AbstractLaw):
     def needs_implicit_positions(self) -> bool:
         return True
 
+    @property
+    def slides(self) -> bool:
+        return self.law.slides
+
+    def held(self, side: Float[Array, " c"]) -> "GapStabilized":
+        return eqx.tree_at(lambda s: s.law, self, self.law.held(side))
+
     def set(self) -> AbstractSet:
         return self.law.set()
 

@@ -38,11 +38,15 @@ class Relay(AbstractLaw):
     def set(self) -> AbstractSet:
         return Box(self.lower, self.upper)
 
-    def held(self, y: Float[Array, " c"]) -> "Relay":
+    @property
+    def slides(self) -> bool:
+        return True
+
+    def held(self, side: Float[Array, " c"]) -> "Relay":
         lower, upper = self.lower, self.upper
         return Relay(
-            jnp.where((y < 0) & (upper < jnp.inf), upper, lower),
-            jnp.where((y > 0) & (lower > -jnp.inf), lower, upper),
+            jnp.where((side < 0) & (upper < jnp.inf), upper, lower),
+            jnp.where((side > 0) & (lower > -jnp.inf), lower, upper),
         )
 
     def check(self) -> str | None:

@@ -8,3 +8,4 @@ from ._polytope import Polytope as Polytope
 from ._product import Product as Product
 from ._rolling_cone import RollingCone as RollingCone
 from ._second_order_cone import SecondOrderCone as SecondOrderCone
+from ._sliding_cone import SlidingCone as SlidingCone

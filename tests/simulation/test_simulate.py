@@ -76,7 +76,7 @@ def test_what_is_saved_are_slices_of_the_full_run(saveat, kept, full):
     for name in ("ts", "states", "gaps", "energy"):
         part, whole = getattr(out, name), getattr(full, name)
         jax.tree.map(
-            lambda a, b: np.testing.assert_allclose(a, b[kept], rtol=0, atol=1e-15), part, whole
+            lambda a, b: np.testing.assert_allclose(a, b[kept], rtol=0, atol=1e-14), part, whole
         )
     assert out.result == RESULTS.successful
     # Impulses are those since the saved time before, and the statistics are the worst of these
@@ -88,7 +88,7 @@ def test_what_is_saved_are_slices_of_the_full_run(saveat, kept, full):
     worst = np.array([np.min(np.asarray(full.stats.margin)[g]) for g in groups])
     assert np.any(np.isfinite(worst))
     found = np.asarray(out.impulses[0]).reshape(-1, 1, 1)[-len(groups) :]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
     np.testing.assert_allclose(np.ravel(out.stats.margin), worst, rtol=1e-14)
 
 

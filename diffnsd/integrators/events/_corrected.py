@@ -38,9 +38,12 @@ from .._impact import (
     motion,
     normal_motion,
     resting,
+    slip,
+    slip_row,
+    total_gap,
 )
 from .._wrapped import AbstractWrappedIntegrator
-from ._located import locating_problem
+from ._located import Located, locating_problem, still
 from ._switching import switching_step
 
 REACH = 8.0
@@ -130,10 +133,29 @@ class Corrected(AbstractWrappedIntegrator):
             known[4], masks,
         )  # fmt: skip
         end = _attached(model.system.group, end, by, jnp.any(struck))
+        if any(slip_row(i) is not None for i in model.interactions):
+            end = self._turned(end, jnp.any(struck), known, model, t0, t1, state, carry.inner, args)
         ahead = _followed(self.inner, known, jnp.any(pushed))
         ahead = jnp.where(jnp.any(struck), after, ahead)
         ahead = jnp.where(jnp.all(jnp.isfinite(ahead)), ahead, 0)
         return end, info, _Beside(new, jax.lax.stop_gradient(ahead)), result
+
+    def _turned(self, end, struck, known, *given):
+        """The end of a step in which friction turned, with the derivative of the located turn."""
+        model, t0, t1, state, plain, *_ = known
+        before = slip(model, t0, state)
+        turned = jnp.any(before * slip(model, t1, plain) < 0) | jnp.any(
+            (before != 0) & (jnp.abs(slip(model, t1, plain)) <= still(plain))
+        )
+        scheme = Located(self.inner, self.max_impacts, slow=self.slow, solver=self.solver)
+        group = model.system.group
+
+        def located(*given):
+            there = scheme.step(*given)[0]
+            return _difference(group, without_derivative(there), there)
+
+        by = call_where(turned & ~struck, located, *given)
+        return _attached(given[0].system.group, end, by, turned & ~struck)
 
 
 class _Beside(eqx.Module):
@@ -247,7 +269,7 @@ def _located(scheme: Corrected, model, grid, state, ahead, carry, args, plain: S
 
         last = run.count >= scheme.max_impacts - 1
         s, hit = _next(without_derivative((model, curve, end)), run.left, last)
-        s = crossing(model, curve, s, hit.astype(h.dtype), REACH)
+        s = crossing(model, curve, s, total_gap(hit), REACH)
         at = curve(model, jnp.where(over, h - run.past, s))
         touching = hit | pushed | rests
         masked = model.masked(t + s, at.q, touching, touching)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._jax import settle_where_pending, without_derivative
+from ..._numerics import max_abs
 from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State
 from ...complementarity import AbstractSolver, Auto
@@ -21,6 +22,9 @@ from .._impact import (
     motion,
     normal_motion,
     resting,
+    slip,
+    slip_row,
+    total_gap,
 )
 from .._wrapped import AbstractWrappedIntegrator, restart_problem
 from ._switching import switching_step
@@ -123,7 +127,7 @@ class Located(AbstractWrappedIntegrator):
             return switching_step(self.inner, self.max_impacts, model, t0, t1, state, carry, args)
         grid = t0, t1
         none = jnp.zeros(sum(model.contacts(t0, state.q)), dtype=bool)
-        run = self._trial(model, grid, t0, state, carry, args, none, jnp.array(True))
+        run = self._trial(model, grid, t0, state, carry, args, none, none, jnp.array(True))
         return settle_where_pending(
             lambda run: self._strike(model, grid, args, run),
             run,
@@ -131,16 +135,26 @@ class Located(AbstractWrappedIntegrator):
             lambda run: (run.end, run.before.then(run.trial), run.carry, run.result),
         )
 
-    def _trial(self, model, grid, t, state, carry, args, touching, may) -> "_Run":
-        """The rest of a step without the contacts that strike in it."""
+    def _trial(self, model, grid, t, state, carry, args, touching, turning, may) -> "_Run":
+        """The rest of a step without the contacts that strike in it, friction held as it slides."""
         t0, t1 = grid
         known, at, h, here, inputs = without_derivative((model, t, t1 - t0, state, args))
         before = approach(known, at, h, here, inputs, self.slow)
         reach = 1.5 * jax.lax.stop_gradient(t1 - t) * before.fastest
         strikes = may & before.strikes & (before.gap < reach)
-        masked = model.masked(t, state.q, ~strikes, touching)
+        side, turned = None, jnp.zeros_like(strikes)
+        if any(slip_row(i) is not None for i in model.interactions):
+            now = slip(known, at, here)
+            rests = resting(before.slow, t1 - t0, before.gap, before.rate)
+            slides = may & rests & ~strikes & ~turning & (jnp.abs(now) > still(here))
+            side = jax.lax.stop_gradient(jnp.where(slides, jnp.sign(now), 0))
+        masked = model.masked(t, state.q, ~strikes, touching, side=side)
         end, info, carry, result = self.inner.step(masked, t, t1, state, carry, args)
         gap, _ = normal_motion(model, t1, end)
+        if side is not None:
+            # What ends at rest has turned too: it is free in the next step.
+            turned = (side != 0) & (side * slip(model, t1, end) <= still(end))
+        side = jnp.zeros_like(before.gap) if side is None else side
         return _Run(
             t=t,
             start=state,
@@ -148,7 +162,9 @@ class Located(AbstractWrappedIntegrator):
             carry=carry,
             strikes=strikes,
             slow=before.slow,
-            pending=jnp.any(strikes & (gap < 0)),
+            side=side,
+            turned=turned,
+            pending=jnp.any((strikes & (gap < 0)) | turned),
             count=jnp.zeros((), jnp.int32),
             before=info.nothing(),
             trial=info,
@@ -159,13 +175,14 @@ class Located(AbstractWrappedIntegrator):
         """The first impact of a trial, and a new trial of what is left of the step."""
         t0, t1 = grid
         curve = motion(model, run.t, t1 - run.t, run.start, run.end)
-        s, group = self._first(model, curve, run)
+        s, group, turning = self._first(model, curve, run)
         t = jnp.minimum(run.t + s, t1 - 1e-12 * (t1 - t0))
         before = curve(model, s)
 
         gap, rate = without_derivative(normal_motion(model, t, before))
         touching = group | (resting(run.slow, t1 - t0, gap, rate) & ~run.strikes)
-        masked = model.masked(t, before.q, touching, touching)
+        # Where friction turns nothing strikes, and no contact takes part.
+        masked = model.masked(t, before.q, touching & ~jnp.any(turning), touching)
         v, impulses, stats, overflow = impact(
             masked, t, t1 - run.t, before, self.solver, self.adjoint
         )
@@ -173,7 +190,7 @@ class Located(AbstractWrappedIntegrator):
 
         count = run.count + 1
         trial = self._trial(
-            model, grid, t, after, run.carry, args, touching, count < self.max_impacts
+            model, grid, t, after, run.carry, args, touching, turning, count < self.max_impacts
         )
         struck = StepInfo.of(impulses, stats)
         # The impact's solver comes after that of the inner method in `solver_names`.
@@ -194,22 +211,38 @@ class Located(AbstractWrappedIntegrator):
         gap1, rate1 = normal_motion(frozen, held.t + held.h, finish)
         times = crossing_times(held.h, gap0, rate0, gap1, rate1)
         times = jnp.where(run.strikes & (gap1 < 0), times, jnp.inf)
-        earliest = jnp.min(times)
-        first = (times == earliest) & (jnp.cumsum(times == earliest, dtype=jnp.int32) == 1)
+        turns = jnp.full_like(times, jnp.inf)
+        if any(slip_row(i) is not None for i in model.interactions):
+            slip0, slip1 = slip(frozen, held.t, begin), slip(frozen, held.t + held.h, finish)
+            part = slip0 / jnp.where(run.turned & (slip0 != slip1), slip0 - slip1, 1)
+            turns = jnp.where(run.turned, jnp.clip(part, 0, 1), jnp.inf)
+        turning = (turns == jnp.min(turns)) & jnp.isfinite(turns) & (turns < jnp.min(times))
+        turning = turning & (jnp.cumsum(turning, dtype=jnp.int32) == 1)
+        times = jnp.where(jnp.any(turning), jnp.inf, times)
+        earliest = jnp.minimum(jnp.min(times), jnp.min(turns))
+        first = (times == earliest) & jnp.isfinite(times)
+        first = first & (jnp.cumsum(first, dtype=jnp.int32) == 1)
         guess = jnp.where(jnp.isfinite(earliest), earliest, 0) * held.h
         at = held(frozen, guess)
         group = (times <= earliest + self.simultaneous) & jnp.isfinite(times)
         group = first | (group & coupled(frozen, held.t + guess, at, first))
         # A contact too deep for one step back strikes where it is.
         deep = earliest <= -1
-        s = crossing(model, curve, guess, group.astype(guess.dtype))
-        return jnp.where(deep, 0, s), group
+        gaps, side = total_gap(group), jax.lax.stop_gradient(jnp.where(turning, run.side, 0))
+
+        def indicator(model, t, state):
+            turn = jnp.sum(side * slip(model, t, state))
+            return jnp.where(jnp.any(turning), turn, gaps(model, t, state))
+
+        s = crossing(model, curve, guess, indicator)
+        return jnp.where(deep, 0, s), group, turning
 
 
 class _Run(eqx.Module):
     """State within a step: where its final part ends at `t`, and a trial of the rest.
 
-    `strikes`: contacts that were left out of the trial; `pending`: whether one of them has crossed;
+    `strikes`: contacts that were left out of the trial; `side`: where friction was held, and at which
+    sign of the slip; `turned`: whose slip has changed its sign; `pending`: whether anything crossed;
     `before`, `trial`: the reports of the final part, up to `t`, and of the trial.
     """
 
@@ -219,11 +252,18 @@ class _Run(eqx.Module):
     carry: Carry
     strikes: Bool[Array, " c"]
     slow: Float[Array, " c"]
+    side: Float[Array, " c"]
+    turned: Bool[Array, " c"]
     pending: Bool[Array, ""]
     count: Int[Array, ""]
     before: StepInfo
     trial: StepInfo
     result: RESULTS
+
+
+def still(state: State) -> Scalar:
+    """A slip that is rounding."""
+    return 1e2 * jnp.finfo(state.v.dtype).eps ** 0.75 * (1 + max_abs(state.v))
 
 
 def locating_problem(

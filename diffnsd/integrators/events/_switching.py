@@ -20,7 +20,7 @@ from ..._numerics import max_abs
 from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State
 from ...complementarity._problem import broadcast_law
-from ...model import Interaction, Model
+from ...model import Model
 from .._base import AbstractIntegrator, Carry, StepInfo
 
 
@@ -64,7 +64,7 @@ def switching_step(
         """The rest of a step with relays held where outputs put them; all free after the last switch."""
         outputs = jnp.where((jnp.abs(outputs) > tiny) & (count < max_switches), outputs, 0)
         held = _held(model, t, state, outputs)
-        outputs = jnp.where(_is_held(held, counts, outputs), outputs, 0)
+        outputs = jnp.where(_is_held(model, counts, outputs), outputs, 0)
         end, info, last, result = inner.step(held, t, t1, state, carry, args)
         after = _outputs(model, t1, end, info.details.multipliers)
         # One that ends at zero has crossed too: it is free in the next step.
@@ -149,24 +149,15 @@ def _outputs(model: Model, t: Scalar, state: State, multipliers: tuple[Any, ...]
 
 def _held(model: Model, t: Scalar, state: State, outputs: Array) -> Model:
     """The model with the multipliers of relays held at the bounds where outputs put them."""
-    counts = model.contacts(t, state.q)
-    parts = jnp.split(outputs, np.cumsum(counts)[:-1])
-
-    def one(i: Interaction, y: Array) -> Interaction:
-        law = broadcast_law(i.law, y.shape[0], y.dtype)
-        return Interaction(i.relation, law.held(y), i.max_active, i.mask)
-
-    held = tuple(map(one, model.interactions, parts))
-    return eqx.tree_at(lambda m: m.interactions, model, held)
+    return model.masked(t, state.q, jnp.ones_like(outputs, bool), side=jnp.sign(outputs))
 
 
 def _is_held(model: Model, counts: tuple[int, ...], outputs: Array) -> Bool[Array, " c"]:
     """Which contacts have one possible multiplier only; a diode, for one, is never held."""
-    parts = jnp.split(jnp.full_like(outputs, 1e30)[None], np.cumsum(counts)[:-1], axis=1)
-    ends = [
-        i.law.set().project(x)[0] == i.law.set().project(-x)[0]
-        if i.rows == 1
-        else jnp.zeros_like(x[0], dtype=bool)
-        for i, x in zip(model.interactions, parts, strict=True)
-    ]
+    ends = []
+    for i, y in zip(model.interactions, jnp.split(outputs, np.cumsum(counts)[:-1]), strict=True):
+        law_set = broadcast_law(i.law, y.shape[0], y.dtype).held(jnp.sign(y)).set()
+        far = jnp.full_like(y, 1e30)[None]
+        one = law_set.project(far)[0] == law_set.project(-far)[0] if i.rows == 1 else y != y
+        ends.append(one)
     return jnp.concatenate(ends)

@@ -1,0 +1,141 @@
+"""Dry friction whose sliding reverses: the time of the reversal has its derivative.
+
+The answers are closed forms, differentiated by a complex step, and for the pendulum the equation of its
+angle, which scipy integrates from reversal to reversal.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from quick import quick_jit, slow
+from scipy.integrate import solve_ivp
+
+from diffnsd import (
+    RESULTS,
+    Corrected,
+    CoulombFriction,
+    DryFriction,
+    GapRelation,
+    Interaction,
+    LagrangianSystem,
+    Located,
+    Model,
+    MoreauJean,
+    RateRelation,
+    SaveAt,
+    simulate,
+)
+
+SLOPE = 2.0, 4.0, 1.5  # speed at the start, pull of the slope, deceleration by friction
+WEIGHT = 9.0
+
+
+def exact_slope(p, end=1.0):
+    """A block that is thrown up a slope and slides back: position and velocity at the end."""
+    speed, pull, friction = p
+    up = speed / (pull + friction)
+    rest, back = end - up, pull - friction
+    return np.array([speed * up / 2 - back * rest**2 / 2, -back * rest])
+
+
+def complex_step(exact, p):
+    columns = []
+    for i in range(len(p)):
+        moved = np.array(p, complex)
+        moved[i] += 1e-30j
+        columns.append(exact(moved).imag / 1e-30)
+    return np.stack(columns, axis=1)
+
+
+def limited(p):
+    """A friction force of its own."""
+    speed, pull, friction = p
+    block = LagrangianSystem(jnp.eye(1), f_ext=-pull[None])
+    rubbing = Interaction(RateRelation(lambda t, q: q), DryFriction(friction))
+    return Model(block, rubbing), block.state(jnp.zeros(1), speed[None])
+
+
+def in_the_plane(p):
+    """Coulomb friction on a floor, in the plane."""
+    speed, pull, friction = p
+    block = LagrangianSystem(jnp.eye(2), f_ext=jnp.stack([-pull, jnp.full_like(pull, -WEIGHT)]))
+    floor = GapRelation(lambda t, q: q[None, ::-1], 2)
+    model = Model(block, Interaction(floor, CoulombFriction(friction / WEIGHT)))
+    return model, block.state(jnp.zeros(2), jnp.stack([speed, jnp.zeros_like(speed)]))
+
+
+def simulated(build, scheme, h, p, end=1.0):
+    model, start = build(p)
+    out = simulate(model, scheme, 0.0, end, h, start, saveat=SaveAt.end(), throw=False)
+    return jnp.stack([out.states.q[0], out.states.v[0]]), out.result == RESULTS.successful
+
+
+@pytest.mark.parametrize(
+    ("build", "wrap", "h", "value", "slope"),
+    # Measured; the plain scheme is 57 to 68 % off in the derivative.
+    [
+        (limited, Located, 1e-2, 2e-15, 2e-15),
+        (in_the_plane, Located, 1e-3, 2e-10, 3e-9),
+        slow(limited, Corrected, 1e-2, 1.1e-2, 2e-15),
+        slow(in_the_plane, Corrected, 1e-2, 1.1e-2, 2e-10),
+    ],
+)
+def test_a_block_slides_up_and_back(build, wrap, h, value, slope):
+    run = functools.partial(simulated, build, wrap(MoreauJean()), h)
+    p = jnp.asarray(SLOPE)
+    found, done = quick_jit(run)(p)
+    tangents, _ = quick_jit(jax.jacfwd(run, has_aux=True))(p)
+    assert done
+    np.testing.assert_allclose(found, exact_slope(SLOPE), rtol=0, atol=2 * value + 1e-13)
+    exact = complex_step(exact_slope, SLOPE)
+    np.testing.assert_allclose(
+        tangents, exact, rtol=0, atol=(2 * slope + 1e-12) * np.max(np.abs(exact))
+    )
+
+
+def exact_swing(p, end=2.0):
+    """A pendulum with friction in its bearing, `angle'' = −9.81 sin(angle) − friction sign(rate)`."""
+    angle, friction = p
+    t, y, sign = 0.0, [angle, 0.0], -1.0
+
+    def stop(t, y):
+        return y[1]
+
+    stop.terminal = True
+    while True:
+        stop.direction = -sign
+
+        def field(t, y, sign=sign):
+            return [y[1], -9.81 * np.sin(y[0]) - friction * sign]
+
+        out = solve_ivp(field, (t, end), y, "DOP853", events=stop, rtol=1e-12, atol=1e-13)
+        if out.status != 1:
+            return out.y[:, -1]
+        t, y, sign = out.t[-1], [out.y[0, -1], 0.0], -sign
+
+
+def swing(p):
+    angle, friction = p
+    pendulum = LagrangianSystem([[1.0]], potential_energy=lambda q: -9.81 * jnp.cos(q[0]))
+    bearing = Interaction(RateRelation(lambda t, q: q), DryFriction(friction))
+    return Model(pendulum, bearing), pendulum.state(angle[None])
+
+
+def test_a_pendulum_with_friction_in_its_bearing():
+    """Two turning points."""
+    at = np.array([1.0, 0.6])
+    run = functools.partial(simulated, swing, Located(MoreauJean()), 1e-3, end=2.0)
+    (found, done), (tangents, _) = (
+        quick_jit(run)(jnp.asarray(at)),
+        quick_jit(jax.jacfwd(run, has_aux=True))(jnp.asarray(at)),
+    )
+    assert done
+    exact = exact_swing(at)
+    slopes = np.stack(
+        [(exact_swing(at + d) - exact_swing(at - d)) / 2e-5 for d in 1e-5 * np.eye(2)], axis=1
+    )
+    np.testing.assert_allclose(found, exact, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(tangents, slopes, rtol=0, atol=1e-3 * np.max(np.abs(slopes)))
