@@ -99,20 +99,26 @@ def approach(
     later = State(group.compose(state.q, group.exp(h * state.v + h * h / 2 * a)), state.v + h * a)
     gap, rate = normal_motion(model, t, state)
     _, end_rate = normal_motion(model, t + h, later)
+    _, pushed = normal_motion(model, t, State(state.q, later.v))
     floor = np.sqrt(jnp.finfo(rate.dtype).eps) * max_abs(state.v)
     change = end_rate - rate
-    slow = factor * jnp.abs(change) + floor
+    # What the forces and what the curvature of the gap change, apart: where a contact is about to let go of
+    # a convex surface they cancel, and the motion left over would count as fast.
+    slow = factor * (jnp.abs(pushed - rate) + jnp.abs(end_rate - pushed)) + floor
     return Approach(gap, rate, change, slow, jnp.maximum(-rate, -end_rate))
 
 
 class Motion(eqx.Module):
-    """The motion of a step as a curve: `q(s) = q0 exp(s v0 + (s/h)² (φ − h v0))`, `v` linear.
+    """The motion of a step as a curve through both of its ends, with the velocity `v0` at the first.
 
-    `φ = log(q0^-1 q1)`: the curve goes through both ends and starts with `v0`. For a constant
-    force it is the theta scheme's own step of length `s`; its error is of second order in `v` and
-    of third order in `q`. It may be continued backwards.
+        q(s) = q0 exp(s v0 + (s/h)² (φ − h v0) + s² (s − h) j/6),      φ = log(q0^-1 q1)
+        v(s) = v0 + (s/h) (v1 − v0) + s (s − h) j/2
 
-    **Arguments:** `t`, `h`: start and length; `start`, `chord` = φ, `change` = v1 − v0.
+    `j` is the change of the acceleration per time. For a constant force it is zero, and the curve the
+    theta scheme's own step of length `s`. With `j` the curve is right to the third power of `s`, and so
+    are first and second derivatives by `s`. It may be continued backwards.
+
+    **Arguments:** `t`, `h`: start and length; `start`, `chord` = φ, `change` = v1 − v0; `jerk` = j.
     """
 
     t: Scalar
@@ -120,20 +126,27 @@ class Motion(eqx.Module):
     start: State
     chord: Vector
     change: Vector
+    jerk: Vector
 
     def __call__(self, model: Model, s: Scalar) -> State:
         """The state after the time `s`."""
         group, v0 = model.system.group, self.start.v
-        part = s / self.h
-        turn = s * v0 + part * part * (self.chord - self.h * v0)
-        return State(group.compose(self.start.q, group.exp(turn)), v0 + part * self.change)
+        part, bubble = s / self.h, s * (s - self.h)
+        turn = s * v0 + part * part * (self.chord - self.h * v0) + s * bubble / 6 * self.jerk
+        v = v0 + part * self.change + bubble / 2 * self.jerk
+        return State(group.compose(self.start.q, group.exp(turn)), v)
 
 
-def motion(model: Model, t: Scalar, h: Scalar, start: State, end: State) -> Motion:
+def motion(model: Model, t: Scalar, h: Scalar, start: State, end: State, args: Args) -> Motion:
     """The curve through the two ends of a step."""
     group = model.system.group
     chord = group.log(group.compose(group.inverse(start.q), end.q))
-    return Motion(t, h, start, chord, end.v - start.v)
+    jerk = jnp.zeros_like(start.v)
+    # Reactions of joints and forces of friction change with the motion too, and are not known here.
+    if not any(i.law.never_opens for i in model.interactions):
+        first = free_acceleration(model, t, start, args)
+        jerk = (free_acceleration(model, t + h, end, args) - first) / h
+    return Motion(t, h, start, chord, end.v - start.v, jerk)
 
 
 def crossing_times(h: Scalar, gap0, rate0, gap1, rate1, reach: float = 1.0) -> Array:

@@ -67,6 +67,8 @@ class Corrected(AbstractWrappedIntegrator):
       their gaps: this is a choice, their order is not resolved. Others have crossings of their own.
     - The located motion, on which impacts are differentiated, is restarted from that of `inner`
       where its next crossing is more than eight steps away: in long and chaotic motions.
+    - Where dry friction turns (see `Located`), the tangent is that of the step of `Located` from the same
+      start, unless something struck in the same step.
     - In a first-order system it is the switches of relays that are corrected, as `Located` finds them
       from the same start. Measured below 1e-12.
 
@@ -264,7 +266,7 @@ def _located(scheme: Corrected, model, grid, state, ahead, carry, args, plain: S
         free = ~(run.left | before.strikes)
         masked = model.masked(t, run.start.q, free, run.touching)
         end, *_ = scheme.inner.step(masked, t, t + h, run.start, carry, args)
-        curve = motion(model, t, h, run.start, end)
+        curve = motion(model, t, h, run.start, end, args)
         over = ~jnp.any(run.left)
 
         last = run.count >= scheme.max_impacts - 1
