@@ -2,7 +2,7 @@
 
 A compiled program is found by the functions in it, and Python knows a function by its identity: one
 that is defined anew in each call, be its code the same, is compiled anew in each call. Nothing is wrong
-with the numbers, so nobody is told why it is slow; here it is noticed, by code and closure, and said.
+with the numbers, so nothing says why it is slow. Here it is detected, by code and closure, and reported.
 """
 
 import threading

@@ -158,7 +158,7 @@ class Model(eqx.Module):
             lambda: model.system.check(state.q),
             lambda: _too_precise(model, state),
         ]
-        return next((problem for check in checks if (problem := asked(check))), None)
+        return next((problem for check in checks if (problem := skip_if_traced(check))), None)
 
 
 @eqx.filter_jit
@@ -182,7 +182,7 @@ def _contradiction(interaction: Interaction, number: int, contact: int, gap: flo
     )
 
 
-def asked(check: Callable[[], str | None]) -> str | None:
+def skip_if_traced(check: Callable[[], str | None]) -> str | None:
     """The answer of a check, `None` if it would need a value that a transformation hides."""
     try:
         return check()

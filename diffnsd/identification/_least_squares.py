@@ -312,7 +312,7 @@ def _propose(
             first, old.x * scale, trial.x * scale, info, info_trial, carry.search
         )
     step_size = step_size.astype(trial.x.dtype)
-    # A step that was cut off at a bound may have promised nothing: never uphill.
+    # A step that was cut off at a bound may have predicted no decrease: never accept an increase.
     accept = first | (accept & (jnp.sum(trial.residual**2) <= jnp.sum(old.residual**2)))
     point = jax.tree.map(lambda a, b: jnp.where(accept, a, b), trial, old)
     scale = jnp.where(accept & ~first, jnp.maximum(scale, _columns(trial)), scale)

@@ -177,7 +177,7 @@ def _is_float(leaf) -> bool:
 
 
 def _run_where(model: PyTree, where: Callable) -> Any:
-    """What `where` selects, as placeholders, with failures told in terms of the model."""
+    """What `where` selects, as placeholders, with errors in terms of the model."""
     paths, structure = jtu.tree_flatten_with_path(model)
     stand_ins = [_Leaf(i, path_name(path) or "value", x) for i, (path, x) in enumerate(paths)]
     try:

@@ -70,7 +70,8 @@ class StepInfo(eqx.Module):
     residual; `iterations`; `margin`: relative distance to the nearest change of mode; `details`:
     what only this method has to report, arrays in any pytree, `None` for most; `violation`: of the
     laws, in the measure of power; `solved_by`: which of the integrator's `solver_names` solved the step,
-    the last one that was needed, 0 the start.
+    the last one that was needed, 0 the start; `located`: impacts and turns of friction whose time was
+    found inside the step; `missed`: those that the step met but left without their time.
     """
 
     impulses: tuple[Local, ...]
@@ -80,6 +81,8 @@ class StepInfo(eqx.Module):
     details: Any = None
     violation: Float[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros(()))
     solved_by: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
+    located: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
+    missed: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
 
     @staticmethod
     def of(impulses: tuple[Local, ...], stats: Statistics, details: Any = None) -> "StepInfo":
@@ -95,7 +98,7 @@ class StepInfo(eqx.Module):
         )
 
     def then(self, later: "StepInfo") -> "StepInfo":
-        """The report of two parts of a step: impulses and iterations add up, the rest is the worst.
+        """The report of two parts of a step: impulses and counts add up, the rest is the worst.
 
         Details are those of the later part that has any.
         """
@@ -107,6 +110,8 @@ class StepInfo(eqx.Module):
             details=self.details if later.details is None else later.details,
             violation=jnp.maximum(self.violation, later.violation),
             solved_by=jnp.maximum(self.solved_by, later.solved_by),
+            located=self.located + later.located,
+            missed=self.missed + later.missed,
         )
 
     def nothing(self) -> "StepInfo":

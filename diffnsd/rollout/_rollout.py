@@ -69,7 +69,9 @@ def rollout(
     """
     lanes = _lanes(batch)
     if chunk is not None and not (isinstance(chunk, Integral) and chunk >= 1):
-        raise ValueError(f"chunk must be a whole number of lanes, at least 1, got {chunk!r}.")
+        raise ValueError(
+            f"chunk must be a whole number of batch elements, at least 1, got {chunk!r}."
+        )
     limit = CHUNK if chunk is None else int(chunk)
     share = lanes if mesh is None else _share(lanes, mesh)
     if lanes == 0:
@@ -158,7 +160,9 @@ def _share(lanes: int, mesh: jax.sharding.Mesh) -> int:
     if len(mesh.axis_names) != 1:
         raise ValueError(f"the mesh must have one axis of devices, got {mesh.axis_names}.")
     if lanes % mesh.size:
-        raise ValueError(f"{lanes} lanes do not divide over {mesh.size} devices; pad the batch.")
+        raise ValueError(
+            f"{lanes} batch elements do not divide over {mesh.size} devices; pad the batch."
+        )
     return lanes // mesh.size
 
 

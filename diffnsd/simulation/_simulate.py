@@ -22,7 +22,7 @@ from .._recompilation import Compilations
 from .._result import RESULTS, failed, first_error
 from .._types import Args, Count, Scalar, State
 from ..integrators import AbstractIntegrator, StepInfo
-from ..model import Energy, Model, asked
+from ..model import Energy, Model, skip_if_traced
 from ._event import Event, happened
 from ._save import SaveAt
 from ._solution import Solution, StepStatistics
@@ -109,9 +109,9 @@ def simulate(
         diffrax.NoProgressMeter() if progress is None else progress,
     )
     # Inside of a `jit` it is that one which compiles, and finds its programs.
-    inside, compiled = is_traced(jnp.zeros(())), _COMPILATIONS.count
+    compiled = _COMPILATIONS.count
     solution = _run(*parts)
-    if not inside:
+    if not is_traced(jnp.zeros(())):
         _COMPILATIONS.warn_if_repeated(compiled, "simulate", parts)
     if throw:
         bad = failed(solution.result)
@@ -234,8 +234,8 @@ def _run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
     record = _Record(RESULTS.successful, none, zero, none, zero)
     watch = None if event is None else _Watch(event.value(grid.t0, state0, args), none)
     start = _Loop(state0, memory, record, watch, meter.init())
-    one = _if_before_the_end(step, grid) if grid.is_open else step
-    loop, saved = _saving(model, one, start, grid, saveat.steps, adjoint)
+    step = _if_before_the_end(step, grid) if grid.is_open else step
+    loop, saved = _saving(model, step, start, grid, saveat.steps, adjoint)
     meter.close(loop.meter_state)
     return _assemble(model, grid, saveat, start, loop, saved, integrator.solver_names)
 
@@ -307,6 +307,8 @@ def _assemble(
         iterations=info.iterations,
         margin=info.margin,
         solved_by=info.solved_by,
+        located=info.located,
+        missed=info.missed,
         worst_step=record.worst_step,
         failed_step=record.failed_step,
         failed_residual=record.failed_residual,
@@ -337,10 +339,7 @@ def _no_step(info: StepInfo) -> StepInfo:
 
 
 def _summary(infos: StepInfo, made: Count) -> StepInfo:
-    """The report of several steps, of none too: impulses add up, the rest is the worst.
-
-    **Arguments:** `made`: how many of them were made before the run ended.
-    """
+    """The report of several steps of which `made` were made, or none: sums, and the worst of the rest."""
     last = jnp.maximum(made - 1, 0)
     return StepInfo(
         jax.tree.map(lambda x: jnp.sum(x, axis=0), infos.impulses),
@@ -353,6 +352,7 @@ def _summary(infos: StepInfo, made: Count) -> StepInfo:
         ),
         jnp.max(infos.violation, initial=0),
         jnp.max(infos.solved_by, initial=0),
+        *(jnp.sum(x, dtype=x.dtype) for x in (infos.located, infos.missed)),
     )
 
 
@@ -385,9 +385,9 @@ def _checked(model, integrator, t0, dt, state0, args, start_tolerance=np.inf) ->
     problem = integrator.supports(model) or model.check(state0)
     if problem is None:
         values = concrete((model, t0, dt, state0, args))
-        problem = asked(lambda: integrator.check(*values))
+        problem = skip_if_traced(lambda: integrator.check(*values))
     if problem is None and start_tolerance < np.inf:
-        problem = asked(lambda: model.check_gaps(t0, state0.q, start_tolerance))
+        problem = skip_if_traced(lambda: model.check_gaps(t0, state0.q, start_tolerance))
     if problem is not None:
         raise ValueError(f"cannot simulate: {problem}.")
     return state0

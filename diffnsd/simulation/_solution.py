@@ -19,8 +19,10 @@ class StepStatistics(eqx.Module):
     of the laws, in the measure of power, `(s,)`; `iterations`: largest number of solver passes, `(s,)`;
     `margin`: smallest relative distance to a change of mode, `(s,)`; `solved_by`: which link of the
     contact solver was needed, as an index of `solver_names`, `(s,)`: 0 is the start of a step, before any
-    iteration; `worst_step`: index of the step with the largest residual of the run, `()`;
-    `failed_step`: index of the first step that failed, -1 if none did, `()`; `failed_residual`:
+    iteration; `located`: number of impacts and turns of friction whose time was found inside a step, by
+    `Located` or for the derivative of `Corrected`, `(s,)`; `missed`: number of those that `Located` met but
+    left to the scheme inside, `(s,)`; `worst_step`: index of the step with the largest residual of the
+    run, `()`; `failed_step`: index of the first step that failed, -1 if none did, `()`; `failed_residual`:
     its relative residual, 0 if none failed, `()`; `event_step`: index of the step at whose end the
     event happened, -1 if none did, `()`; `end_time`: when the run ended [s], `t1` or the time of
     the event, `()`; `solver_names`: the links of the contact solver.
@@ -31,6 +33,8 @@ class StepStatistics(eqx.Module):
     iterations: Int[Array, " s"]
     margin: Float[Array, " s"]
     solved_by: Int[Array, " s"]
+    located: Int[Array, " s"]
+    missed: Int[Array, " s"]
     worst_step: Int[Array, ""]
     failed_step: Int[Array, ""]
     failed_residual: Float[Array, ""]
@@ -76,14 +80,25 @@ class Solution(eqx.Module):
         ends = *ends, self.stats.event_step, self.stats.end_time
         bad = np.asarray(failed(self.result))
         if bad.ndim == 0:
-            return _words(*ends)
+            return "; ".join(filter(None, (_words(*ends), self._missed)))
         if not bad.any():
-            return ""
+            return self._missed
         first = tuple(int(i) for i in np.argwhere(bad)[0])
         index = first[0] if len(first) == 1 else first
-        told = _words(*jax.tree.map(lambda x: x[first], ends))
+        words = _words(*jax.tree.map(lambda x: x[first], ends))
         return (
-            f"{bad.sum()} of {bad.size} simulations failed, first the one at index {index}: {told}"
+            f"{bad.sum()} of {bad.size} simulations failed, first the one at index {index}: {words}"
+        )
+
+    @property
+    def _missed(self) -> str:
+        """A sentence if impacts lost their times, which derivatives need."""
+        count = int(np.sum(np.asarray(self.stats.missed)))
+        if count == 0:
+            return ""
+        return (
+            f"the times of {count} impacts or turns of friction were not located, so derivatives through "
+            "them are not true: raise max_impacts, or take shorter steps"
         )
 
 

@@ -107,7 +107,7 @@ def test_on_a_mesh_of_two_devices():
     expected = np.sin(np.arange(6.0)) * np.arange(18.0).reshape(6, 3).sum(1)
     np.testing.assert_allclose(values, expected, rtol=1e-14)
     assert devices == 2 and traced_again == 0
-    assert "5 lanes do not divide over 2 devices" in refused
+    assert "5 batch elements do not divide over 2 devices" in refused
 
 
 def test_on_a_mesh_and_differentiated(batch, one_by_one):
@@ -124,7 +124,9 @@ def test_no_lane_gives_empty_outputs(batch):
 
 @pytest.mark.parametrize("chunk", [0, -1, 2.5])
 def test_chunks_that_make_no_sense_are_refused(batch, chunk):
-    with pytest.raises(ValueError, match="chunk must be a whole number of lanes, at least 1"):
+    with pytest.raises(
+        ValueError, match="chunk must be a whole number of batch elements, at least 1"
+    ):
         rollout(stop, batch, chunk=chunk)
 
 

@@ -325,7 +325,7 @@ def _weights(cube, lanes, dt, substeps, width):
 
 
 def _timed(record, function, *args):
-    """Calls a function compiled ahead, so that compile and run time are told apart."""
+    """Calls a function compiled ahead, so that compile time and run time are reported apart."""
     started = time.perf_counter()
     program = _PROGRAMS.compiled(function, *args)
     compiled = time.perf_counter()

@@ -137,6 +137,9 @@ class Corrected(AbstractWrappedIntegrator):
         end = _attached(model.system.group, end, by, jnp.any(struck))
         if any(slip_row(i) is not None for i in model.interactions):
             end = self._turned(end, jnp.any(struck), known, model, t0, t1, state, carry.inner, args)
+        info = eqx.tree_at(
+            lambda i: i.located, info, info.located + jnp.any(struck).astype(jnp.int32)
+        )
         ahead = _followed(self.inner, known, jnp.any(pushed))
         ahead = jnp.where(jnp.any(struck), after, ahead)
         ahead = jnp.where(jnp.all(jnp.isfinite(ahead)), ahead, 0)

@@ -161,9 +161,15 @@ class Located(AbstractWrappedIntegrator):
         masked = model.masked(t, state.q, ~strikes, touching, side=side)
         end, info, carry, result = self.inner.step(masked, t, t1, state, carry, args)
         gap, _ = normal_motion(model, t1, end)
+        pushed = jnp.concatenate([p[:, 0] > 0 for p in info.impulses])
+        missed = before.strikes & (before.gap < reach) & ~strikes & pushed
         if side is not None:
+            after = slip(model, t1, end)
             # What ends at rest has turned too: it is free in the next step.
-            turned = (side != 0) & (side * slip(model, t1, end) <= still(end))
+            turned = (side != 0) & (side * after <= still(end))
+            missed = missed | (rests & (side == 0) & (now * after < 0))
+        missed = info.missed + jnp.sum(missed, dtype=info.missed.dtype)
+        info = eqx.tree_at(lambda i: i.missed, info, missed)
         side = jnp.zeros_like(before.gap) if side is None else side
         return _Run(
             t=t,
@@ -206,7 +212,8 @@ class Located(AbstractWrappedIntegrator):
         # The impact's solver comes after that of the inner method in `solver_names`.
         own = struck.solved_by + len(self.inner.solver_names) - 1
         own = jnp.where(struck.solved_by > 0, own, 0)
-        struck = eqx.tree_at(lambda i: i.solved_by, struck, own)
+        one = jnp.ones_like(struck.located)
+        struck = eqx.tree_at(lambda i: (i.solved_by, i.located), struck, (own, one))
         info = run.before.then(run.trial.shortened(s / curve.h)).then(struck)
         ok = RESULTS.successful
         result = RESULTS.where(stats.converged, ok, RESULTS.not_converged)

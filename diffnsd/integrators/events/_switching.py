@@ -126,6 +126,7 @@ def switching_step(
         begin = jax.tree.map(lambda new, old: new.astype(old.dtype), begin, run.carry)
         new = trial(t, at, begin, outputs, run.count + 1)
         result = first_error(run.result, new.result)
+        info = eqx.tree_at(lambda i: i.located, info, info.located + 1)
         return eqx.tree_at(lambda r: (r.before, r.result), new, (run.before.then(info), result))
 
     multipliers = carry.multipliers

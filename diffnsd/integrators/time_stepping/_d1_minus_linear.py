@@ -110,12 +110,12 @@ class D1MinusLinear(AbstractIntegrator):
         blocks = tuple(build_block(i, model, t1, before, h, 0.0) for i in model.interactions)
         v1, impact, stats2 = self._solve(model, t1, before.v, q1, blocks, carry.impact)
 
-        told = ContactForces(first, second, impact)
+        details = ContactForces(first, second, impact)
         impulses = jax.tree.map(lambda a, b, p: h / 2 * (a + b) + p, first, second, impact)
         stats = stats0.then(stats1).then(stats2)
-        info = StepInfo.of(impulses, stats, told)
+        info = StepInfo.of(impulses, stats, details)
         result = outcome(stats, jnp.array(True), jnp.array(False), v1)
-        return State(q1, v1), info, jax.lax.stop_gradient(told), result
+        return State(q1, v1), info, jax.lax.stop_gradient(details), result
 
     def _forces(self, model, t, state, stays: Masks, args, warm):
         """Acceleration, contact forces `(c, k)` of the contacts that stay, and statistics."""

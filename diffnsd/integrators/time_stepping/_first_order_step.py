@@ -99,12 +99,12 @@ def first_order_step(scheme, model: Model, t0, t1, state: State, carry: Memory, 
     )
     x = v[: state.v.shape[0]]
     r = _Relations(model, t1).input(x, z) if weight < 1 else jnp.zeros_like(x)
-    told = _told(scheme, model, t0 + scheme.point * h, state.v, x, z)
-    pairs = zip(told.multipliers, carry.multipliers, strict=True)
+    details = _details(scheme, model, t0 + scheme.point * h, state.v, x, z)
+    pairs = zip(details.multipliers, carry.multipliers, strict=True)
     impulses = tuple(h * (weight * new + (1 - weight) * old) for new, old in pairs)
-    info = StepInfo.of(impulses, stats, told)
+    info = StepInfo.of(impulses, stats, details)
     result = outcome(stats, converged, jnp.array(False), x)
-    return State(None, x), info, Memory(_on_their_sets(model, told), r), result
+    return State(None, x), info, Memory(_on_their_sets(model, details), r), result
 
 
 def _placed(scheme, x0: Vector, x: Vector) -> Vector:
@@ -112,14 +112,14 @@ def _placed(scheme, x0: Vector, x: Vector) -> Vector:
     return x if scheme.point == 1 else (1 - scheme.point) * x0 + scheme.point * x
 
 
-def _told(scheme, model: Model, t, x0, x, z) -> FirstOrderDetails:
+def _details(scheme, model: Model, t, x0, x, z) -> FirstOrderDetails:
     relations, at = _Relations(model, t), _placed(scheme, x0, x)
     pairs = zip(model.interactions, z, strict=True)
     outputs = tuple(relations.output(i, at, part).T for i, part in pairs)
     return FirstOrderDetails(tuple(part.T for part in z), outputs)
 
 
-def _on_their_sets(model: Model, told: FirstOrderDetails) -> tuple[Array, ...]:
+def _on_their_sets(model: Model, details: FirstOrderDetails) -> tuple[Array, ...]:
     """Multipliers `P_K(lam − y)`: the same ones if the law holds, without the solver's rounding.
 
     A multiplier that is at a bound but for the solver's tolerance is there to all digits: it would
@@ -130,7 +130,7 @@ def _on_their_sets(model: Model, told: FirstOrderDetails) -> tuple[Array, ...]:
         law = broadcast_law(i.law, lam.shape[0], lam.dtype)
         return law.set().project((lam - y).T).T
 
-    return tuple(map(one, model.interactions, told.multipliers, told.outputs))
+    return tuple(map(one, model.interactions, details.multipliers, details.outputs))
 
 
 def _equations(parameters):
@@ -177,11 +177,11 @@ def step_residuals(scheme, model: Model, t0, t1, states: tuple[Vector, Vector], 
     (x0, x1), (lam0, lam) = states, multipliers
     z0, z = (tuple(part.T for part in parts) for parts in (lam0, lam))
     time = t0 + scheme.point * (t1 - t0)
-    told = _told(scheme, model, time, x0, x1, z)
+    details = _details(scheme, model, time, x0, x1, z)
     smooth = scheme.smooth(model.system, t0, t1, State(None, x0), args)
     r = scheme.weight * _Relations(model, time).input(_placed(scheme, x0, x1), z)
     r = r + (1 - scheme.weight) * _Relations(model, t0).input(x0, z0)
-    onto = _on_their_sets(model, told)
+    onto = _on_their_sets(model, details)
     law = tuple(a - b for a, b in zip(lam, onto, strict=True))
     return smooth.defect(x1) - smooth.gain(r), law
 
