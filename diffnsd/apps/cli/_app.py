@@ -1,5 +1,6 @@
 """The commands. Heavy imports happen inside them, so that `--help` answers at once."""
 
+import os
 import signal
 import sys
 from importlib.metadata import version
@@ -26,21 +27,21 @@ def _nonnegative(value: int | None) -> int | None:
 Seed = Annotated[int, typer.Option(callback=_nonnegative, help="Seed of the random numbers.")]
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"diffnsd {version('diffnsd')}")
         raise typer.Exit
 
 
 @app.callback()
 def main(
-    asked: Annotated[
+    show_version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     """Differentiable nonsmooth dynamics: identify and simulate from the command line."""
-    del asked
+    del show_version
 
 
 @app.command()
@@ -110,6 +111,9 @@ class _Session:
     """Console, progress bars, precision and errors of one command."""
 
     def __enter__(self):
+        # The older code generator of XLA compiles in half the time; a later jaxlib may not know the flag.
+        if version("jaxlib").startswith("0.10."):
+            os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
         import jax
         from rich.console import Console
 
