@@ -116,9 +116,9 @@ def test_a_point_mass_in_both_descriptions():
 @pytest.mark.parametrize(
     ("mass", "form", "gravity", "words"),
     [
-        (np.ones(2), np.ones(3), (0, 0, 1), r"mass has shape \(2,\) and inertia \(3,\)"),
+        (np.ones(2), np.ones(3), (0, 0, 1), r"masses has shape \(2,\) and inertia \(3,\)"),
         (1.0, np.ones((2, 3)), (0, 0, 1), r"inertia \(2, 3\)"),
-        (np.ones((2, 2)), np.ones((2, 3)), (0, 0, 1), r"mass has shape \(2, 2\)"),
+        (np.ones((2, 2)), np.ones((2, 3)), (0, 0, 1), r"masses has shape \(2, 2\)"),
         (1.0, 1.0, -9.81, r"gravity must have shape \(3,\), got \(\)"),
     ],
 )
