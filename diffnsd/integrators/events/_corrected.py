@@ -148,10 +148,9 @@ class Corrected(AbstractWrappedIntegrator):
     def _turned(self, end, struck, known, *given):
         """The end of a step in which friction turned, with the derivative of the located turn."""
         model, t0, t1, state, plain, *_ = known
-        before = slip(model, t0, state)
-        turned = jnp.any(before * slip(model, t1, plain) < 0) | jnp.any(
-            (before != 0) & (jnp.abs(slip(model, t1, plain)) <= still(plain))
-        )
+        before, after = slip(model, t0, state), slip(model, t1, plain)
+        ends_at_rest = (before != 0) & (jnp.abs(after) <= still(plain))
+        turned = jnp.any((before * after < 0) | ends_at_rest)
         scheme = Located(self.inner, self.max_impacts, slow=self.slow, solver=self.solver)
         group = model.system.group
 
@@ -160,7 +159,7 @@ class Corrected(AbstractWrappedIntegrator):
             return _difference(group, without_derivative(there), there)
 
         by = call_where(turned & ~struck, located, *given)
-        return _attached(given[0].system.group, end, by, turned & ~struck)
+        return _attached(group, end, by, turned & ~struck)
 
 
 class _Beside(eqx.Module):
