@@ -257,7 +257,7 @@ def _scanned(lane: Lanes, steps: int) -> nsd.State:
     def step(carry, i):
         state, warm = carry
         t = i.astype(state.v.dtype) * dt
-        state, _, warm, _ = scheme.step(model, t, t + dt, state, warm, None)
+        state, _, warm, _ = scheme.step(model, t, dt, state, warm, None)
         return (state, warm), None
 
     return jax.lax.scan(step, start, jnp.arange(steps))[0][0]

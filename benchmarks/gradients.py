@@ -101,11 +101,7 @@ def program(build: Callable, integrator) -> Callable:
 
         def body(i, run):
             state, carry, ok = run
-            # By the clock of the step, as `simulate` does.
-            after = model.after(i * h)
-            state, _, carry, result = integrator.step(
-                after, jnp.zeros_like(h), h, state, carry, None
-            )
+            state, _, carry, result = integrator.step(model, i * h, h, state, carry, None)
             return state, carry, ok & (result == RESULTS.successful)
 
         state, _, ok = jax.lax.fori_loop(0, steps, body, (state, carry, jnp.array(True)))

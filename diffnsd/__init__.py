@@ -67,6 +67,7 @@ from .relations import (
     FirstOrderLinear as FirstOrderLinear,
     FirstOrderRelation as FirstOrderRelation,
     GapRelation as GapRelation,
+    OnPart as OnPart,
     PlanarContact as PlanarContact,
     PrescribedVelocity as PrescribedVelocity,
     RateRelation as RateRelation,
@@ -80,10 +81,12 @@ from .relations import (
 )
 from .systems import (
     FirstOrderSystem as FirstOrderSystem,
+    Gyrator as Gyrator,
     LagrangianSystem as LagrangianSystem,
     LieFlow as LieFlow,
     NewtonEulerSystem as NewtonEulerSystem,
     SpringDamper as SpringDamper,
+    SystemProduct as SystemProduct,
 )
 
 # isort: split

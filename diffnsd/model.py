@@ -12,8 +12,7 @@ from ._jax import concrete, eval_now, is_traced
 from ._types import Config, PerContact, Scalar, State, Vector
 from .laws import Context, Equality
 from .relations import AbstractRelation, PrescribedVelocity
-from .relations._base import AbstractForwarding
-from .systems import AbstractSystem
+from .systems import AbstractSystem, SystemProduct
 
 
 class Energy(eqx.Module):
@@ -68,10 +67,12 @@ class Model(eqx.Module):
     @property
     def compliance_problem(self) -> str | None:
         """Why a method that knows velocities and impulses only cannot step the model, or `None`."""
+        first_order = self.system.first_order_problem is None
         for relation in (i.relation for i in self.interactions):
-            if relation.is_compliant:
+            if relation.is_compliant or not (first_order or relation.needs_positions):
+                what = "positions" if relation.needs_positions else "states"
                 return (
-                    f"{type(relation).__name__} ties positions to forces, and has no impacts; use "
+                    f"{type(relation).__name__} ties {what} to forces, and has no impacts; use "
                     "MoreauJean() or BackwardEuler(), by themselves"
                 )
         return None
@@ -95,18 +96,6 @@ class Model(eqx.Module):
             for i, *mask in zip(self.interactions, *parts, strict=True)
         )
         return eqx.tree_at(lambda m: m.interactions, self, interactions)
-
-    def after(self, start: Scalar) -> "Model":
-        """The same model with time measured from `start` [s].
-
-        A step that is taken from 0 to `h` by this clock has the length `h` to all digits, which the
-        difference of two absolute times has not.
-        """
-        interactions = (
-            Interaction(_LaterRelation(i.relation, start), i.law, i.max_active, i.mask)
-            for i in self.interactions
-        )
-        return Model(_LaterSystem(self.system, start), interactions)
 
     def check_gaps(self, t: Scalar, q, tolerance: float) -> str | None:
         """How the gaps of a configuration contradict the laws, in the user's terms, or `None`.
@@ -191,10 +180,14 @@ def skip_if_traced(check: Callable[[], str | None]) -> str | None:
 
 
 def _misplaced(system: AbstractSystem, relation: AbstractRelation) -> str | None:
-    first_order = system.first_order_problem is None
+    first_order = relation.part_of(system).first_order_problem is None
     if first_order != relation.needs_positions:
         return None
     name, kind = type(relation).__name__, type(system).__name__
+    if isinstance(system, SystemProduct):
+        return (
+            f"{name} is a relation of one system of a {kind}; use OnPart(system, part, {name}(...))"
+        )
     if first_order:
         return (
             f"{name} is a relation between positions, which a {kind} has not; use FirstOrderLinear, "
@@ -261,87 +254,3 @@ def _too_precise(model: Model, state: State) -> str | None:
                 "state)"
             )
     return None
-
-
-class _LaterSystem(AbstractSystem):
-    """A system with time measured from `start`."""
-
-    system: AbstractSystem
-    start: Scalar
-
-    @property
-    def group(self):
-        return self.system.group
-
-    def mass(self, t, q):
-        return self.system.mass(self.start + t, q)
-
-    def force(self, t, state, args):
-        return self.system.force(self.start + t, state, args)
-
-    def applied(self, t, state, args):
-        return self.system.applied(self.start + t, state, args)
-
-    def inertia_force(self, t, state):
-        return self.system.inertia_force(self.start + t, state)
-
-    def kinetic_slope(self, t, state):
-        return self.system.kinetic_slope(self.start + t, state)
-
-    @property
-    def velocities(self):
-        return self.system.velocities
-
-    @property
-    def block_size(self):
-        return self.system.block_size
-
-    @property
-    def stepping_problem(self):
-        return self.system.stepping_problem
-
-    @property
-    def first_order_problem(self):
-        return self.system.first_order_problem
-
-    @property
-    def has_energy(self):
-        return self.system.has_energy
-
-    def check_point(self, q):
-        return self.system.check_point(q)
-
-    def defect(self, q):
-        return self.system.defect(q)
-
-    @property
-    def flow_group(self):
-        return self.system.flow_group
-
-    def flow_apply(self, g, state):
-        return self.system.flow_apply(g, state)
-
-    def flow_rate(self, t, state, args):
-        return self.system.flow_rate(self.start + t, state, args)
-
-    def potential(self, t, q):
-        return self.system.potential(self.start + t, q)
-
-    def momentum(self, t, state):
-        return self.system.momentum(self.start + t, state)
-
-    def kinetic(self, t, state):
-        return self.system.kinetic(self.start + t, state)
-
-    def check(self, q=None):
-        return self.system.check(q)
-
-
-class _LaterRelation(AbstractForwarding):
-    """A relation with time measured from `start`."""
-
-    relation: AbstractRelation
-    start: Scalar
-
-    def clock(self, t):
-        return self.start + t

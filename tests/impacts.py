@@ -34,7 +34,7 @@ def program(build: Callable, integrator, wrap: Callable = unchanged) -> Callable
         def body(i, run):
             state, carry, ok = run
             t = i * h
-            state, _, carry, result = integrator.step(model, t, t + h, state, carry, None)
+            state, _, carry, result = integrator.step(model, t, h, state, carry, None)
             return state, carry, ok & (result == RESULTS.successful)
 
         state, _, ok = jax.lax.fori_loop(0, steps, body, (state, carry, jnp.array(True)))

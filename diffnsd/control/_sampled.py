@@ -38,7 +38,6 @@ class _Loop(eqx.Module):
     memory: Memory
     control: Any
     count: Int[Array, ""]
-    start: Scalar
 
 
 class Sampled(AbstractWrappedIntegrator):
@@ -100,18 +99,15 @@ class Sampled(AbstractWrappedIntegrator):
         del args
         memory, control = self._first(t0, state)
         plant = self.inner.init(model, t0, state, control)
-        return _Loop(plant, memory, control, jnp.zeros((), jnp.int32), t0)
+        return _Loop(plant, memory, control, jnp.zeros((), jnp.int32))
 
     def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: _Loop, args: Args
+        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: _Loop, args: Args
     ) -> tuple[State, StepInfo, _Loop, RESULTS]:
         del args
-        h = t1 - t0
-        # By the clock of the run: that of the model starts with the step.
-        t = carry.start + carry.count.astype(h.dtype) * h
 
         def sample(state, memory):
-            return self.controller(t, self._measured(t, state), memory, self.every * h)
+            return self.controller(t0, self._measured(t0, state), memory, self.every * h)
 
         def held(state, memory):
             del state
@@ -119,7 +115,7 @@ class Sampled(AbstractWrappedIntegrator):
 
         due = carry.count % self.every == 0
         control, memory = jax.lax.cond(due, sample, held, state, carry.memory)
-        state, info, plant, result = self.inner.step(model, t0, t1, state, carry.plant, control)
+        state, info, plant, result = self.inner.step(model, t0, h, state, carry.plant, control)
         result = first_error(self.controller.result(memory), result)
         info = eqx.tree_at(
             lambda i: i.details,
@@ -127,4 +123,4 @@ class Sampled(AbstractWrappedIntegrator):
             SampledDetails(control, info.details),
             is_leaf=lambda x: x is None,
         )
-        return state, info, _Loop(plant, memory, control, carry.count + 1, carry.start), result
+        return state, info, _Loop(plant, memory, control, carry.count + 1), result

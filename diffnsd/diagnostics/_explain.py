@@ -176,12 +176,9 @@ def explain_gradient(
 
 
 def _explain(loss, flat, unravel, build, integrator, t0, h, steps, args):
-    zero = jnp.zeros_like(h)
-
     def advance(flat, t, state, carry, on):
-        model = build(unravel(flat))[0].after(t)
-        model = model.masked(zero, state.q, on)
-        return integrator.step(model, zero, h, state, carry, args)
+        model = build(unravel(flat))[0].masked(t, state.q, on)
+        return integrator.step(model, t, h, state, carry, args)
 
     model, start = build(unravel(flat))
     count = sum(model.contacts(t0, start.q))
@@ -231,8 +228,8 @@ def _explain(loss, flat, unravel, build, integrator, t0, h, steps, args):
 
         each = jax.vmap(effect, (None, 0, 0))
         effects = jax.vmap(each, (0, None, None))(masks, tangent, directions)
-        here = build(unravel(flat))[0].after(t0 + i.astype(h.dtype) * h)
-        striking = approach(here, zero, h, state, args, 4.0)
+        here, t = build(unravel(flat))[0], t0 + i.astype(h.dtype) * h
+        striking = approach(here, t, h, state, args, 4.0)
         hits = striking.strikes & (striking.gap <= 1.5 * h * striking.fastest)
         whole, without = effects[:1], effects[1:]
         return whole - without, hits

@@ -67,23 +67,21 @@ def first_order_residuals(
     ts, x, lam = solution.ts, solution.states.v, solution.details.multipliers
 
     def one(t0, t1, x0, x1, lam0, lam1):
-        # By a clock that starts with the step, as in the simulation.
-        later = model.after(t0)
         pairs = (x0, x1), (lam0, lam1)
-        return step_residuals(integrator, later, jnp.zeros_like(t0), t1 - t0, *pairs, args)
+        return step_residuals(integrator, model, t0, t1 - t0, *pairs, args)
 
     before, after = (jax.tree.map(lambda a, s=s: a[s], lam) for s in (slice(1, -1), slice(2, None)))
     return jax.vmap(one)(ts[1:-1], ts[2:], x[1:-1], x[2:], before, after)
 
 
 def step_map(
-    model: Model, integrator: AbstractIntegrator, t0: float, t1: float, args: Args = None
+    model: Model, integrator: AbstractIntegrator, t0: float, h: float, args: Args = None
 ) -> Callable[[State], State]:
     """One step of an integrator as a function of the state alone."""
 
     def advance(state: State) -> State:
         carry = integrator.init(model, jnp.asarray(t0), state, args)
-        return integrator.step(model, jnp.asarray(t0), jnp.asarray(t1), state, carry, args)[0]
+        return integrator.step(model, jnp.asarray(t0), jnp.asarray(h), state, carry, args)[0]
 
     return advance
 

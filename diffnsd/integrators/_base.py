@@ -194,12 +194,11 @@ class AbstractIntegrator(eqx.Module):
 
     @abstractmethod
     def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        """One step from `t0` to `t1`, times of the model's clock.
+        """One step of the length `h` [s] from the time `t0` [s].
 
-        `simulate` gives a model whose clock starts with the step (`Model.after`), so `t0 = 0`, and
-        `t1 − t0` is the length of the step to all digits.
+        The length is given, and not the time at the end, of which `t0` has taken digits.
         """
 
 

@@ -21,6 +21,7 @@ from ._joint import (
     hinge as hinge,
     prismatic as prismatic,
 )
+from ._part import OnPart as OnPart
 from ._planar_contact import PlanarContact as PlanarContact
 from ._rates import (
     Harmonic as Harmonic,

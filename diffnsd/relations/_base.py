@@ -7,6 +7,7 @@ first-order systems state both directions themselves: an output of state and mul
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -70,6 +71,10 @@ class AbstractRelation(eqx.Module):
     def is_compliant(self) -> bool:
         """Whether it ties positions to forces, where others tie velocities to impulses."""
         return self.needs_positions and self.has_feedthrough
+
+    def part_of(self, system: Any) -> Any:
+        """The system that it is a relation of: the whole one, or one of a product."""
+        return system
 
     @property
     def is_scleronomic(self) -> bool:
@@ -144,62 +149,6 @@ class AbstractBodyRelation(AbstractRelation):
     ) -> tuple[Float[Array, "k n c"], Float[Array, "k c"]]:
         contacts = self.observe(group, t, q)
         return contacts.dense(), contacts.drift
-
-
-class AbstractForwarding(AbstractRelation):
-    """A relation that is another one, but for what is overridden.
-
-    `clock(t)` is the time that the other one sees.
-    """
-
-    relation: eqx.AbstractVar[AbstractRelation]
-
-    def clock(self, t: Scalar) -> Scalar:
-        """The time by the clock of the other relation."""
-        return t
-
-    @property
-    def rows(self) -> int:
-        return self.relation.rows
-
-    @property
-    def needs_positions(self) -> bool:
-        return self.relation.needs_positions
-
-    @property
-    def has_feedthrough(self) -> bool:
-        return self.relation.has_feedthrough
-
-    def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
-        return self.relation.count(group, t, q)
-
-    @property
-    def is_scleronomic(self) -> bool:
-        return self.relation.is_scleronomic
-
-    def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
-        return self.relation.observe(group, self.clock(t), q)
-
-    def gap(self, t: Scalar, q: Config) -> PerContact | None:
-        return self.relation.gap(self.clock(t), q)
-
-    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        return self.relation.output(group, self.clock(t), state, lam)
-
-    def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
-        return self.relation.input(group, self.clock(t), state, lam)
-
-    def linearised(
-        self, group: AbstractGroup, t: Scalar, q: Config
-    ) -> tuple[Float[Array, "k n c"], Float[Array, "k c"]]:
-        return self.relation.linearised(group, self.clock(t), q)
-
-    def check(self, group: AbstractGroup) -> str | None:
-        return self.relation.check(group)
-
-    def take(self, pick: Callable[[Array], Array]) -> "AbstractRelation | None":
-        taken = self.relation.take(pick)
-        return None if taken is None else eqx.tree_at(lambda r: r.relation, self, taken)
 
 
 Indices = int | Sequence[int | None] | np.ndarray | jax.Array | None

@@ -212,10 +212,8 @@ def _run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
     zero, none = jnp.zeros_like(grid.h), jnp.asarray(-1, int)
 
     def step(loop: _Loop, i):
-        # By a clock that starts with the step, the length of the step is exact.
-        later = model.after(grid.time(i))
         state, info, memory, outcome = integrator.step(
-            later, zero, grid.h, loop.state, loop.memory, args
+            model, grid.time(i), grid.h, loop.state, loop.memory, args
         )
         watch = loop.watch
         if watch is not None:

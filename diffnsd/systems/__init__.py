@@ -11,6 +11,7 @@ from ._first_order_form import (
 from ._flow import LieFlow as LieFlow
 from ._lagrangian import LagrangianSystem as LagrangianSystem
 from ._newton_euler import NewtonEulerSystem as NewtonEulerSystem
+from ._product import Gyrator as Gyrator, SystemProduct as SystemProduct
 from ._springs import (
     SpringDamper as SpringDamper,
     Wrenches as Wrenches,

@@ -29,7 +29,7 @@ def march(model, integrator, state, h, steps):
     def body(run, i):
         state, carry = run
         t = i * h
-        state, info, carry, result = integrator.step(model, t, t + h, state, carry, None)
+        state, info, carry, result = integrator.step(model, t, h, state, carry, None)
         return (state, carry), (state, info, result == RESULTS.successful)
 
     return jax.lax.scan(body, (state, carry), jnp.arange(float(steps)))[1]
@@ -47,7 +47,7 @@ def bounce(e, steps):
     def body(i, run):
         state, carry = run
         t = i.astype(e.dtype) * h
-        return integrator.step(model, t, t + h, state, carry, None)[::2]
+        return integrator.step(model, t, h, state, carry, None)[::2]
 
     return jax.lax.fori_loop(0, steps, body, (start, carry))[0]
 

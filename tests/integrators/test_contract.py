@@ -87,8 +87,8 @@ class Through(AbstractWrappedIntegrator):
 
     inner: AbstractIntegrator
 
-    def step(self, model, t0, t1, state, carry, args):
-        return self.inner.step(model, t0, t1, state, carry, args)
+    def step(self, model, t0, h, state, carry, args):
+        return self.inner.step(model, t0, h, state, carry, args)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_a_point_that_slides_off_a_disc():
 
         def body(i, run):
             state, memory = run
-            state, _, memory, _ = scheme.step(model, i * h, i * h + h, state, memory, None)
+            state, _, memory, _ = scheme.step(model, i * h, h, state, memory, None)
             return state, memory
 
         state, _ = jax.lax.fori_loop(0, steps, body, (state, memory))

@@ -191,7 +191,7 @@ def test_derivatives_where_forces_are_not_constant():
 
         def body(i, run):
             state, carry = run
-            state, _, carry, _ = MIDPOINT.step(model, i * h, i * h + h, state, carry, None)
+            state, _, carry, _ = MIDPOINT.step(model, i * h, h, state, carry, None)
             return state, carry
 
         return read(jax.lax.fori_loop(0, steps, body, (state, carry))[0])

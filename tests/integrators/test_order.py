@@ -31,7 +31,7 @@ def integrate(model, integrator, state, end, steps):
     def body(i, run):
         state, carry, ok = run
         t = i * h
-        state, _, carry, result = integrator.step(model, t, t + h, state, carry, None)
+        state, _, carry, result = integrator.step(model, t, h, state, carry, None)
         return state, carry, ok & (result == RESULTS.successful)
 
     state, _, ok = jax.lax.fori_loop(0, steps, body, (state, carry, jnp.array(True)))

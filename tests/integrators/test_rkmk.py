@@ -82,7 +82,7 @@ def integrate(model, integrator, state, end, steps):
     def body(i, run):
         state, ok = run
         t = i * h
-        state, _, _, result = integrator.step(model, t, t + h, state, (), None)
+        state, _, _, result = integrator.step(model, t, h, state, (), None)
         return state, ok & (result == RESULTS.successful)
 
     return jax.lax.fori_loop(0, steps, body, (state, jnp.array(True)))

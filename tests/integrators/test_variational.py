@@ -44,7 +44,7 @@ def integrate(model, integrator, state, end, steps):
 
     def body(i, run):
         state, carry, ok, worst = run
-        state, _, carry, result = integrator.step(model, i * h, (i + 1) * h, state, carry, None)
+        state, _, carry, result = integrator.step(model, i * h, h, state, carry, None)
         error = jnp.abs(model.energy((i + 1) * h, state).total / energy - 1)
         return state, carry, ok & (result == RESULTS.successful), jnp.maximum(worst, error)
 

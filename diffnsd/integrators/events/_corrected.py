@@ -110,33 +110,33 @@ class Corrected(AbstractWrappedIntegrator):
         return _Beside(self.inner.init(model, t0, state, args), nothing)
 
     def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: "_Beside", args: Args
+        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: "_Beside", args: Args
     ) -> tuple[State, StepInfo, "_Beside", RESULTS]:
         if not model.interactions:
-            end, info, new, result = self.inner.step(model, t0, t1, state, carry.inner, args)
+            end, info, new, result = self.inner.step(model, t0, h, state, carry.inner, args)
             return end, info, _Beside(new, carry.ahead), result
 
         if model.system.first_order_problem is None:
-            end, info, new, result = self.inner.step(model, t0, t1, state, carry.inner, args)
-            given = model, t0, t1, state, carry.inner, args
+            end, info, new, result = self.inner.step(model, t0, h, state, carry.inner, args)
+            given = model, t0, h, state, carry.inner, args
             located, *_ = switching_step(self.inner, self.max_impacts, *given)
             by = located.v - jax.lax.stop_gradient(located.v)
             end = State(end.q, jax.lax.stop_gradient(end.v) + by)
             return end, info, _Beside(new, carry.ahead), result
 
-        end, info, new, result = self.inner.step(model, t0, t1, state, carry.inner, args)
-        known = without_derivative((model, t0, t1, state, end, args, carry))
+        end, info, new, result = self.inner.step(model, t0, h, state, carry.inner, args)
+        known = without_derivative((model, t0, h, state, end, args, carry))
         masks = _struck(known, jax.lax.stop_gradient(info.impulses), self.slow)
         struck, pushed, _ = masks
         by, after = call_where(
             jnp.any(struck),
             lambda *given: _located(self, *given),
-            model, (t0, t1), state, jax.lax.stop_gradient(carry.ahead), carry.inner, args,
+            model, (t0, h), state, jax.lax.stop_gradient(carry.ahead), carry.inner, args,
             known[4], masks,
         )  # fmt: skip
         end = _attached(model.system.group, end, by, jnp.any(struck))
         if any(slip_row(i) is not None for i in model.interactions):
-            end = self._turned(end, jnp.any(struck), known, model, t0, t1, state, carry.inner, args)
+            end = self._turned(end, jnp.any(struck), known, model, t0, h, state, carry.inner, args)
         info = eqx.tree_at(
             lambda i: i.located, info, info.located + jnp.any(struck).astype(jnp.int32)
         )
@@ -147,8 +147,8 @@ class Corrected(AbstractWrappedIntegrator):
 
     def _turned(self, end, struck, known, *given):
         """The end of a step in which friction turned, with the derivative of the located turn."""
-        model, t0, t1, state, plain, *_ = known
-        before, after = slip(model, t0, state), slip(model, t1, plain)
+        model, t0, h, state, plain, *_ = known
+        before, after = slip(model, t0, state), slip(model, t0 + h, plain)
         ends_at_rest = (before != 0) & (jnp.abs(after) <= still(plain))
         turned = jnp.any((before * after < 0) | ends_at_rest)
         scheme = Located(self.inner, self.max_impacts, slow=self.slow, solver=self.solver)
@@ -175,8 +175,8 @@ def _followed(inner: AbstractIntegrator, known, pushed: Array) -> Vector:
     The linearised plain step is taken where contacts push, for batch elements whose located motion
     differs from the plain one. Elsewhere an error of second order is small compared with `ahead`.
     """
-    model, t0, t1, state, end, args, carry = known
-    group, h = model.system.group, t1 - t0
+    model, t0, h, state, end, args, carry = known
+    group = model.system.group
 
     def linearised(step, carry, state, end, ahead):
         def change(by):
@@ -190,7 +190,7 @@ def _followed(inner: AbstractIntegrator, known, pushed: Array) -> Vector:
         return State(group.compose(state.q, group.exp(turn)), state.v + h * a)
 
     def plain(state, carry):
-        return inner.step(model, t0, t1, state, carry, args)[0]
+        return inner.step(model, t0, h, state, carry, args)[0]
 
     near = free(state, None)
     moved = linearised(free, None, state, near, carry.ahead)
@@ -206,8 +206,7 @@ def _struck(known, impulses, slow: float):
     What struck closed fast and was pushed, by a law that does not see the gap: one that does has
     not lost the time.
     """
-    model, t0, t1, state, _, args, _ = known
-    h = t1 - t0
+    model, t0, h, state, _, args, _ = known
     before = approach(model, t0, h, state, args, slow)
     # Joints always push, in either direction.
     pushed = jnp.concatenate(
@@ -253,8 +252,8 @@ def _located(scheme: Corrected, model, grid, state, ahead, carry, args, plain: S
     **Returns:** its end relative to itself, `(2 n,)`: zero, with the derivative of that motion; and
     how far it is ahead of the end of the plain step.
     """
-    (t0, t1), (struck, pushed, rests) = grid, masks
-    group, h = model.system.group, t1 - t0
+    (t0, h), (struck, pushed, rests) = grid, masks
+    group = model.system.group
     here = without_derivative(state)
     start = _shifted(group, here, ahead)
     near = _is_near(without_derivative((model, t0, h, here, start)), struck)
@@ -267,7 +266,7 @@ def _located(scheme: Corrected, model, grid, state, ahead, carry, args, plain: S
         before = approach(held, now, length, at, given, scheme.slow)
         free = ~(run.left | before.strikes)
         masked = model.masked(t, run.start.q, free, run.touching)
-        end, *_ = scheme.inner.step(masked, t, t + h, run.start, carry, args)
+        end, *_ = scheme.inner.step(masked, t, h, run.start, carry, args)
         curve = motion(model, t, h, run.start, end, args)
         over = ~jnp.any(run.left)
 

@@ -120,13 +120,13 @@ class EventDriven(AbstractIntegrator):
         return ()
 
     def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
         counts = model.contacts(t0, state.q)
         c, dtype = sum(counts), state.v.dtype
         none, zero = jnp.zeros(c, bool), jnp.zeros((), dtype)
         start = _Run(
-            t=jnp.asarray(t0, dtype),
+            past=zero,
             state=state,
             impulses=jnp.zeros(c, dtype),
             hit=none,
@@ -144,7 +144,7 @@ class EventDriven(AbstractIntegrator):
         start = jax.tree.map(jnp.asarray, start)
         passes = 2 * self.max_impacts + 4
         run = repeat_where_pending(
-            lambda run: self._phase(model, jnp.asarray(t1, dtype), args, run, passes), start, passes
+            lambda run: self._phase(model, t0, h, args, run, passes), start, passes
         )
         late = RESULTS.where(run.passes < 0, RESULTS.too_many_steps, RESULTS.successful)
         impulses = tuple(_split(run.impulses, counts))
@@ -158,10 +158,11 @@ class EventDriven(AbstractIntegrator):
         )
         return run.state, info, carry, first_error(run.result, late)
 
-    def _phase(self, model: Model, t1: Scalar, args: Args, run: "_Run", passes: int) -> "_Run":
+    def _phase(self, model: Model, t0, h, args: Args, run: "_Run", passes: int) -> "_Run":
         """The impact that is due, if one is, and the smooth motion until the next event."""
-        run = self._struck(model, t1, run)
-        known, t, state, inputs = without_derivative((model, run.t, run.state, args))
+        begin, length = t0 + run.past, h - run.past
+        run = self._struck(model, begin, length, run)
+        known, t, state, inputs = without_derivative((model, begin, run.state, args))
         gap, rate = normal_motion(known, t, state)
         tiny = tiny_of(state)
         closed = gap <= tiny
@@ -169,14 +170,13 @@ class EventDriven(AbstractIntegrator):
         may_hold = closed & (jnp.abs(rate) <= tiny) & ~run.released
         held = self._held(known, t, state, inputs, may_hold)
 
-        start = Phase(model, run.t, run.state, held, closed & ~held, args)
-        length = t1 - run.t
+        start = Phase(model, begin, run.state, held, closed & ~held, args)
         part, hit, freed, found = self._next_event(without_derivative(start), length, due)
         end, impulses, inside, solved = self._flow(start, length, part)
         s, end, impulses = at_closing(start, part * length, end, impulses, hit)
-        # Without an event the phase ends at t1, whose distance has a derivative of its own.
+        # Without an event the phase ends with the step, whose length has a derivative of its own.
         over = ~(jnp.any(hit) | jnp.any(freed))
-        t = jnp.where(over, t1, run.t + s)
+        past = jnp.where(over, h, run.past + s)
 
         ok = RESULTS.successful
         result = RESULTS.where(found & solved, ok, RESULTS.too_many_steps)
@@ -185,7 +185,7 @@ class EventDriven(AbstractIntegrator):
         count = run.passes + 1
         exhausted = ~over & (count >= passes)
         return _Run(
-            t=t,
+            past=past,
             state=end,
             impulses=run.impulses + impulses,
             hit=hit,
@@ -201,17 +201,17 @@ class EventDriven(AbstractIntegrator):
             result=result,
         )
 
-    def _struck(self, model: Model, t1: Scalar, run: "_Run") -> "_Run":
+    def _struck(self, model: Model, t: Scalar, length: Scalar, run: "_Run") -> "_Run":
         """After the impact of the contacts that the last phase hit."""
-        gap, rate = without_derivative(normal_motion(model, run.t, run.state))
+        gap, rate = without_derivative(normal_motion(model, t, run.state))
         tiny = tiny_of(without_derivative(run.state))
         due = run.hit
         touching = due | ((gap <= tiny) & (jnp.abs(rate) <= tiny))
         elastic = jnp.where(run.impacts < self.max_impacts, 1.0, 0.0).astype(gap.dtype)
         # After `max_impacts` the impact is inelastic.
         factor = jnp.broadcast_to(elastic, gap.shape)
-        masked = model.masked(run.t, run.state.q, touching, touching, factor)
-        v, impulses, stats, overflow = impact(masked, run.t, t1 - run.t, run.state, self.laws)
+        masked = model.masked(t, run.state.q, touching, touching, factor)
+        v, impulses, stats, overflow = impact(masked, t, length, run.state, self.laws)
 
         any_due = jnp.any(due)
         v = jnp.where(any_due, v, run.state.v)
@@ -328,11 +328,11 @@ class EventDriven(AbstractIntegrator):
 class _Run(eqx.Module):
     """State within a step.
 
-    `hit`: contacts whose impact is due; `released`: by the last event; `passes`: -1 if too many were
-    needed.
+    `past`: time since its start; `hit`: contacts whose impact is due; `released`: by the last event;
+    `passes`: -1 if too many were needed.
     """
 
-    t: Scalar
+    past: Scalar
     state: State
     impulses: Float[Array, " c"]
     hit: Bool[Array, " c"]

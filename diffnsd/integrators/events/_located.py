@@ -129,15 +129,17 @@ class Located(AbstractWrappedIntegrator):
         return locating_problem(self, self.inner, model)
 
     def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
         if not model.interactions or self.max_impacts == 0:
-            return self.inner.step(model, t0, t1, state, carry, args)
+            return self.inner.step(model, t0, h, state, carry, args)
         if model.system.first_order_problem is None:
-            return switching_step(self.inner, self.max_impacts, model, t0, t1, state, carry, args)
-        grid = t0, t1
+            return switching_step(self.inner, self.max_impacts, model, t0, h, state, carry, args)
+        grid = t0, h
         none = jnp.zeros(sum(model.contacts(t0, state.q)), dtype=bool)
-        run = self._trial(model, grid, t0, state, carry, args, none, none, jnp.array(True))
+        run = self._trial(
+            model, grid, jnp.zeros_like(h), state, carry, args, none, none, jnp.array(True)
+        )
         return settle_where_pending(
             lambda run: self._strike(model, grid, args, run),
             run,
@@ -145,26 +147,27 @@ class Located(AbstractWrappedIntegrator):
             lambda run: (run.end, run.before.then(run.trial), run.carry, run.result),
         )
 
-    def _trial(self, model, grid, t, state, carry, args, touching, turning, may) -> "_Run":
+    def _trial(self, model, grid, past, state, carry, args, touching, turning, may) -> "_Run":
         """The rest of a step without the contacts that strike in it, friction held as it slides."""
-        t0, t1 = grid
-        known, at, h, here, inputs = without_derivative((model, t, t1 - t0, state, args))
-        before = approach(known, at, h, here, inputs, self.slow)
-        reach = 1.5 * jax.lax.stop_gradient(t1 - t) * before.fastest
+        t0, h = grid
+        t, rest = t0 + past, h - past
+        known, at, whole, here, inputs = without_derivative((model, t, h, state, args))
+        before = approach(known, at, whole, here, inputs, self.slow)
+        reach = 1.5 * jax.lax.stop_gradient(rest) * before.fastest
         strikes = may & before.strikes & (before.gap < reach)
         side, turned = None, jnp.zeros_like(strikes)
         if any(slip_row(i) is not None for i in model.interactions):
             now = slip(known, at, here)
-            rests = resting(before.slow, t1 - t0, before.gap, before.rate)
+            rests = resting(before.slow, h, before.gap, before.rate)
             slides = may & rests & ~strikes & ~turning & (jnp.abs(now) > still(here))
             side = jax.lax.stop_gradient(jnp.where(slides, jnp.sign(now), 0))
         masked = model.masked(t, state.q, ~strikes, touching, side=side)
-        end, info, carry, result = self.inner.step(masked, t, t1, state, carry, args)
-        gap, _ = normal_motion(model, t1, end)
+        end, info, carry, result = self.inner.step(masked, t, rest, state, carry, args)
+        gap, _ = normal_motion(model, t0 + h, end)
         pushed = jnp.concatenate([p[:, 0] > 0 for p in info.impulses])
         missed = before.strikes & (before.gap < reach) & ~strikes & pushed
         if side is not None:
-            after = slip(model, t1, end)
+            after = slip(model, t0 + h, end)
             # What ends at rest has turned too: it is free in the next step.
             turned = (side != 0) & (side * after <= still(end))
             missed = missed | (rests & (side == 0) & (now * after < 0))
@@ -172,7 +175,7 @@ class Located(AbstractWrappedIntegrator):
         info = eqx.tree_at(lambda i: i.missed, info, missed)
         side = jnp.zeros_like(before.gap) if side is None else side
         return _Run(
-            t=t,
+            past=past,
             start=state,
             end=end,
             carry=carry,
@@ -189,24 +192,23 @@ class Located(AbstractWrappedIntegrator):
 
     def _strike(self, model, grid, args, run: "_Run") -> "_Run":
         """The first impact of a trial, and a new trial of what is left of the step."""
-        t0, t1 = grid
-        curve = motion(model, run.t, t1 - run.t, run.start, run.end, args)
+        t0, h = grid
+        curve = motion(model, t0 + run.past, h - run.past, run.start, run.end, args)
         s, group, turning = self._first(model, curve, run)
-        t = jnp.minimum(run.t + s, t1 - 1e-12 * (t1 - t0))
+        past = jnp.minimum(run.past + s, h - 1e-12 * h)
+        t = t0 + past
         before = curve(model, s)
 
         gap, rate = without_derivative(normal_motion(model, t, before))
-        touching = group | (resting(run.slow, t1 - t0, gap, rate) & ~run.strikes)
+        touching = group | (resting(run.slow, h, gap, rate) & ~run.strikes)
         # Where friction turns nothing strikes, and no contact takes part.
         masked = model.masked(t, before.q, touching & ~jnp.any(turning), touching)
-        v, impulses, stats, overflow = impact(
-            masked, t, t1 - run.t, before, self.solver, self.adjoint
-        )
+        v, impulses, stats, overflow = impact(masked, t, curve.h, before, self.solver, self.adjoint)
         after = State(before.q, v)
 
         count = run.count + 1
         trial = self._trial(
-            model, grid, t, after, run.carry, args, touching, turning, count < self.max_impacts
+            model, grid, past, after, run.carry, args, touching, turning, count < self.max_impacts
         )
         struck = StepInfo.of(impulses, stats)
         # The impact's solver comes after that of the inner method in `solver_names`.
@@ -256,14 +258,14 @@ class Located(AbstractWrappedIntegrator):
 
 
 class _Run(eqx.Module):
-    """State within a step: where its final part ends at `t`, and a trial of the rest.
+    """State within a step: where its final part ends, `past` its start, and a trial of the rest.
 
     `strikes`: contacts that were left out of the trial; `side`: where friction was held, and at which
     sign of the slip; `turned`: whose slip has changed its sign; `pending`: whether anything crossed;
-    `before`, `trial`: the reports of the final part, up to `t`, and of the trial.
+    `before`, `trial`: the reports of the final part and of the trial.
     """
 
-    t: Scalar
+    past: Scalar
     start: State
     end: State
     carry: Carry

@@ -25,13 +25,13 @@ from .._base import AbstractIntegrator, Carry, StepInfo
 
 
 class _Run(eqx.Module):
-    """State within a step: where its final part ends at `t`, and a trial of the rest.
+    """State within a step: where its final part ends, `past` its start, and a trial of the rest.
 
-    `outputs`: at `t`, zero for relays that are free, `(c,)`; `before`, `trial`: the reports of the
-    final part, up to `t`, and of the trial.
+    `outputs`: there, zero for relays that are free, `(c,)`; `before`, `trial`: the reports of the
+    final part and of the trial.
     """
 
-    t: Scalar
+    past: Scalar
     start: State
     carry: Carry
     outputs: Float[Array, " c"]
@@ -50,7 +50,7 @@ def switching_step(
     max_switches: int,
     model: Model,
     t0: Scalar,
-    t1: Scalar,
+    h: Scalar,
     state: State,
     carry: Carry,
     args: Args,
@@ -60,17 +60,18 @@ def switching_step(
     size = 1 + max_abs(jax.lax.stop_gradient(state.v))
     tiny = 1e2 * jnp.finfo(state.v.dtype).eps ** 0.75 * size
 
-    def trial(t, state, carry, outputs, count) -> _Run:
+    def trial(past, state, carry, outputs, count) -> _Run:
         """The rest of a step with relays held where outputs put them; all free after the last switch."""
         outputs = jnp.where((jnp.abs(outputs) > tiny) & (count < max_switches), outputs, 0)
+        t = t0 + past
         held = _held(model, t, state, outputs)
         outputs = jnp.where(_is_held(model, counts, outputs), outputs, 0)
-        end, info, last, result = inner.step(held, t, t1, state, carry, args)
-        after = _outputs(model, t1, end, info.details.multipliers)
+        end, info, last, result = inner.step(held, t, h - past, state, carry, args)
+        after = _outputs(model, t0 + h, end, info.details.multipliers)
         # One that ends at zero has crossed too: it is free in the next step.
         crossed = jnp.where(outputs > 0, after < tiny, (outputs < 0) & (after > -tiny))
         return _Run(
-            t=t,
+            past=past,
             start=state,
             carry=carry,
             outputs=outputs,
@@ -90,7 +91,7 @@ def switching_step(
         def step(given, s):
             model, t, state, carry, args, outputs = given
             held = _held(model, t, state, outputs)
-            end, info, *_ = inner.step(held, t, t + s, state, carry, args)
+            end, info, *_ = inner.step(held, t, s, state, carry, args)
             return end, info, _outputs(model, t + s, end, info.details.multipliers)
 
         def newton(given, s, which):
@@ -99,11 +100,11 @@ def switching_step(
             usable = slope != 0
             return s - jnp.where(usable, value, 0) / jnp.where(usable, slope, 1)
 
-        given = model, run.t, run.start, run.carry, args, run.outputs
+        given = model, t0 + run.past, run.start, run.carry, args, run.outputs
         frozen = without_derivative(given)
-        length = jax.lax.stop_gradient(t1 - run.t)
+        length = jax.lax.stop_gradient(h - run.past)
         # The first to cross by the secants; then Newton's method on the motion itself.
-        after = _outputs(model, t1, run.end, run.trial.details.multipliers)
+        after = _outputs(model, t0 + h, run.end, run.trial.details.multipliers)
         parts = run.outputs / jnp.where(run.crossed, run.outputs - after, 1)
         parts = jax.lax.stop_gradient(jnp.where(run.crossed, parts, jnp.inf))
         first = (parts == jnp.min(parts)) & run.crossed
@@ -118,20 +119,20 @@ def switching_step(
         # Two passes with derivatives: those of the implicit function, to second order.
         s, _ = jax.lax.scan(lambda s, _: (newton(given, s, first), None), s, length=2)
 
-        t = run.t + s
-        t = t + jax.lax.stop_gradient(jnp.minimum(t, t1 - 1e-9 * length) - t)
+        past = run.past + s
+        past = past + jax.lax.stop_gradient(jnp.minimum(past, h - 1e-9 * length) - past)
         at, info, outputs = step(given, s)
         outputs = jax.lax.stop_gradient(jnp.where(first, 0, outputs))
-        begin = inner.init(model, t, at, args)
+        begin = inner.init(model, t0 + past, at, args)
         begin = jax.tree.map(lambda new, old: new.astype(old.dtype), begin, run.carry)
-        new = trial(t, at, begin, outputs, run.count + 1)
+        new = trial(past, at, begin, outputs, run.count + 1)
         result = first_error(run.result, new.result)
         info = eqx.tree_at(lambda i: i.located, info, info.located + 1)
         return eqx.tree_at(lambda r: (r.before, r.result), new, (run.before.then(info), result))
 
     multipliers = carry.multipliers
     outputs = jax.lax.stop_gradient(_outputs(model, t0, state, multipliers))
-    run = trial(t0, state, carry, outputs, jnp.zeros((), jnp.int32))
+    run = trial(jnp.zeros_like(h), state, carry, outputs, jnp.zeros((), jnp.int32))
     run = repeat_where_pending(switch, run, max_switches)
     return run.end, run.before.then(run.trial), run.last, run.result
 

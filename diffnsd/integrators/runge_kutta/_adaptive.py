@@ -17,7 +17,7 @@ from ._rkmk import RKMK
 class Adaptive(AbstractWrappedIntegrator):
     """Steps of variable length inside every step of the grid, chosen by the embedded error estimate.
 
-    Between `t0` and `t1` the method takes as many steps of its own as the tolerance needs, at least
+    Between `t0` and `t0 + h` the method takes as many steps of its own as the tolerance needs, at least
     one; a rejected one is repeated with a shorter step, also where it left the chart. Differentiable
     in forward and reverse mode (the chosen step lengths are held constant).
 
@@ -60,9 +60,8 @@ class Adaptive(AbstractWrappedIntegrator):
         return False
 
     def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        length = t1 - t0
         exponent = 1.0 / self.inner.order
 
         def proceed(run):
@@ -73,8 +72,8 @@ class Adaptive(AbstractWrappedIntegrator):
             state, fraction, stride, count = run
             last = fraction + stride >= 1
             stop = jnp.where(last, 1.0, fraction + stride)
-            begin, end = t0 + fraction * length, t0 + stop * length
-            new, error, inside, _, _ = self.inner.estimated_step(model, begin, end, state, args)
+            begin, part = t0 + fraction * h, (stop - fraction) * h
+            new, error, inside, _, _ = self.inner.estimated_step(model, begin, part, state, args)
             error = jax.lax.stop_gradient(error) / self.tolerance
             usable = inside & jnp.isfinite(error)
             error = jnp.where(usable, error, 1e10)
@@ -84,8 +83,8 @@ class Adaptive(AbstractWrappedIntegrator):
             state = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, state)
             return state, jnp.where(accepted, stop, fraction), stride, count + 1
 
-        zero = jnp.zeros_like(length)
-        start = state, zero, jnp.ones_like(length), jnp.zeros((), jnp.int32)
+        zero = jnp.zeros_like(h)
+        start = state, zero, jnp.ones_like(h), jnp.zeros((), jnp.int32)
         end, fraction, _, count = bounded_while(proceed, body, start, self.max_steps)
         out, info, carry, result = finish(state, end, jnp.array(True), True, count)
         late = RESULTS.where(fraction < 1, RESULTS.too_many_steps, RESULTS.successful)

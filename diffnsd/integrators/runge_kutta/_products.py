@@ -58,10 +58,10 @@ class CrouchGrossman(AbstractFlowMethod):
         return self.tableau.product_order
 
     def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        def advance(stage, t0, t1, state):
-            h, slopes = t1 - t0, []
+        def advance(stage, t0, h, state):
+            slopes = []
             field = Motion(model, Exponential(), state, args).field
 
             def product(weights):
@@ -74,7 +74,7 @@ class CrouchGrossman(AbstractFlowMethod):
                 slopes.append(field(t0 + c * h, product(row)))
             return product(self.tableau.b), chart_holds(Exponential(), model, h, slopes[0])
 
-        state1, inside = on_components(advance)(t0, t1, state)
+        state1, inside = on_components(advance)(t0, h, state)
         return finish(state, state1, inside)
 
 
@@ -95,10 +95,9 @@ class CommutatorFree(AbstractFlowMethod):
         return 4
 
     def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        def advance(stage, t0, t1, state):
-            h = t1 - t0
+        def advance(stage, t0, h, state):
             middle = t0 + h / 2
             field = Motion(model, Exponential(), state, args).field
             moved = partial(stage, partial(_moved, model), h)
@@ -106,10 +105,10 @@ class CommutatorFree(AbstractFlowMethod):
             y2 = moved(k1 / 2, state)
             k2 = h * field(middle, y2)
             k3 = h * field(middle, moved(k2 / 2, state))
-            k4 = h * field(t1, moved(k3 - k1 / 2, y2))
+            k4 = h * field(t0 + h, moved(k3 - k1 / 2, y2))
             y = moved((3 * k1 + 2 * k2 + 2 * k3 - k4) / 12, state)
             y = moved((-k1 + 2 * k2 + 2 * k3 + 3 * k4) / 12, y)
             return y, Exponential().inside(model.system.flow_group, k1)
 
-        state1, inside = on_components(advance)(t0, t1, state)
+        state1, inside = on_components(advance)(t0, h, state)
         return finish(state, state1, inside)

@@ -65,12 +65,12 @@ class RKMK(AbstractFlowMethod):
         return super().supports(model) or self.retraction.problem(model.system.flow_group)
 
     def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        state1, _, inside, converged, count = self.estimated_step(model, t0, t1, state, args)
+        state1, _, inside, converged, count = self.estimated_step(model, t0, h, state, args)
         return finish(state, state1, inside, converged, count)
 
-    def estimated_step(self, model: Model, t0: Scalar, t1: Scalar, state: State, args: Args):
+    def estimated_step(self, model: Model, t0: Scalar, h: Scalar, state: State, args: Args):
         """A step with its error estimate.
 
         **Returns:** the new state; the estimate `h sum_i (b_i - b*_i) k_i` of the embedded method in
@@ -79,15 +79,15 @@ class RKMK(AbstractFlowMethod):
         """
         if self.tableau.is_explicit:
 
-            def program(stage, t0, t1, state):
-                return self._explicit(stage, model, t0, t1, state, args)
+            def program(stage, t0, h, state):
+                return self._explicit(stage, model, t0, h, state, args)
 
-            state1, error, inside = on_components(program)(t0, t1, state)
+            state1, error, inside = on_components(program)(t0, h, state)
             return state1, error, inside, True, None
-        return self._implicit(model, t0, t1, state, args)
+        return self._implicit(model, t0, h, state, args)
 
-    def _explicit(self, stage, model, t0, t1, state, args):
-        h, tableau = t1 - t0, self.tableau
+    def _explicit(self, stage, model, t0, h, state, args):
+        tableau = self.tableau
 
         def rate(t, x, state):
             return Motion(model, self.retraction, state, args).rate(t, x)
@@ -112,14 +112,14 @@ class RKMK(AbstractFlowMethod):
         error = combination(self.tableau.b_error, slopes, h)
         return jnp.max(jnp.abs(error))
 
-    def _implicit(self, model, t0, t1, state, args):
+    def _implicit(self, model, t0, h, state, args):
         first = model.system.flow_rate(t0, state, args)
         d, s = first.shape[0], self.tableau.stages
-        parameters = model, t0, t1, state, args
+        parameters = model, t0, h, state, args
 
         def residual(parameters, unknown):
-            model, t0, t1, state, args = parameters
-            motion, h = Motion(model, self.retraction, state, args), t1 - t0
+            model, t0, h, state, args = parameters
+            motion = Motion(model, self.retraction, state, args)
             slopes = [unknown[i * d : (i + 1) * d] for i in range(s)]
             stages = zip(self.tableau.a, self.tableau.c, strict=True)
             found = [motion.rate(t0 + c * h, combination(row, slopes, h)) for row, c in stages]
@@ -127,7 +127,7 @@ class RKMK(AbstractFlowMethod):
 
         guess = jnp.tile(first, s)
         unknown, converged, count = find_root(residual, parameters, guess, self.newton)
-        slopes, h = [unknown[i * d : (i + 1) * d] for i in range(s)], t1 - t0
+        slopes = [unknown[i * d : (i + 1) * d] for i in range(s)]
         state1 = Motion(model, self.retraction, state, args).at(
             combination(self.tableau.b, slopes, h)
         )

@@ -92,9 +92,9 @@ class D1MinusLinear(AbstractIntegrator):
         return ContactForces(zero, zero, zero)
 
     def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        h, group, v0 = t1 - t0, model.system.group, state.v
+        group, v0, t1 = model.system.group, state.v, t0 + h
         closed0 = _closed(model, t0, state.q)
         stays = _stays(model, t0, state, closed0)
         a0, first, stats0 = self._forces(model, t0, state, stays, args, carry.start)

@@ -38,7 +38,7 @@ class AbstractFirstOrderScheme(AbstractIntegrator):
         return 1.0
 
     @abc.abstractmethod
-    def smooth(self, system: AbstractSystem, t0, t1, state: State, args: Args) -> Smooth:
+    def smooth(self, system: AbstractSystem, t0, h, state: State, args: Args) -> Smooth:
         """The equations of a step without inputs, and how an input enters them."""
 
     @property
@@ -57,9 +57,9 @@ class AbstractFirstOrderScheme(AbstractIntegrator):
         return Memory(zero_impulses(model, t0, state), jnp.zeros_like(state.v))
 
     def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Memory, args: Args
+        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Memory, args: Args
     ) -> tuple[State, StepInfo, Memory, RESULTS]:
-        return first_order_step(self, model, t0, t1, state, carry, args)
+        return first_order_step(self, model, t0, h, state, carry, args)
 
 
 class EulerMoreau(AbstractFirstOrderScheme):
@@ -114,9 +114,9 @@ class EulerMoreau(AbstractFirstOrderScheme):
         """Weight of the new input: `gamma`."""
         return self.gamma
 
-    def smooth(self, system: AbstractSystem, t0, t1, state: State, args: Args) -> Smooth:
+    def smooth(self, system: AbstractSystem, t0, h, state: State, args: Args) -> Smooth:
         """The theta rule on `f`."""
-        return _theta_rule(self.theta, system, t0, t1, state, args)
+        return _theta_rule(self.theta, system, t0, h, state, args)
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Memory:
         nothing = super().init(model, t0, state, args)
@@ -125,7 +125,7 @@ class EulerMoreau(AbstractFirstOrderScheme):
         # The multipliers just after t0: those of an implicit step that is too short to move x.
         tiny = float(jnp.finfo(state.v.dtype).eps) ** 0.5
         implicit = EulerMoreau(1.0, 1.0, self.newton, self.solver, self.adjoint)
-        found = implicit.step(model, t0, t0 + tiny, state, nothing, args)[2]
+        found = implicit.step(model, t0, jnp.asarray(tiny, state.v.dtype), state, nothing, args)[2]
         return found.recall(model, t0, state)
 
 
@@ -168,9 +168,9 @@ class ThetaGamma(AbstractFirstOrderScheme):
         """Where in the step relations hold: `gamma`."""
         return self.gamma
 
-    def smooth(self, system: AbstractSystem, t0, t1, state: State, args: Args) -> Smooth:
+    def smooth(self, system: AbstractSystem, t0, h, state: State, args: Args) -> Smooth:
         """The theta rule on `f`."""
-        return _theta_rule(self.theta, system, t0, t1, state, args)
+        return _theta_rule(self.theta, system, t0, h, state, args)
 
 
 class ZeroOrderHold(AbstractFirstOrderScheme):
@@ -198,14 +198,14 @@ class ZeroOrderHold(AbstractFirstOrderScheme):
     def order(self) -> int:
         return 1
 
-    def smooth(self, system: AbstractSystem, t0, t1, state: State, args: Args) -> Smooth:
+    def smooth(self, system: AbstractSystem, t0, h, state: State, args: Args) -> Smooth:
         """The exact flow of the linear part."""
-        x0 = state.v
+        x0, t1 = state.v, t0 + h
 
         def rate(x):
             return system.flow_rate(t1, State(None, x), args)
 
-        held = hold(jax.jacfwd(rate)(x0), t1 - t0)
+        held = hold(jax.jacfwd(rate)(x0), h)
         moved = x0 + matvec(held, rate(x0))
 
         def gain(r):
@@ -214,13 +214,13 @@ class ZeroOrderHold(AbstractFirstOrderScheme):
         return Smooth(lambda x: x - moved, gain)
 
 
-def _theta_rule(theta: float, system: AbstractSystem, t0, t1, state: State, args: Args) -> Smooth:
-    h, x0 = t1 - t0, state.v
+def _theta_rule(theta: float, system: AbstractSystem, t0, h, state: State, args: Args) -> Smooth:
+    x0 = state.v
     inertia = system.mass(t0 + theta * h, None).astype(x0.dtype)
     known = jnp.zeros_like(x0) if theta == 1 else h * (1 - theta) * system.force(t0, state, args)
 
     def defect(x):
         moved = matvec(inertia, x - x0) - known
-        return moved - h * theta * system.force(t1, State(None, x), args) if theta else moved
+        return moved - h * theta * system.force(t0 + h, State(None, x), args) if theta else moved
 
     return Smooth(defect, lambda r: h * r)

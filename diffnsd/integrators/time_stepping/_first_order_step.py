@@ -4,7 +4,7 @@ With the smooth defect `d(x)` of a scheme, the gain `G` of its inputs, the point
 which relations are evaluated and the weight `w` of the new input, a step solves
 
     d(x1) = G (w r + (1 − w) r0),    r = g(t_p, x_p, lam),    y = h(t_p, x_p, lam),
-    K* ∋ y ⟂ lam ∈ K,                t_p = t0 + p (t1 − t0),    x_p = (1 − p) x0 + p x1.
+    K* ∋ y ⟂ lam ∈ K,                t_p = t0 + p h,    x_p = (1 − p) x0 + p x1.
 
 Outputs may depend on multipliers: `nonlinear_problem` linearises both.
 """
@@ -88,17 +88,17 @@ class _Relations:
         return total
 
 
-def first_order_step(scheme, model: Model, t0, t1, state: State, carry: Memory, args: Args):
+def first_order_step(scheme, model: Model, t0, h, state: State, carry: Memory, args: Args):
     """One step of a scheme of first-order systems; see this module's docstring."""
-    h, weight = t1 - t0, scheme.weight
+    weight = scheme.weight
     warm = tuple(lam.T for lam in carry.multipliers)
-    parameters = scheme, model, t0, t1, state, carry, args
+    parameters = scheme, model, t0, h, state, carry, args
     guess = jnp.concatenate([state.v, *own_parts(model.interactions, warm)])
     v, z, stats, converged = solve_step(
         _equations, parameters, guess, warm, scheme.solver, scheme.newton, scheme.adjoint
     )
     x = v[: state.v.shape[0]]
-    r = _Relations(model, t1).input(x, z) if weight < 1 else jnp.zeros_like(x)
+    r = _Relations(model, t0 + h).input(x, z) if weight < 1 else jnp.zeros_like(x)
     details = _details(scheme, model, t0 + scheme.point * h, state.v, x, z)
     pairs = zip(details.multipliers, carry.multipliers, strict=True)
     impulses = tuple(h * (weight * new + (1 - weight) * old) for new, old in pairs)
@@ -135,9 +135,9 @@ def _on_their_sets(model: Model, details: FirstOrderDetails) -> tuple[Array, ...
 
 def _equations(parameters):
     """The step linearised at any point, as a function of its parameters only."""
-    scheme, model, t0, t1, state, carry, args = parameters
-    x0, h, p, weight = state.v, t1 - t0, scheme.point, scheme.weight
-    smooth = scheme.smooth(model.system, t0, t1, state, args)
+    scheme, model, t0, h, state, carry, args = parameters
+    x0, p, weight = state.v, scheme.point, scheme.weight
+    smooth = scheme.smooth(model.system, t0, h, state, args)
     relations = _Relations(model, t0 + p * h)
     start = _Relations(model, t0)
 
@@ -165,7 +165,7 @@ def _context(y0: Array, h: Scalar, point: float) -> Context:
     return Context(y0, -jnp.inf * ones, h * ones, point * ones)
 
 
-def step_residuals(scheme, model: Model, t0, t1, states: tuple[Vector, Vector], multipliers, args):
+def step_residuals(scheme, model: Model, t0, h, states: tuple[Vector, Vector], multipliers, args):
     """How well two states and the multipliers between them satisfy the equations of a step.
 
     **Arguments:** `states`: `x0`, `x1`; `multipliers`: of the step before and of this one, each per
@@ -176,9 +176,9 @@ def step_residuals(scheme, model: Model, t0, t1, states: tuple[Vector, Vector], 
     """
     (x0, x1), (lam0, lam) = states, multipliers
     z0, z = (tuple(part.T for part in parts) for parts in (lam0, lam))
-    time = t0 + scheme.point * (t1 - t0)
+    time = t0 + scheme.point * h
     details = _details(scheme, model, time, x0, x1, z)
-    smooth = scheme.smooth(model.system, t0, t1, State(None, x0), args)
+    smooth = scheme.smooth(model.system, t0, h, State(None, x0), args)
     r = scheme.weight * _Relations(model, time).input(_placed(scheme, x0, x1), z)
     r = r + (1 - scheme.weight) * _Relations(model, t0).input(x0, z0)
     onto = _on_their_sets(model, details)
@@ -237,4 +237,4 @@ def _first_problem(scheme, model, t, h, state, lam, args) -> MixedProblem:
     """The first step linearised at the initial state and at given multipliers."""
     memory = Memory(tuple(part.T for part in lam), jnp.zeros_like(state.v))
     v = jnp.concatenate([state.v, *own_parts(model.interactions, lam)])
-    return _equations((scheme, model, t, t + h, state, memory, args))(v, lam)
+    return _equations((scheme, model, t, h, state, memory, args))(v, lam)

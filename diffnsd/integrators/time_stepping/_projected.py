@@ -67,12 +67,12 @@ class Projected(AbstractProjection):
     solver: AbstractSolver = Auto()
 
     def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        active = _active(self.prediction, model, t0, t1, state)
+        active = _active(self.prediction, model, t0, h, state)
         laws = [Equality() if i.law.holds_gap else Complementarity() for i in model.interactions]
-        done = self.inner.step(model, t0, t1, state, carry, args)
-        return _corrected(self, model, t1, done, active, laws)
+        done = self.inner.step(model, t0, h, state, carry, args)
+        return _corrected(self, model, t0 + h, done, active, laws)
 
 
 class CombinedProjection(AbstractProjection):
@@ -95,18 +95,18 @@ class CombinedProjection(AbstractProjection):
     solver: AbstractSolver = Auto()
 
     def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        active = _active(self.prediction, model, t0, t1, state)
+        active = _active(self.prediction, model, t0, h, state)
 
         def step(active):
             touching = jnp.concatenate(active)
             held = model.masked(t0, state.q, jnp.ones_like(touching), touching)
-            return self.inner.step(held, t0, t1, state, carry, args)
+            return self.inner.step(held, t0, h, state, carry, args)
 
         def violated(active, q):
             at = jax.lax.stop_gradient(q)
-            gaps = [i.reachable(i.relation.gap(t1, at)) for i in model.interactions]
+            gaps = [i.reachable(i.relation.gap(t0 + h, at)) for i in model.interactions]
             return tuple(
                 a if g is None or i.law.never_opens else ~a & (g < -self.tolerance)
                 for i, a, g in zip(model.interactions, active, gaps, strict=True)
@@ -118,12 +118,12 @@ class CombinedProjection(AbstractProjection):
             any_more = jnp.any(jnp.concatenate([jnp.array([False]), *more]))
             active = tuple(a | b for a, b in zip(active, more, strict=True))
             done = jax.lax.cond(any_more, lambda a, _: step(a), lambda _, d: d, active, done)
-        return _corrected(self, model, t1, done, active, [Equality() for _ in active])
+        return _corrected(self, model, t0 + h, done, active, [Equality() for _ in active])
 
 
-def _active(prediction, model: Model, t0, t1, state: State):
+def _active(prediction, model: Model, t0, h, state: State):
     """The contacts that take part in the step of the inner method, per interaction."""
-    around = [context(i, model, t0, state, t1 - t0, prediction) for i in model.interactions]
+    around = [context(i, model, t0, state, h, prediction) for i in model.interactions]
     return tuple(law_at(i, a)[2] for i, a in zip(model.interactions, around, strict=True))
 
 

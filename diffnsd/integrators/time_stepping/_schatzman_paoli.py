@@ -71,15 +71,15 @@ class SchatzmanPaoli(AbstractIntegrator):
         return zero_impulses(model, t0, state), state.v
 
     def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
         warm, w0 = carry
         warm = tuple(jnp.moveaxis(z, 0, 1) for z in warm)
-        parameters = model, t0, t1, state, w0, args
+        parameters = model, t0, h, state, w0, args
         w, z, stats, converged = solve_step(
             _equations(self.theta), parameters, w0, warm, self.solver, self.newton, self.adjoint
         )
-        group, h = model.system.group, t1 - t0
+        group = model.system.group
         q = group.compose(state.q, group.exp(h * w))
         impulses = tuple(jnp.moveaxis(part, 1, 0) for part in z)
         info = StepInfo.of(impulses, stats)
@@ -91,8 +91,8 @@ def _equations(theta: float):
     """The step equations as a function of their parameters only; see `SchatzmanPaoli`."""
 
     def equations(parameters):
-        model, t0, t1, state, w0, args = parameters
-        system, group, h = model.system, model.system.group, t1 - t0
+        model, t0, h, state, w0, args = parameters
+        system, group = model.system, model.system.group
         mass = system.mass(t0, state.q)
 
         def move(w):
@@ -118,7 +118,7 @@ def _equations(theta: float):
             rows = interaction.relation.linearised(group, t0, state.q)[0][:k]
 
             def after(w):
-                u = local(interaction, t1, move(h * w), w)[:, :k].T
+                u = local(interaction, t0 + h, move(h * w), w)[:, :k].T
                 return u, u
 
             slope, u = jax.jacfwd(after, has_aux=True)(w)

@@ -30,8 +30,8 @@ def _equations(scheme):
     mass_at = AtIterate(theta) if scheme.mass_at is None else scheme.mass_at
 
     def equations(parameters):
-        model, interactions, t0, t1, state, args = parameters
-        system, h = model.system, t1 - t0
+        model, interactions, t0, h, state, args = parameters
+        system, t1 = model.system, t0 + h
         before = system.force(t0, state, args)
 
         def place(point, v):
@@ -43,8 +43,8 @@ def _equations(scheme):
             momentum = system.momentum(t0 + theta * h, gained)
             return momentum - h * (theta * after + (1 - theta) * before)
 
-        compliant = any(i.relation.has_feedthrough for i in interactions)
-        if not (compliant or scheme.contacts_at.is_implicit):
+        by_force = any(map(_acts_by_force, interactions))
+        if not (by_force or scheme.contacts_at.is_implicit):
             at = t1, place(scheme.contacts_at, state.v)
             size = system.block_size if state.v.shape[0] > UNROLL_LIMIT else None
             blocks = tuple(
@@ -53,13 +53,13 @@ def _equations(scheme):
             )
             return linear_problem(residual, lambda v: blocks, size)
 
-        coupled = [_coupling(scheme, i, model, t0, t1, state) for i in interactions]
+        coupled = [_coupling(scheme, i, model, t0, h, state) for i in interactions]
 
         def motion(v, z):
             rigid, soft = place(scheme.contacts_at, v), place(AtIterate(theta), v)
             total, outputs = residual(v), []
-            for (contact, act), part in zip(coupled, z, strict=True):
-                impulse, output = act(soft if contact.has_feedthrough else rigid, v, part)
+            for i, (_, act), part in zip(interactions, coupled, z, strict=True):
+                impulse, output = act(soft if _acts_by_force(i) else rigid, v, part)
                 total = total - impulse
                 outputs.append(output)
             return total, tuple(outputs)
@@ -70,41 +70,55 @@ def _equations(scheme):
             return [i.relation.linearised(system.group, t1, q)[0][: i.rows] for i in interactions]
 
         contacts = tuple(contact for contact, _ in coupled)
-        return nonlinear_problem(motion, contacts, state.v.shape[0], None if compliant else inputs)
+        return nonlinear_problem(motion, contacts, state.v.shape[0], None if by_force else inputs)
 
     return equations
 
 
-def _coupling(scheme, interaction, model: Model, t0, t1, state: State):
+def _coupling(scheme, interaction, model: Model, t0, h, state: State):
     """An interaction at any end velocity `v`: its `Contact`, and `act(q, v, z)`, impulse and output.
 
     A compliant relation holds at the theta point, between a position and the mean force `z/h` of the
-    step; others tie end velocities to impulses.
+    step. A relation of states, of a circuit beside the mechanism, holds at the end of the step, with
+    `z` the force itself. Others tie end velocities to impulses.
     """
-    group, relation, h = model.system.group, interaction.relation, t1 - t0
+    group, relation = model.system.group, interaction.relation
     theta, k = scheme.theta, interaction.rows
-    compliant = relation.has_feedthrough
+
+    def padded(z):
+        return jnp.pad(z.T, ((0, 0), (0, relation.rows - k)))
+
+    def of_states(q, v, z):
+        t, force = t0 + h, padded(z)
+        output = relation.output(group, t, State(q, v), force)[:, :k].T
+        return h * relation.input(group, t, State(q, v), force), output
 
     def soft(q, v, z):
-        t, force = t0 + theta * h, jnp.pad(z.T, ((0, 0), (0, relation.rows - k))) / h
+        t, force = t0 + theta * h, padded(z) / h
         # Over h, to be of the size of a velocity: the laws hold for y as for y/h.
         output = relation.output(group, t, State(q, v), force)[:, :k].T / h
         return h * relation.input(group, t, State(q, v), force), output
 
     def rigid(q, v, z):
         def velocity(v):
-            return relation.output(group, t1, State(q, v), None)[:, :k]
+            return relation.output(group, t0 + h, State(q, v), None)[:, :k]
 
         # Affine in the velocity: the pull-back is `H^T`, by virtual power.
         output, pull = jax.vjp(velocity, v)
         return pull(z.T)[0], output.T
 
     # Where contacts are compliant there are no impacts, and no velocity before them.
-    before = jnp.zeros_like if compliant else lambda u: u
+    before = jnp.zeros_like if relation.is_compliant else lambda u: u
     around = context(interaction, model, t0, state, h, scheme.gamma, before)
     shift, law, active = law_at(interaction, around)
-    contact = Contact(shift, law.in_step(around), active, compliant)
-    return contact, soft if compliant else rigid
+    act = of_states if not relation.needs_positions else soft if relation.is_compliant else rigid
+    law = law.in_step(around) if relation.needs_positions else law
+    return Contact(shift, law, active, relation.has_feedthrough), act
+
+
+def _acts_by_force(interaction) -> bool:
+    """Whether a relation ties positions or states to forces, where others tie velocities to impulses."""
+    return interaction.relation.is_compliant or not interaction.relation.needs_positions
 
 
 class MoreauJean(AbstractIntegrator):
@@ -176,9 +190,9 @@ class MoreauJean(AbstractIntegrator):
         return zero_impulses(model, t0, state)
 
     def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        return theta_step(self, model, t0, t1, state, carry, args)
+        return theta_step(self, model, t0, h, state, carry, args)
 
 
 class BackwardEuler(AbstractIntegrator):
@@ -236,9 +250,9 @@ class BackwardEuler(AbstractIntegrator):
         return zero_impulses(model, t0, state)
 
     def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        return theta_step(self, model, t0, t1, state, carry, args)
+        return theta_step(self, model, t0, h, state, carry, args)
 
 
 class StepMatrices(eqx.Module):
@@ -255,7 +269,7 @@ class StepMatrices(eqx.Module):
 
 
 def step_matrices(
-    scheme, model: Model, t0: Scalar, t1: Scalar, state: State, args: Args = None
+    scheme, model: Model, t0: Scalar, h: Scalar, state: State, args: Args = None
 ) -> StepMatrices:
     """The matrices of the first Newton iteration of a step from a state.
 
@@ -270,7 +284,7 @@ def step_matrices(
     if problem is not None:
         raise ValueError(f"no step matrices: {problem}.")
     zero = tuple(jnp.swapaxes(z, 0, 1) for z in zero_impulses(model, t0, state))
-    parameters = (model, model.interactions, t0, t1, state, args)
+    parameters = (model, model.interactions, t0, h, state, args)
     step = _equations(scheme)(parameters)(state.v, zero).dense()
 
     def flat(x):
@@ -283,22 +297,23 @@ def step_matrices(
     return StepMatrices(step.matrix, outputs, outputs @ jnp.linalg.solve(step.matrix, loads.T))
 
 
-def theta_step(scheme, model: Model, t0, t1, state: State, carry: Carry, args: Args):
+def theta_step(scheme, model: Model, t0, h, state: State, carry: Carry, args: Args):
     """One step of the theta scheme; see `MoreauJean`."""
-    h = t1 - t0
     chosen = [select(i, model, t0, state.q) for i in model.interactions]
     solved, selections = [i for i, _ in chosen], [s for _, s in chosen]
-    warm = tuple(jnp.moveaxis(s.pick(z), 0, 1) for s, z in zip(selections, carry, strict=True))
+    # Unknowns are impulses, but forces where relations are of states.
+    by_force = [not i.relation.needs_positions for i in solved]
+    parts = zip(selections, carry, by_force, strict=True)
+    warm = tuple(jnp.moveaxis(s.pick(z / h if f else z), 0, 1) for s, z, f in parts)
 
-    parameters = (model, solved, t0, t1, state, args)
+    parameters = (model, solved, t0, h, state, args)
     guess = jnp.concatenate([state.v, *own_parts(solved, warm)])
     v, z, stats, newton_converged = solve_step(
         _equations(scheme), parameters, guess, warm, scheme.solver, scheme.newton, scheme.adjoint
     )
     v = v[: state.v.shape[0]]
-    impulses = tuple(
-        s.spread(jnp.moveaxis(part, 1, 0)) for s, part in zip(selections, z, strict=True)
-    )
+    parts = zip(selections, z, by_force, strict=True)
+    impulses = tuple(s.spread(jnp.moveaxis(h * p if f else p, 1, 0)) for s, p, f in parts)
     mean = scheme.theta * v + (1 - scheme.theta) * state.v
     q = model.system.group.compose(state.q, model.system.group.exp(h * mean))
     overflow = jnp.array(False)

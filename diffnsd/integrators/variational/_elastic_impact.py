@@ -65,15 +65,15 @@ class ElasticImpact(AbstractWrappedIntegrator):
         return self.inner.supports(model)
 
     def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
         free = Model(model.system, ())
-        plain, info, _, result = self.inner.step(free, t0, t1, state, (), args)
+        plain, info, _, result = self.inner.step(free, t0, h, state, (), args)
         none = tuple(jnp.zeros_like(x) for x in carry)
-        hit = jnp.min(_gaps(model, t1, plain.q)) < 0
+        hit = jnp.min(_gaps(model, t0 + h, plain.q)) < 0
 
         def collide(_):
-            return self._collide(model, free, t0, t1, state, none, args)
+            return self._collide(model, free, t0, h, state, none, args)
 
         def go_on(_):
             return plain, none, result
@@ -89,15 +89,16 @@ class ElasticImpact(AbstractWrappedIntegrator):
         )
         return state1, info, jax.lax.stop_gradient(impulses), outcome
 
-    def _collide(self, model: Model, free: Model, t0, t1, state: State, none, args):
-        system, h = model.system, t1 - t0
+    def _collide(self, model: Model, free: Model, t0, h, state: State, none, args):
+        system = model.system
 
         def until(fraction, start):
-            return self.inner.step(free, t0, t0 + fraction * h, start, (), args)
+            return self.inner.step(free, t0, fraction * h, start, (), args)
 
         fraction = _first_root(model, t0, h, until, state)
         touching, _, _, result0 = until(fraction, state)
-        time = t0 + fraction * h
+        s = fraction * h
+        time = t0 + s
         gaps = _gaps(model, time, touching.q)
         nearest = jnp.arange(gaps.shape[0]) == jnp.argmin(gaps)
         normals = jnp.concatenate(
@@ -109,12 +110,12 @@ class ElasticImpact(AbstractWrappedIntegrator):
         )
         normal = jnp.sum(jnp.where(nearest[None], normals, 0), axis=1)
         compliance = lu_solve(system.mass(time, touching.q), normal)
-        before = self._discrete_energy(system, t0, time, state.q, touching.q)
+        before = self._discrete_energy(system, t0, s, state.q, touching.q)
 
         def after(jump):
             start = State(touching.q, touching.v + jump * compliance)
-            end, _, _, result = self.inner.step(free, time, t1, start, (), args)
-            energy = self._discrete_energy(system, time, t1, touching.q, end.q)
+            end, _, _, result = self.inner.step(free, time, h - s, start, (), args)
+            energy = self._discrete_energy(system, time, h - s, touching.q, end.q)
             return energy - before, (end, result)
 
         def newton(_, jump):
@@ -125,7 +126,7 @@ class ElasticImpact(AbstractWrappedIntegrator):
         solved = jax.lax.stop_gradient(jax.lax.fori_loop(0, NEWTON_STEPS, newton, guess))
         jump = newton(0, solved)
         defect, (end, result1) = after(jump)
-        second = jnp.min(_gaps(model, t1, end.q)) < 0
+        second = jnp.min(_gaps(model, t0 + h, end.q)) < 0
         unsolved = jnp.abs(defect) > 1e-3 * jnp.finfo(defect.dtype).eps ** 0.5 * (
             1 + jnp.abs(before)
         )
@@ -139,14 +140,14 @@ class ElasticImpact(AbstractWrappedIntegrator):
             first += part.shape[0]
         return end, tuple(impulses), first_error(first_error(result0, result1), failure)
 
-    def _discrete_energy(self, system: AbstractSystem, t0, t1, q0: Config, q1: Config) -> Scalar:
+    def _discrete_energy(self, system: AbstractSystem, t0, h, q0: Config, q1: Config) -> Scalar:
         """`−∂L_d/∂h` of the step between two configurations."""
-        group, h = system.group, t1 - t0
+        group = system.group
         x = self.inner.retraction.inverse(group, group.compose(group.inverse(q0), q1))
         xi = x / jnp.where(h != 0, h, 1)
         ends = [
             system.kinetic(t, State(q, xi)) + system.potential(t, q)
-            for t, q in ((t0, q0), (t1, q1))
+            for t, q in ((t0, q0), (t0 + h, q1))
         ]
         return (ends[0] + ends[1]) / 2
 

@@ -78,9 +78,9 @@ class Galerkin(AbstractVariational):
         return min(2 * self.stages, self.quadrature.order)
 
     def discretise(
-        self, system: AbstractSystem, t0: Scalar, t1: Scalar, state: State, args: Args
+        self, system: AbstractSystem, t0: Scalar, h: Scalar, state: State, args: Args
     ) -> Discretisation:
-        h, n, group, tau = t1 - t0, state.v.shape[0], system.group, self.retraction
+        n, group, tau = state.v.shape[0], system.group, self.retraction
         dtype = state.v.dtype
         points, values, slopes = basis(self.stages, self.quadrature.nodes)
         nodes = t0 + h * jnp.asarray(self.quadrature.nodes, dtype)

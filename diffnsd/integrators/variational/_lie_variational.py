@@ -49,9 +49,9 @@ class LieVariational(AbstractVariational):
         return 2
 
     def discretise(
-        self, system: AbstractSystem, t0: Scalar, t1: Scalar, state: State, args: Args
+        self, system: AbstractSystem, t0: Scalar, h: Scalar, state: State, args: Args
     ) -> Discretisation:
-        h, group = t1 - t0, system.group
+        group, t1 = system.group, t0 + h
         force0 = system.applied(t0, state, args)
 
         def pushed(xi):

@@ -29,7 +29,7 @@ def symplecticity_defect(
     model: Model,
     integrator: AbstractIntegrator,
     t0: Scalar,
-    t1: Scalar,
+    h: Scalar,
     state: State,
     args: Args = None,
 ) -> Scalar:
@@ -38,14 +38,14 @@ def symplecticity_defect(
     Zero to rounding for a symplectic step with forces that have a potential. The derivative is that
     of automatic differentiation (implicit where equations are solved), the momentum `μ = M v`.
 
-    **Arguments:** `model`, `integrator`; `t0`, `t1`: ends of the step [s]; `state`; `args`.
+    **Arguments:** `model`, `integrator`; `t0`, `h`: start and length of the step [s]; `state`; `args`.
 
     Reference: E. Hairer, C. Lubich, G. Wanner, Geometric numerical integration (2006), VI.2,
     doi:10.1007/3-540-30666-8; J. Marsden, T. Ratiu (1999), chapter 6,
     doi:10.1007/978-0-387-21792-5.
     """
     system, group, n = model.system, model.system.group, state.v.shape[0]
-    t0, t1 = jnp.asarray(t0, state.v.dtype), jnp.asarray(t1, state.v.dtype)
+    t0, h = jnp.asarray(t0, state.v.dtype), jnp.asarray(h, state.v.dtype)
 
     before = system.momentum(t0, state)
 
@@ -53,9 +53,9 @@ def symplecticity_defect(
         q = group.compose(state.q, group.exp(x[:n]))
         start = State(q, lu_solve(system.mass(t0, q), before + x[n:]))
         carry = integrator.init(model, t0, start, args)
-        end = integrator.step(model, t0, t1, start, carry, args)[0]
+        end = integrator.step(model, t0, h, start, carry, args)[0]
         here = group.inverse(jax.lax.stop_gradient(end.q))
-        after = system.momentum(t1, end)
+        after = system.momentum(t0 + h, end)
         return jnp.concatenate([group.log(group.compose(here, end.q)), after]), after
 
     start = jnp.zeros(2 * n, state.v.dtype)

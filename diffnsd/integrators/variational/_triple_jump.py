@@ -45,23 +45,22 @@ class TripleJump(AbstractWrappedIntegrator):
         return self.inner.supports(model)
 
     def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
         outer = 1 / (2 - 2 ** (1 / (self.inner.order + 1)))
         starts = jnp.asarray([0.0, outer, 1 - outer], state.v.dtype)
-        ends = jnp.asarray([outer, 1 - outer, 1.0], state.v.dtype)
-        h = t1 - t0
+        parts = jnp.asarray([outer, 1 - 2 * outer, outer], state.v.dtype)
 
         def jump(run, fractions):
             state, carry, result = run
-            begin, end = fractions
+            begin, part = fractions
             state, info, carry, new = self.inner.step(
-                model, t0 + begin * h, t0 + end * h, state, carry, args
+                model, t0 + begin * h, part * h, state, carry, args
             )
             return (state, carry, first_error(result, new)), info
 
         start = state, carry, RESULTS.successful
-        (state, carry, result), infos = jax.lax.scan(jump, start, (starts, ends))
+        (state, carry, result), infos = jax.lax.scan(jump, start, (starts, parts))
         first, second, third = (jax.tree.map(lambda x, i=i: x[i], infos) for i in range(3))
         info = first.then(second).then(third)
         return state, info, carry, result

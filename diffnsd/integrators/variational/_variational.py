@@ -74,9 +74,9 @@ class AbstractVariational(AbstractIntegrator):
 
     @abstractmethod
     def discretise(
-        self, system: AbstractSystem, t0: Scalar, t1: Scalar, state: State, args: Args
+        self, system: AbstractSystem, t0: Scalar, h: Scalar, state: State, args: Args
     ) -> Discretisation:
-        """The equations of a step from `t0` to `t1`."""
+        """The equations of a step of length `h` from `t0`."""
 
     @property
     def is_symplectic(self) -> bool:
@@ -94,9 +94,9 @@ class AbstractVariational(AbstractIntegrator):
         return zero_impulses(model, t0, state)
 
     def step(
-        self, model: Model, t0: Scalar, t1: Scalar, state: State, carry: Carry, args: Args
+        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        return variational_step(self, model, t0, t1, state, carry, args)
+        return variational_step(self, model, t0, h, state, carry, args)
 
 
 def acceleration(system: AbstractSystem, t: Scalar, state: State, args: Args) -> Vector:
@@ -110,17 +110,17 @@ def displaced(scheme, system, q: Config, x: Vector) -> Config:
     return system.group.compose(q, scheme.retraction.map(system.group, x))
 
 
-def variational_step(scheme, model: Model, t0, t1, state: State, carry: Carry, args: Args):
+def variational_step(scheme, model: Model, t0, h, state: State, carry: Carry, args: Args):
     """One step in position-momentum form; see this module's docstring."""
-    system, n = model.system, state.v.shape[0]
+    system, n, t1 = model.system, state.v.shape[0], t0 + h
     chosen = [select(i, model, t0, state.q) for i in model.interactions]
-    parameters = (scheme, model, [i for i, _ in chosen], t0, t1, state, args)
-    d = scheme.discretise(system, t0, t1, state, args)
+    parameters = (scheme, model, [i for i, _ in chosen], t0, h, state, args)
+    d = scheme.discretise(system, t0, h, state, args)
     warm = _warm(chosen, carry)
     z, p0, stats0, solved0 = solve_step(
         _first_half, parameters, d.guess, warm, scheme.solver, scheme.newton
     )
-    x = (t1 - t0) * z[-n:]
+    x = h * z[-n:]
     moved = scheme.retraction.map(system.group, x)
     q1 = system.group.compose(state.q, moved)
     kicked = system.momentum(t0, state) + d.start(z) + _impulse(model, chosen, t0, state.q, p0)
@@ -130,7 +130,7 @@ def variational_step(scheme, model: Model, t0, t1, state: State, carry: Carry, a
     chosen1 = [select(i, model, t1, q1) for i in model.interactions]
     guess = lu_solve(system.mass(t1, q1), arriving)
     persistent = tuple(s.pick(x)[:, 0] > 0 for x, (_, s) in zip(held, chosen1, strict=True))
-    parameters = (scheme, model, [i for i, _ in chosen1], t0, t1, state, args)
+    parameters = (scheme, model, [i for i, _ in chosen1], t0, h, state, args)
     parameters = (*parameters, (q1, z, arriving, jax.lax.stop_gradient(guess), persistent))
     v1, p1, stats1, solved1 = solve_step(
         _second_half, parameters, guess, _warm(chosen1, carry), scheme.solver, scheme.newton
@@ -143,7 +143,7 @@ def variational_step(scheme, model: Model, t0, t1, state: State, carry: Carry, a
 
     overflow = jnp.array(False)
     for _, selection in chosen:
-        overflow = overflow | left_out(selection, z[-n:], t1 - t0)
+        overflow = overflow | left_out(selection, z[-n:], h)
     result = first_error(
         outcome(stats0, solved0, overflow, v1), outcome(stats1, solved1, overflow, v1)
     )
@@ -157,8 +157,8 @@ def variational_step(scheme, model: Model, t0, t1, state: State, carry: Carry, a
 
 def _first_half(parameters):
     """Equations of the displacement, with the contacts that are closed at the start."""
-    scheme, model, interactions, t0, t1, state, args = parameters
-    d = scheme.discretise(model.system, t0, t1, state, args)
+    scheme, model, interactions, t0, h, state, args = parameters
+    d = scheme.discretise(model.system, t0, h, state, args)
     before = model.system.momentum(t0, state)
 
     def residual(z):
@@ -166,16 +166,16 @@ def _first_half(parameters):
         return jnp.concatenate([d.inner(z), outer])
 
     def blocks(z):
-        return tuple(_mean_block(i, scheme, model, t0, t1, state, z) for i in interactions)
+        return tuple(_mean_block(i, scheme, model, t0, h, state, z) for i in interactions)
 
     return linear_problem(residual, blocks)
 
 
 def _second_half(parameters):
     """Equations of the velocity at the end, with the contacts that are closed there."""
-    scheme, model, interactions, t0, t1, state, args, found = parameters
+    scheme, model, interactions, t0, h, state, args, found = parameters
     q1, z, arriving, guess, persistent = found
-    d = scheme.discretise(model.system, t0, t1, state, args)
+    d, t1 = scheme.discretise(model.system, t0, h, state, args), t0 + h
 
     def residual(v):
         return model.system.momentum(t1, State(q1, v)) - d.end(z, State(q1, v)) - arriving
@@ -189,7 +189,7 @@ def _second_half(parameters):
                 return jnp.where(persistent[None], 0.0, u)
 
             # The impact has no duration: limited forces have acted at the start already.
-            return build_block(i, model, t1, free, t1 - t0, 0.0, before, duration=0.0)
+            return build_block(i, model, t1, free, h, 0.0, before, duration=0.0)
 
         return tuple(at_impact(i, p) for i, p in zip(interactions, persistent, strict=True))
 
@@ -200,9 +200,9 @@ def _correction(model, t, q, impulse):
     return lu_solve(model.system.mass(t, q), impulse)
 
 
-def _mean_block(interaction: Interaction, scheme, model: Model, t0, t1, state, z) -> Block:
+def _mean_block(interaction: Interaction, scheme, model: Model, t0, h, state, z) -> Block:
     """The block at the start of the step, its normal row the mean rate of the gap over the step."""
-    n, m, h = state.v.shape[0], z.shape[0], t1 - t0
+    n, m = state.v.shape[0], z.shape[0]
     relation, group = interaction.relation, model.system.group
     block = build_block(interaction, model, t0, state, h, 0.0, jnp.zeros_like)
     output, offset = block.output, block.offset
@@ -212,7 +212,7 @@ def _mean_block(interaction: Interaction, scheme, model: Model, t0, t1, state, z
         since = 0.0 if interaction.law.holds_gap else gap0
 
         def rate(mean):
-            gap1 = relation.gap(t1, displaced(scheme, model.system, state.q, h * mean))
+            gap1 = relation.gap(t0 + h, displaced(scheme, model.system, state.q, h * mean))
             return (gap1 - since) / length  # pyright: ignore[reportOptionalOperand,reportOperatorIssue]
 
         slope = jax.jacfwd(rate)(z[-n:]).T

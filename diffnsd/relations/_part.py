@@ -1,0 +1,126 @@
+"""Relations of one system of a product."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._types import Config, Local, PerContact, Scalar, State, Vector
+from ..groups import AbstractGroup
+from ._base import AbstractRelation, Contacts
+
+
+class OnPart(AbstractRelation):
+    """A relation of one system of a `SystemProduct`.
+
+        Interaction(OnPart(system, 1, FirstOrderLinear(C, B)), law)
+
+    A relation of a first-order system beside a mechanism ties its state at the end of a step to
+    force-like multipliers; the `impulses` of a solution are then `∫ lam dt`, as for that system alone.
+
+    **Arguments:** `system`: the product; `part`: which of its systems; `relation`: as for that system
+    alone.
+
+    **Raises:** `ValueError` if the product has no such system, or the system takes no such relation.
+    """
+
+    relation: AbstractRelation
+    part: int = eqx.field(static=True)
+    first: int = eqx.field(static=True)
+    size: int = eqx.field(static=True)
+    total: int = eqx.field(static=True)
+
+    def __init__(self, system: Any, part: int, relation: AbstractRelation):
+        count = len(system.systems)
+        if not 0 <= part < count:
+            raise ValueError(f"the product has the systems 0 to {count - 1}, got part={part}.")
+        own = system.systems[part]
+        if (own.first_order_problem is None) == relation.needs_positions:
+            needs = "positions" if relation.needs_positions else "the state of a first-order system"
+            fitting = [
+                str(i)
+                for i, s in enumerate(system.systems)
+                if (s.first_order_problem is None) != relation.needs_positions
+            ]
+            raise ValueError(
+                f"{type(relation).__name__} is a relation of {needs}, and system {part} of the "
+                f"product is a {type(own).__name__}; it fits system {' or '.join(fitting) or 'none'}."
+            )
+        where = system.slices()[part]
+        self.relation = relation
+        self.part = part
+        self.first, self.size = where.start, where.stop - where.start
+        self.total = system.velocities
+
+    @property
+    def rows(self) -> int:
+        return self.relation.rows
+
+    @property
+    def needs_positions(self) -> bool:
+        return self.relation.needs_positions
+
+    @property
+    def has_feedthrough(self) -> bool:
+        return self.relation.has_feedthrough
+
+    @property
+    def is_scleronomic(self) -> bool:
+        return self.relation.is_scleronomic
+
+    def part_of(self, system: Any) -> Any:
+        return system.systems[self.part]
+
+    def _group(self, group: AbstractGroup) -> AbstractGroup:
+        factors = getattr(group, "factors", None)
+        return group if factors is None else factors[self.part]
+
+    def _q(self, q: Config) -> Config:
+        return q[self.part] if self.needs_positions else None
+
+    def _own(self, state: State) -> State:
+        return State(self._q(state.q), state.v[self.first : self.first + self.size])
+
+    def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
+        return self.relation.count(self._group(group), t, self._q(q))
+
+    def gap(self, t: Scalar, q: Config) -> PerContact | None:
+        return self.relation.gap(t, self._q(q))
+
+    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
+        own = self._group(group)
+        if lam is None and not self.needs_positions:
+            lam = jnp.zeros((self.count(group, t, state.q), self.rows), state.v.dtype)
+        return self.relation.output(own, t, self._own(state), lam)
+
+    def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
+        force = self.relation.input(self._group(group), t, self._own(state), lam)
+        return jnp.pad(force, (self.first, self.total - self.first - self.size))
+
+    def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
+        if not self.needs_positions:
+            return super().observe(group, t, q)
+        seen = self.relation.observe(self._group(group), t, self._q(q))
+        return Contacts(seen.gap, self._placed(seen.dense()), seen.drift)
+
+    def linearised(
+        self, group: AbstractGroup, t: Scalar, q: Config
+    ) -> tuple[Float[Array, "k n c"], Float[Array, "k c"]]:
+        if not self.needs_positions:
+            return super().linearised(group, t, q)
+        rows, drift = self.relation.linearised(self._group(group), t, self._q(q))
+        return self._placed(rows), drift
+
+    def _placed(self, rows: Array) -> Array:
+        """`H` of the part in the columns of the product."""
+        rest = self.total - self.first - self.size
+        return jnp.pad(rows, ((0, 0), (self.first, rest), (0, 0)))
+
+    def check(self, group: AbstractGroup) -> str | None:
+        return self.relation.check(self._group(group))
+
+    def take(self, pick: Callable[[Array], Array]) -> "OnPart | None":
+        taken = self.relation.take(pick)
+        return None if taken is None else eqx.tree_at(lambda r: r.relation, self, taken)

@@ -1,0 +1,235 @@
+"""Several systems as one: a mechanism with the circuits that drive it."""
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg
+from jaxtyping import Array
+
+from .._numerics import as_float, lu_solve
+from .._types import Args, Config, Matrix, Scalar, State, Vector
+from ..groups import AbstractGroup, Euclidean, Product
+from ._base import AbstractSystem, shaped
+
+
+class SystemProduct(AbstractSystem):
+    """Several systems as one, with what couples them.
+
+        M = diag(M_1, M_2, ...),     f = (f_1, f_2, ...) + sum of couplings(t, states, args)
+
+    Its states are made by `state(first, second, ...)` from the states of its systems, and taken apart
+    by `split`. Relations of one of them are stated with `OnPart(relation, part)`; a relation of positions
+    of several, such as a `GapRelation`, sees `q` as the tuple of their configurations.
+
+    A first-order system beside a mechanism is one more velocity, `v = x` with the mass matrix `E`, whose
+    configuration is the integral of `x` since the start: of currents, the charges. Products with a
+    mechanism are stepped by mechanical methods (`MoreauJean`, ...), where relations of states hold at
+    the end of a step, as by `EulerMoreau`; products of first-order systems alone by the methods for
+    those. Systems that nothing joins are allowed.
+
+    **Arguments:**
+
+    - `systems`: two or more; mechanical ones and first-order ones.
+    - `couplings`: functions `(t, states, args) -> forces`, `states` a tuple with the `State` of every
+      system, and `forces` a tuple with the generalised force `(n_i,)` on every system. They may be
+      `equinox.Module`s, whose leaves are parameters; `Gyrator` is one.
+
+    `args` of a simulation are given to every system and coupling.
+
+    **Raises:** `ValueError` if there is no system; in a simulation, before it is compiled, if a coupling
+    returns another shape.
+
+    Reference: B. Maschke, A. van der Schaft, Port-controlled Hamiltonian systems (1992),
+    doi:10.1016/S1474-6670(17)52308-3.
+    """
+
+    systems: tuple[AbstractSystem, ...]
+    couplings: tuple[Callable, ...]
+
+    def __init__(self, systems: Sequence[AbstractSystem], couplings=()):
+        self.systems = tuple(systems)
+        self.couplings = (couplings,) if callable(couplings) else tuple(couplings)
+        if not self.systems:
+            raise ValueError("a product needs a system at least, such as SystemProduct((a, b)).")
+
+    @property
+    def is_first_order(self) -> bool:
+        """Whether all of its systems are of first order, so that there are no positions."""
+        return all(s.first_order_problem is None for s in self.systems)
+
+    @property
+    def group(self) -> AbstractGroup:
+        if self.is_first_order:
+            return Euclidean(0)
+        return Product(
+            tuple(
+                Euclidean(s.velocities) if s.first_order_problem is None else s.group
+                for s in self.systems
+            )
+        )
+
+    @property
+    def velocities(self) -> int:
+        return sum(s.velocities for s in self.systems)
+
+    def slices(self) -> tuple[slice, ...]:
+        """Where the velocities of every system are in `v`."""
+        sizes = [s.velocities for s in self.systems]
+        return tuple(slice(e - n, e) for n, e in zip(sizes, accumulate(sizes), strict=True))
+
+    def split(self, state: State) -> tuple[State, ...]:
+        """The states of its systems; a leading time axis stays."""
+        parts = []
+        for i, (system, where) in enumerate(zip(self.systems, self.slices(), strict=True)):
+            q = None if system.first_order_problem is None else state.q[i]
+            parts.append(State(q, state.v[..., where]))
+        return tuple(parts)
+
+    def state(self, *states: State) -> State:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The state made of those of its systems, in their order.
+
+        **Raises:** `ValueError` if there are not as many.
+        """
+        if len(states) != len(self.systems):
+            raise ValueError(
+                f"the product has {len(self.systems)} systems, got {len(states)} states: give one "
+                "for each, such as product.state(rotor.state(...), circuit.state(...))."
+            )
+        dtype = jnp.result_type(*(as_float(s.v) for s in states))
+        v = jnp.concatenate([as_float(s.v, dtype) for s in states])
+        if self.is_first_order:
+            return State(None, v)
+        pairs = zip(self.systems, states, strict=True)
+        q = tuple(
+            jnp.zeros(s.velocities, dtype) if s.first_order_problem is None else x.q
+            for s, x in pairs
+        )
+        return State(q, v)
+
+    def _each(self, name: str, t: Scalar, state: State, *args) -> list[Array]:
+        """A method of every system at its own state."""
+        pairs = zip(self.systems, self.split(state), strict=True)
+        return [getattr(system, name)(t, own, *args) for system, own in pairs]
+
+    def _points(self, q: Config) -> list[Config]:
+        if self.is_first_order:
+            return [None] * len(self.systems)
+        pairs = zip(self.systems, q, strict=True)
+        return [None if s.first_order_problem is None else x for s, x in pairs]
+
+    def mass(self, t: Scalar, q: Config) -> Matrix:
+        blocks = [s.mass(t, x) for s, x in zip(self.systems, self._points(q), strict=True)]
+        matrix = jax.scipy.linalg.block_diag(*blocks)
+        return matrix if q is None else matrix.astype(jax.tree.leaves(q)[0].dtype)
+
+    def force(self, t: Scalar, state: State, args: Args) -> Vector:
+        return self._coupled(self._each("force", t, state, args), t, state, args)
+
+    def applied(self, t: Scalar, state: State, args: Args) -> Vector:
+        return self._coupled(self._each("applied", t, state, args), t, state, args)
+
+    def _coupled(self, forces: list[Array], t: Scalar, state: State, args: Args) -> Vector:
+        states = self.split(state)
+        for coupling in self.couplings:
+            more = coupling(t, states, args)
+            if len(more) != len(forces):
+                raise ValueError(
+                    f"a coupling of {len(forces)} systems must return as many forces, got {len(more)}."
+                )
+            for i, (old, new) in enumerate(zip(tuple(forces), more, strict=True)):
+                name = f"the force of a coupling on system {i}"
+                forces[i] = old + shaped(name, new, old.shape, old.dtype)
+        return jnp.concatenate(forces)
+
+    def inertia_force(self, t: Scalar, state: State) -> Vector:
+        return jnp.concatenate(self._each("inertia_force", t, state))
+
+    def kinetic_slope(self, t: Scalar, state: State) -> Vector:
+        return jnp.concatenate(self._each("kinetic_slope", t, state))
+
+    def momentum(self, t: Scalar, state: State) -> Vector:
+        return jnp.concatenate(self._each("momentum", t, state))
+
+    def kinetic(self, t: Scalar, state: State) -> Scalar:
+        return sum(self._each("kinetic", t, state))  # pyright: ignore[reportReturnType]
+
+    def potential(self, t: Scalar, q: Config) -> Scalar:
+        pairs = zip(self.systems, self._points(q), strict=True)
+        return sum(s.potential(t, x) for s, x in pairs)  # pyright: ignore[reportReturnType]
+
+    @property
+    def has_energy(self) -> bool:
+        return all(s.has_energy for s in self.systems)
+
+    @property
+    def stepping_problem(self) -> str | None:
+        if self.is_first_order:
+            return self.systems[0].stepping_problem
+        mechanical = [s for s in self.systems if s.first_order_problem is not None]
+        return next((p for s in mechanical if (p := s.stepping_problem)), None)
+
+    @property
+    def first_order_problem(self) -> str | None:
+        mechanical = [s for s in self.systems if s.first_order_problem is not None]
+        return None if not mechanical else mechanical[0].first_order_problem
+
+    def check(self, q: Config | None = None) -> str | None:
+        points = [None] * len(self.systems) if q is None else self._points(q)
+        found = [s.check(x) for s, x in zip(self.systems, points, strict=True)]
+        return next((f"system {i}: {p}" for i, p in enumerate(found) if p is not None), None)
+
+    def check_point(self, q: Config) -> str | None:
+        if self.is_first_order:
+            return None if q is None else "first-order systems have no positions: q is None"
+        if not isinstance(q, tuple) or len(q) != len(self.systems):
+            return (
+                f"q must be a tuple of {len(self.systems)} configurations; use product.state(...)"
+            )
+        found = [s.check_point(x) for s, x in zip(self.systems, self._points(q), strict=True)]
+        return next((f"system {i}: {p}" for i, p in enumerate(found) if p is not None), None)
+
+    def defect(self, q: Config) -> Scalar:
+        points = zip(self.systems, self._points(q), strict=True)
+        return jnp.max(jnp.stack([jnp.asarray(s.defect(x), float) for s, x in points]))
+
+    @property
+    def flow_group(self) -> AbstractGroup:
+        return Euclidean(self.velocities) if self.is_first_order else super().flow_group
+
+    def flow_apply(self, g: Config, state: State) -> State:
+        return State(None, state.v + g) if self.is_first_order else super().flow_apply(g, state)
+
+    def flow_rate(self, t: Scalar, state: State, args: Args) -> Vector:
+        if not self.is_first_order:
+            return super().flow_rate(t, state, args)
+        rate = self.force(t, state, args)
+        return lu_solve(self.mass(t, None).astype(rate.dtype), rate)
+
+
+class Gyrator(eqx.Module):
+    """A coupling of a `SystemProduct` that keeps power: a motor constant, a moving coil.
+
+        f_a = k v_b,     f_b = −k v_a
+
+    Of a motor `a` is the angular velocity of the rotor and `b` the current: the torque `k i`, and the
+    voltage `−k ω` of the circuit `L i' = −R i + U`.
+
+    **Arguments:** `constant`: `k` [N m/A]; `first`, `second`: system and entry of its velocity of `a`
+    and of `b`.
+    """
+
+    constant: Array = eqx.field(converter=as_float)
+    first: tuple[int, int] = eqx.field(default=(0, 0), static=True)
+    second: tuple[int, int] = eqx.field(default=(1, 0), static=True)
+
+    def __call__(self, t: Scalar, states: tuple[State, ...], args: Args) -> tuple[Array, ...]:
+        del t, args
+        (i, a), (j, b) = self.first, self.second
+        k = self.constant.astype(states[i].v.dtype)
+        forces = [jnp.zeros_like(s.v) for s in states]
+        forces[i] = forces[i].at[a].add(k * states[j].v[b])
+        forces[j] = forces[j].at[b].add(-k * states[i].v[a])
+        return tuple(forces)
