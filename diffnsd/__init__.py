@@ -131,6 +131,7 @@ from .simulation import (
     Checkpointed as Checkpointed,
     Direct as Direct,
     Event as Event,
+    Integral as Integral,
     SaveAt as SaveAt,
     Solution as Solution,
     simulate as simulate,

@@ -71,7 +71,8 @@ class StepInfo(eqx.Module):
     what only this method has to report, arrays in any pytree, `None` for most; `violation`: of the
     laws, in the measure of power; `solved_by`: which of the integrator's `solver_names` solved the step,
     the last one that was needed, 0 the start; `located`: impacts and turns of friction whose time was
-    found inside the step; `missed`: those that the step met but left without their time.
+    found inside the step; `missed`: those that the step met but left without their time;
+    `impacts`: the times of impacts [s], of any fixed length, infinite where there was none.
     """
 
     impulses: tuple[Local, ...]
@@ -83,6 +84,7 @@ class StepInfo(eqx.Module):
     solved_by: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     located: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     missed: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
+    impacts: Float[Array, " i"] = eqx.field(default_factory=lambda: jnp.zeros(0))
 
     @staticmethod
     def of(impulses: tuple[Local, ...], stats: Statistics, details: Any = None) -> "StepInfo":
@@ -112,12 +114,14 @@ class StepInfo(eqx.Module):
             solved_by=jnp.maximum(self.solved_by, later.solved_by),
             located=self.located + later.located,
             missed=self.missed + later.missed,
+            impacts=jnp.minimum(self.impacts, later.impacts),
         )
 
     def nothing(self) -> "StepInfo":
         """The report of a part of no length, in the shapes of this one."""
-        zero = jax.tree.map(jnp.zeros_like, self)
-        return eqx.tree_at(lambda i: i.margin, zero, jnp.full_like(self.margin, jnp.inf))
+        zero, never = jax.tree.map(jnp.zeros_like, self), jnp.full_like(self.impacts, jnp.inf)
+        none = jnp.full_like(self.margin, jnp.inf), never
+        return eqx.tree_at(lambda i: (i.margin, i.impacts), zero, none)
 
     def shortened(self, part: Scalar) -> "StepInfo":
         """The report if only a part of the step, in [0, 1], is made: that part of the impulses."""

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
+from .._jax import without_derivative
 from .._types import Args, Scalar, State
 
 
@@ -21,25 +22,36 @@ class Event(eqx.Module):
     - a real number: the run ends after the first step over which it comes to zero or changes its
       sign. A zero at the start is no event, leaving it neither.
 
-    The run ends on the grid: the time of the event is the end of the step in which it happens, late
-    by up to `dt`, and the state is the one there. So the saved values are differentiable with the
-    number of steps held fixed, and the derivative of the time of the event is not part of them.
+    The run ends on the grid: saved states are those at the end of the step in which the event happens,
+    late by up to `dt`. With `locate=True` and a real condition `Solution.event` holds the time of the
+    event itself and the state there, `c(t, state(t)) = 0`, both with the derivative of that root: a step
+    of the integrator of the length that the root says, so that an impact in it is seen too.
 
     **Raises:** `ValueError` in a simulation, before it is compiled, if the condition returns
-    another shape or a type that is neither boolean nor real.
+    another shape or a type that is neither boolean nor real, or a boolean is to be located.
     """
 
     condition: Callable
+    locate: bool = eqx.field(default=False, static=True)
 
-    def value(self, t: Scalar, state: State, args: Args) -> Array:
-        """The condition, shape `()`."""
+    def measure(self, t: Scalar, state: State, args: Args) -> Array:
+        """The condition, shape `()`, with its derivative."""
         value = jnp.asarray(self.condition(t, state, args))
         if value.shape != () or jnp.issubdtype(value.dtype, jnp.complexfloating):
             raise ValueError(
                 "the condition of an Event must return one boolean or one real number, got "
                 f"{value.dtype} of shape {value.shape}."
             )
-        return jax.lax.stop_gradient(value)
+        if self.locate and value.dtype == bool:
+            raise ValueError(
+                "an event with a boolean condition has no time inside of a step; return a real number "
+                "that changes its sign, or leave locate=False."
+            )
+        return value
+
+    def value(self, t: Scalar, state: State, args: Args) -> Array:
+        """The condition as a constant."""
+        return jax.lax.stop_gradient(self.measure(t, state, args))
 
 
 def happened(before: Array, after: Array) -> Array:
@@ -47,3 +59,47 @@ def happened(before: Array, after: Array) -> Array:
     if after.dtype == bool:
         return after
     return ((before > 0) & (after <= 0)) | ((before < 0) & (after >= 0))
+
+
+class EventPoint(eqx.Module):
+    """Where an event happened: `t` [s] and `state`; the end of the run if it did not."""
+
+    t: Float[Array, ""]
+    state: State
+
+
+HALVINGS = 60
+"""Of the bracket of an event: as many as a float64 has bits, and a few."""
+
+
+def located(event: Event, model, integrator, t0: Scalar, h: Scalar, start, args) -> EventPoint:
+    """The event in a step from `start`, a state with the memory of the integrator.
+
+    The step is shortened until the condition vanishes at its end, by bisection; then two passes of
+    Newton's method with derivatives give those of the implicit function, to second order.
+    """
+
+    def at(given, s):
+        model, integrator, t0, (state, memory), args, event = given
+        end = integrator.step(model, t0, s, state, memory, args)[0]
+        return event.measure(t0 + s, end, args), end
+
+    given = model, integrator, t0, start, args, event
+    frozen = without_derivative(given)
+    before = frozen[-1].measure(frozen[2], frozen[3][0], args)
+
+    def halve(_, bracket):
+        low, high = bracket
+        middle = (low + high) / 2
+        same = at(frozen, middle)[0] * jnp.sign(before) > 0
+        return jnp.where(same, middle, low), jnp.where(same, high, middle)
+
+    length = jax.lax.stop_gradient(h)
+    _, s = jax.lax.fori_loop(0, HALVINGS, halve, (jnp.zeros_like(length), length))
+
+    def newton(s, _):
+        value, slope = jax.jvp(lambda s: at(given, s)[0], (s,), (jnp.ones_like(s),))
+        return s - value / jnp.where(slope != 0, slope, 1), None
+
+    s, _ = jax.lax.scan(newton, jax.lax.stop_gradient(s), length=2)
+    return EventPoint(t0 + s, at(given, s)[1])

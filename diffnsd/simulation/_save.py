@@ -11,6 +11,8 @@ class SaveAt(eqx.Module):
     - `steps`: save after every `steps`-th step, and the end also where `steps` does not divide the
       number of steps; `None` saves nothing between.
     - `t0`: save the initial state too.
+    - `impacts`: how many times of impacts are kept in `Solution.impact_times`, those of the first ones
+      that the integrator locates (`Located`, `EventDriven`).
 
     `SaveAt(steps=None, t0=False)`, for short `SaveAt.end()`, saves one state, and then the solution
     has no time axis.
@@ -20,6 +22,7 @@ class SaveAt(eqx.Module):
 
     steps: int | None = eqx.field(default=1, static=True)
     t0: bool = eqx.field(default=True, static=True)
+    impacts: int = eqx.field(default=0, static=True)
 
     def __check_init__(self):
         if self.steps is not None and (self.steps < 1 or self.steps != int(self.steps)):
@@ -27,10 +30,15 @@ class SaveAt(eqx.Module):
                 f"SaveAt(steps=...) must be a whole number of at least 1, got {self.steps}."
             )
 
+        if self.impacts < 0 or self.impacts != int(self.impacts):
+            raise ValueError(
+                f"SaveAt(impacts=...) must be a whole number of at least 0, got {self.impacts}."
+            )
+
     @staticmethod
-    def end() -> "SaveAt":
-        """Only the final state."""
-        return SaveAt(steps=None, t0=False)
+    def end(impacts: int = 0) -> "SaveAt":
+        """Only the final state, and the times of so many impacts."""
+        return SaveAt(steps=None, t0=False, impacts=impacts)
 
     @property
     def has_axis(self) -> bool:

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 from .._result import RESULTS, failed
 from .._types import State
 from ..model import Energy
+from ._event import EventPoint
 
 
 class StepStatistics(eqx.Module):
@@ -55,6 +56,10 @@ class Solution(eqx.Module):
     - `gaps`: per interaction `(t, c)` [m], or `None`.
     - `energy`: kinetic and potential [J], `(t,)` each; `None` where it is not known.
     - `stats`: `StepStatistics`. `result`: how it ended. `message` says it in words.
+    - `integrals`: of each `Integral` that was asked for, from `t0` to the saved time, `(t, ...)`.
+    - `impact_times`: of the first impacts that were located [s], `(SaveAt.impacts,)`, infinite where
+      there were not as many; differentiable.
+    - `event`: time and state of an event with `locate=True`, differentiable; else `None`.
     - `details`: what only the integrator has to report, of the last step before each saved time
       (its docstring says what); `None` for most.
 
@@ -69,6 +74,9 @@ class Solution(eqx.Module):
     stats: StepStatistics
     result: RESULTS
     details: Any = None
+    integrals: tuple[Float[Array, "t ..."], ...] = ()
+    impact_times: Float[Array, " k"] | None = None
+    event: EventPoint | None = None
 
     @property
     def message(self) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from diffnsd import Model, MoreauJean, State, simulate
 from diffnsd._recompilation import RecompilationWarning
-from diffnsd.simulation._simulate import _COMPILATIONS
+from diffnsd.simulation._run import COMPILATIONS
 from diffnsd.systems import LagrangianSystem
 
 START = State(jnp.ones(1), jnp.zeros(1))
@@ -42,9 +42,9 @@ def test_a_function_that_is_defined_anew_is_named_once():
     sprung(2.0)
     with pytest.warns(RecompilationWarning, match="<lambda> .*test_recompilation.py.*Module"):
         sprung(3.0)
-    count = _COMPILATIONS.count
+    count = COMPILATIONS.count
     sprung(4.0)  # compiled again, and not said again
-    assert _COMPILATIONS.count == count + 1
+    assert COMPILATIONS.count == count + 1
 
 
 def test_functions_inside_of_functions_are_found():
@@ -63,10 +63,10 @@ def test_what_compiles_nothing_or_something_new_is_not_warned_about():
     def sprung(k, n):
         return ends_at(lambda t, state, args: -k * state.q[:n].sum()[None])
 
-    count = _COMPILATIONS.count
+    count = COMPILATIONS.count
     ends_at(Spring(jnp.array(2.0)))
     ends_at(Spring(jnp.array(3.0)))  # other values of one program
-    assert _COMPILATIONS.count == count + 1
+    assert COMPILATIONS.count == count + 1
     sprung(2.0, 1)
     sprung(jnp.ones(1), 1)  # closes over something else: another program
     ends_at(lambda t, state, args: -2 * state.q)

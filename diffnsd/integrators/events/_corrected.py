@@ -17,16 +17,17 @@ the located motion to second order, and impacts are differentiated there.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Int
 
 from ..._jax import call_where, settle_where_pending, without_derivative
 from ..._result import RESULTS
-from ..._types import Args, Scalar, State, Vector
+from ..._types import Args, Local, Scalar, State, Vector
 from ...complementarity import AbstractSolver, Auto
 from ...complementarity._problem import broadcast_law
 from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, Multistep, StepInfo
-from .._contacts import context
+from .._contacts import context, zero_impulses
 from .._impact import (
     approach,
     check_slow,
@@ -67,6 +68,7 @@ class Corrected(AbstractWrappedIntegrator):
       their gaps: this is a choice, their order is not resolved. Others have crossings of their own.
     - The located motion, on which impacts are differentiated, is restarted from that of `inner`
       where its next crossing is more than eight steps away: in long and chaotic motions.
+    - Impulses have the derivative of the located motion too, and so have multipliers and outputs.
     - Where dry friction turns (see `Located`), the tangent is that of the step of `Located` from the same
       start, unless something struck in the same step.
     - In a first-order system it is the switches of relays that are corrected, as `Located` finds them
@@ -119,33 +121,36 @@ class Corrected(AbstractWrappedIntegrator):
         if model.system.first_order_problem is None:
             end, info, new, result = self.inner.step(model, t0, h, state, carry.inner, args)
             given = model, t0, h, state, carry.inner, args
-            located, *_ = switching_step(self.inner, self.max_impacts, *given)
-            by = located.v - jax.lax.stop_gradient(located.v)
-            end = State(end.q, jax.lax.stop_gradient(end.v) + by)
-            return end, info, _Beside(new, carry.ahead), result
+            there, found, *_ = switching_step(self.inner, self.max_impacts, *given)
+            parts = (end.v, info.impulses, info.details), (there.v, found.impulses, found.details)
+            v, impulses, details = jax.tree.map(_with_tangent, *parts)
+            info = eqx.tree_at(lambda i: (i.impulses, i.details), info, (impulses, details))
+            return State(end.q, v), info, _Beside(new, carry.ahead), result
 
         end, info, new, result = self.inner.step(model, t0, h, state, carry.inner, args)
         known = without_derivative((model, t0, h, state, end, args, carry))
         masks = _struck(known, jax.lax.stop_gradient(info.impulses), self.slow)
         struck, pushed, _ = masks
-        by, after = call_where(
-            jnp.any(struck),
+        strikes = jnp.any(struck)
+        by, after, impulses, times = call_where(
+            strikes,
             lambda *given: _located(self, *given),
             model, (t0, h), state, jax.lax.stop_gradient(carry.ahead), carry.inner, args,
             known[4], masks,
         )  # fmt: skip
-        end = _attached(model.system.group, end, by, jnp.any(struck))
+        end, info = _attached(model.system.group, end, info, by, impulses, strikes)
         if any(slip_row(i) is not None for i in model.interactions):
-            end = self._turned(end, jnp.any(struck), known, model, t0, h, state, carry.inner, args)
-        info = eqx.tree_at(
-            lambda i: i.located, info, info.located + jnp.any(struck).astype(jnp.int32)
-        )
+            given = model, t0, h, state, carry.inner, args
+            end, info = self._turned(end, info, strikes, known, *given)
+        located = info.located + strikes.astype(jnp.int32)
+        times = jnp.where(strikes, times, jnp.inf)
+        info = eqx.tree_at(lambda i: (i.located, i.impacts), info, (located, times))
         ahead = _followed(self.inner, known, jnp.any(pushed))
-        ahead = jnp.where(jnp.any(struck), after, ahead)
+        ahead = jnp.where(strikes, after, ahead)
         ahead = jnp.where(jnp.all(jnp.isfinite(ahead)), ahead, 0)
         return end, info, _Beside(new, jax.lax.stop_gradient(ahead)), result
 
-    def _turned(self, end, struck, known, *given):
+    def _turned(self, end, info, struck, known, *given):
         """The end of a step in which friction turned, with the derivative of the located turn."""
         model, t0, h, state, plain, *_ = known
         before, after = slip(model, t0, state), slip(model, t0 + h, plain)
@@ -155,11 +160,11 @@ class Corrected(AbstractWrappedIntegrator):
         group = model.system.group
 
         def located(*given):
-            there = scheme.step(*given)[0]
-            return _difference(group, without_derivative(there), there)
+            there, found, *_ = scheme.step(*given)
+            return _difference(group, without_derivative(there), there), found.impulses
 
-        by = call_where(turned & ~struck, located, *given)
-        return _attached(group, end, by, turned & ~struck)
+        by, impulses = call_where(turned & ~struck, located, *given)
+        return _attached(group, end, info, by, impulses, turned & ~struck)
 
 
 class _Beside(eqx.Module):
@@ -234,7 +239,8 @@ def _struck(known, impulses, slow: float):
 class _Run(eqx.Module):
     """The located motion during a plain step: state, and contacts that are closed or still to strike.
 
-    `past`: time since the start of the step, of any sign; `end`: its state at the end of the step.
+    `past`: time since the start of the step, of any sign; `end`: its state at the end of the step;
+    `impulses`: so far, per interaction; `times`: of the impacts.
     """
 
     past: Scalar
@@ -242,6 +248,8 @@ class _Run(eqx.Module):
     left: Bool[Array, " c"]
     touching: Bool[Array, " c"]
     end: State
+    impulses: tuple[Local, ...]
+    times: Float[Array, " i"]
     pending: Bool[Array, ""]
     count: Int[Array, ""]
 
@@ -249,8 +257,8 @@ class _Run(eqx.Module):
 def _located(scheme: Corrected, model, grid, state, ahead, carry, args, plain: State, masks):
     """A step through impacts at their crossings, from the motion that is `ahead` of the plain one.
 
-    **Returns:** its end relative to itself, `(2 n,)`: zero, with the derivative of that motion; and
-    how far it is ahead of the end of the plain step.
+    **Returns:** its end relative to itself, `(2 n,)`: zero, with the derivative of that motion; how far
+    it is ahead of the end of the plain step; its impulses; and the times of its impacts.
     """
     (t0, h), (struck, pushed, rests) = grid, masks
     group = model.system.group
@@ -266,25 +274,52 @@ def _located(scheme: Corrected, model, grid, state, ahead, carry, args, plain: S
         before = approach(held, now, length, at, given, scheme.slow)
         free = ~(run.left | before.strikes)
         masked = model.masked(t, run.start.q, free, run.touching)
-        end, *_ = scheme.inner.step(masked, t, h, run.start, carry, args)
+        end, info, *_ = scheme.inner.step(masked, t, h, run.start, carry, args)
         curve = motion(model, t, h, run.start, end, args)
         over = ~jnp.any(run.left)
 
         last = run.count >= scheme.max_impacts - 1
         s, hit = _next(without_derivative((model, curve, end)), run.left, last)
         s = crossing(model, curve, s, total_gap(hit), REACH)
-        at = curve(model, jnp.where(over, h - run.past, s))
+        moved = jnp.where(over, h - run.past, s)
+        at = curve(model, moved)
         touching = hit | pushed | rests
         masked = model.masked(t + s, at.q, touching, touching)
-        v, *_ = impact(masked, t + s, h, at, scheme.solver, scheme.adjoint)
+        v, kicks, *_ = impact(masked, t + s, h, at, scheme.solver, scheme.adjoint)
         after = State(at.q, jnp.where(over, at.v, v))
-        return _Run(run.past + s, after, run.left & ~hit, touching, after, ~over, run.count + 1)
+        impulses = jax.tree.map(
+            lambda total, pushed, kick: total + moved / h * pushed + jnp.where(over, 0, kick),
+            run.impulses, info.impulses, kicks,
+        )  # fmt: skip
+        now = ~over & (jnp.arange(scheme.max_impacts, dtype=jnp.int32) == run.count)
+        return _Run(
+            past=run.past + s,
+            start=after,
+            left=run.left & ~hit,
+            touching=touching,
+            end=after,
+            impulses=impulses,
+            times=jnp.where(now, t + s, run.times),
+            pending=~over,
+            count=run.count + 1,
+        )
 
-    count = jnp.zeros((), jnp.int32)
-    run = _Run(jnp.zeros_like(h), start, struck, pushed, start, jnp.any(struck), count)
-    end = settle_where_pending(body, run, scheme.max_impacts + 1, lambda run: run.end)
+    run = _Run(
+        past=jnp.zeros_like(h),
+        start=start,
+        left=struck,
+        touching=pushed,
+        end=start,
+        impulses=zero_impulses(model, t0, state),
+        times=jnp.full(scheme.max_impacts, jnp.inf, state.v.dtype),
+        pending=jnp.any(struck),
+        count=jnp.zeros((), jnp.int32),
+    )
+    end, impulses, times = settle_where_pending(
+        body, run, scheme.max_impacts + 1, lambda run: (run.end, run.impulses, run.times)
+    )
     there = without_derivative(end)
-    return _difference(group, there, end), _difference(group, plain, there)
+    return _difference(group, there, end), _difference(group, plain, there), impulses, times
 
 
 def _next(trial, left: Array, last: Array):
@@ -326,10 +361,19 @@ def _difference(group, a: State, b: State) -> Vector:
     return jnp.concatenate([turn, b.v - a.v])
 
 
-def _attached(group, end: State, by: Vector, happens: Array) -> State:
-    """`end` unchanged, with the tangent of `by` in place of its own where an impact happened."""
-    held = jax.tree.map(lambda a, b: jnp.where(happens, a, b), without_derivative(end), end)
-    return _shifted(group, held, _zero(by, happens))
+def _attached(group, end: State, info: StepInfo, by: Vector, impulses, happens: Array):
+    """State and impulses unchanged, with the tangents of `by` and `impulses` where an impact happened."""
+    plain = end, info.impulses
+    end, own = jax.tree.map(lambda a, b: jnp.where(happens, a, b), without_derivative(plain), plain)
+    flat, unravel = ravel_pytree((by, impulses))
+    by, more = unravel(_zero(flat, happens))
+    info = eqx.tree_at(lambda i: i.impulses, info, jax.tree.map(jnp.add, own, more))
+    return _shifted(group, end, by), info
+
+
+def _with_tangent(value: Array, other: Array) -> Array:
+    """`value` with the tangent of `other`."""
+    return jax.lax.stop_gradient(value) + (other - jax.lax.stop_gradient(other))
 
 
 @jax.custom_jvp

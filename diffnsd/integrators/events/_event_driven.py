@@ -133,6 +133,7 @@ class EventDriven(AbstractIntegrator):
             released=none,
             pending=jnp.array(True),
             impacts=jnp.zeros((), jnp.int32),
+            times=jnp.full(self.max_impacts, jnp.inf, dtype),
             passes=jnp.zeros((), jnp.int32),
             residual=zero,
             iterations=jnp.zeros((), jnp.int32),
@@ -155,6 +156,8 @@ class EventDriven(AbstractIntegrator):
             margin=run.margin,
             violation=run.violation,
             solved_by=run.solved_by,
+            located=jnp.sum(jnp.isfinite(run.times), dtype=jnp.int32),
+            impacts=run.times,
         )
         return run.state, info, carry, first_error(run.result, late)
 
@@ -192,6 +195,7 @@ class EventDriven(AbstractIntegrator):
             released=freed,
             pending=~over & ~exhausted & (result == ok),
             impacts=run.impacts,
+            times=run.times,
             passes=jnp.where(exhausted, -1, count),
             residual=run.residual,
             iterations=run.iterations,
@@ -214,6 +218,7 @@ class EventDriven(AbstractIntegrator):
         v, impulses, stats, overflow = impact(masked, t, length, run.state, self.laws)
 
         any_due = jnp.any(due)
+        now = any_due & (jnp.arange(self.max_impacts, dtype=jnp.int32) == run.impacts)
         v = jnp.where(any_due, v, run.state.v)
         kicks = jnp.where(any_due, jnp.concatenate([p[:, 0] for p in impulses]), 0)
         ok = RESULTS.successful
@@ -223,7 +228,7 @@ class EventDriven(AbstractIntegrator):
         )
         return eqx.tree_at(
             lambda r: (
-                r.state.v, r.impulses, r.released, r.impacts, r.residual, r.iterations, r.margin,
+                r.state.v, r.impulses, r.released, r.impacts, r.times, r.residual, r.iterations, r.margin,
                 r.violation, r.solved_by, r.result,
             ),
             run,
@@ -232,6 +237,7 @@ class EventDriven(AbstractIntegrator):
                 run.impulses + kicks,
                 run.released & ~due,
                 run.impacts + any_due.astype(jnp.int32),
+                jnp.where(now, t, run.times),
                 jnp.where(any_due, jnp.maximum(run.residual, stats.residual), run.residual),
                 run.iterations + jnp.where(any_due, stats.iterations, 0),
                 jnp.where(any_due, jnp.minimum(run.margin, stats.margin), run.margin),
@@ -329,7 +335,7 @@ class _Run(eqx.Module):
     """State within a step.
 
     `past`: time since its start; `hit`: contacts whose impact is due; `released`: by the last event;
-    `passes`: -1 if too many were needed.
+    `passes`: -1 if too many were needed; `times`: of the impacts.
     """
 
     past: Scalar
@@ -339,6 +345,7 @@ class _Run(eqx.Module):
     released: Bool[Array, " c"]
     pending: Bool[Array, ""]
     impacts: Int[Array, ""]
+    times: Float[Array, " i"]
     passes: Int[Array, ""]
     residual: Float[Array, ""]
     iterations: Int[Array, ""]

@@ -172,7 +172,8 @@ class Located(AbstractWrappedIntegrator):
             turned = (side != 0) & (side * after <= still(end))
             missed = missed | (rests & (side == 0) & (now * after < 0))
         missed = info.missed + jnp.sum(missed, dtype=info.missed.dtype)
-        info = eqx.tree_at(lambda i: i.missed, info, missed)
+        never = jnp.full(self.max_impacts, jnp.inf, state.v.dtype)
+        info = eqx.tree_at(lambda i: (i.missed, i.impacts), info, (missed, never))
         side = jnp.zeros_like(before.gap) if side is None else side
         return _Run(
             past=past,
@@ -211,11 +212,15 @@ class Located(AbstractWrappedIntegrator):
             model, grid, past, after, run.carry, args, touching, turning, count < self.max_impacts
         )
         struck = StepInfo.of(impulses, stats)
+        first = jnp.arange(self.max_impacts, dtype=jnp.int32) == run.count
+        times = jnp.where(first & ~jnp.any(turning), t, jnp.inf)
         # The impact's solver comes after that of the inner method in `solver_names`.
         own = struck.solved_by + len(self.inner.solver_names) - 1
         own = jnp.where(struck.solved_by > 0, own, 0)
         one = jnp.ones_like(struck.located)
-        struck = eqx.tree_at(lambda i: (i.solved_by, i.located), struck, (own, one))
+        struck = eqx.tree_at(
+            lambda i: (i.solved_by, i.located, i.impacts), struck, (own, one, times)
+        )
         info = run.before.then(run.trial.shortened(s / curve.h)).then(struck)
         ok = RESULTS.successful
         result = RESULTS.where(stats.converged, ok, RESULTS.not_converged)

@@ -1,0 +1,47 @@
+"""What is wrong with the arguments of a simulation, said before anything is compiled."""
+
+import jax
+import numpy as np
+
+from .._jax import concrete, is_traced
+from .._numerics import as_float
+from .._types import State
+from ..model import skip_if_traced
+
+
+def number_of_steps(t0, t1, dt) -> int:
+    for name, value in (("t0", t0), ("t1", t1), ("dt", dt)):
+        if is_traced(value) or not np.isscalar(value) and np.ndim(value) != 0:
+            raise ValueError(
+                f"{name} must be a plain number: it decides about the number of steps, which is fixed "
+                "when compiling, or bounded by `max_steps`."
+            )
+    t0, t1, dt = float(t0), float(t1), float(dt)
+    if not (np.isfinite([t0, t1, dt]).all() and dt > 0 and t1 >= t0):
+        raise ValueError(f"need finite t0 <= t1 and dt > 0, got t0={t0}, t1={t1}, dt={dt}.")
+    exact = (t1 - t0) / dt
+    steps = round(exact)
+    if abs(exact - steps) > 1e-6 * max(1.0, exact):
+        raise ValueError(
+            f"(t1 - t0)/dt = {exact:.6f} is not a whole number; use dt={(t1 - t0) / max(steps, 1)!r}."
+        )
+    return steps
+
+
+def checked(model, integrator, t0, dt, state0, args, start_tolerance=np.inf) -> State:
+    """The initial state as arrays; raises what can be said before anything is compiled."""
+    state0 = jax.tree.map(as_float, state0, is_leaf=_is_numbers)
+    problem = integrator.supports(model) or model.check(state0)
+    if problem is None:
+        values = concrete((model, t0, dt, state0, args))
+        problem = skip_if_traced(lambda: integrator.check(*values))
+    if problem is None and start_tolerance < np.inf:
+        problem = skip_if_traced(lambda: model.check_gaps(t0, state0.q, start_tolerance))
+    if problem is not None:
+        raise ValueError(f"cannot simulate: {problem}.")
+    return state0
+
+
+def _is_numbers(x) -> bool:
+    """A list, or a tuple of plain numbers: an array in the making."""
+    return isinstance(x, list) or (isinstance(x, tuple) and all(map(np.isscalar, x)))

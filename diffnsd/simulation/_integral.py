@@ -1,0 +1,111 @@
+"""Integrals along a motion: one more first-order system, driven by the motion."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._types import Args, Scalar, State
+from ..model import Interaction, Model
+from ..relations import OnPart
+from ..systems import AbstractSystem, FirstOrderSystem, SystemProduct
+
+
+class Integral(eqx.Module):
+    """The integral of a function along the motion, from `t0`.
+
+        z(t) = ∫ function(s, state(s), args) ds,      z(t0) = 0
+
+    It is integrated with the motion, as the state of one more system. So it sees the jump of a velocity
+    inside a step where the integrator locates it, has the order of the integrator, and has a derivative
+    that is as true as that of the states. A sum over saved states has neither.
+
+    **Arguments:** `function(t, state, args)` with a value of any shape; it may be an `equinox.Module`:
+    its leaves are parameters.
+    """
+
+    function: Callable
+
+
+class _Rates(eqx.Module):
+    """The coupling of a motion with its integrals."""
+
+    integrals: tuple[Integral, ...]
+
+    def __call__(self, t: Scalar, states: tuple[State, ...], args: Args) -> tuple[Array, Array]:
+        motion, z = states
+        values = [jnp.ravel(jnp.asarray(i.function(t, motion, args))) for i in self.integrals]
+        return jnp.zeros_like(motion.v), jnp.concatenate(values).astype(z.v.dtype)
+
+
+def _nothing(t: Scalar, z: Array, args: Args) -> Array:
+    del t, args
+    return jnp.zeros_like(z)
+
+
+def _no_energy(z: Array) -> Array:
+    return jnp.zeros((), z.dtype)
+
+
+class Augmented(eqx.Module):
+    """A model with its integrals, and how both are taken apart again."""
+
+    model: Model
+    start: State
+    system: SystemProduct
+    shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+
+    @staticmethod
+    def of(model: Model, integrals: tuple[Integral, ...], t0: Scalar, state0: State, args: Args):
+        """The augmented model at the start.
+
+        **Raises:** `ValueError` if an integral is none, or the system has no velocities to step.
+        """
+        wrong = next((i for i in integrals if not isinstance(i, Integral)), None)
+        if wrong is not None:
+            raise ValueError(
+                f"integrals must be Integral(function), or a sequence of them, got {wrong!r}."
+            )
+        own: AbstractSystem = model.system
+        if own.first_order_problem is not None and own.stepping_problem is not None:
+            raise ValueError(
+                f"a {type(own).__name__} has no integrals along its motion; add them to its states."
+            )
+        shapes = tuple(
+            jax.eval_shape(lambda i=i: jnp.asarray(i.function(t0, state0, args))).shape
+            for i in integrals
+        )
+        count = sum(jnp.zeros(s).size for s in shapes)
+        sums = FirstOrderSystem(_nothing, n=count, storage=_no_energy)
+        system = SystemProduct((own, sums), _Rates(integrals))
+        interactions = (
+            Interaction(OnPart(system, 0, i.relation), i.law, i.max_active, i.mask)
+            for i in model.interactions
+        )
+        start = system.state(state0, State(None, jnp.zeros(count, state0.v.dtype)))
+        return Augmented(Model(system, interactions), start, system, shapes)
+
+    def motion(self, state: State) -> State:
+        """The state of the motion alone."""
+        return self.system.split(state)[0]
+
+    def integrals(self, state: State) -> tuple[Array, ...]:
+        """The integrals, each of its shape; a leading time axis stays."""
+        z, at, parts = self.system.split(state)[1].v, 0, []
+        for shape in self.shapes:
+            size = jnp.zeros(shape).size
+            parts.append(z[..., at : at + size].reshape((*z.shape[:-1], *shape)))
+            at += size
+        return tuple(parts)
+
+
+class OfMotion(eqx.Module):
+    """A condition of an event, of the motion without its integrals."""
+
+    condition: Callable
+    augmented: Augmented
+
+    def __call__(self, t: Scalar, state: State, args: Args) -> Array:
+        return self.condition(t, self.augmented.motion(state), args)

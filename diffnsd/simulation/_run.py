@@ -1,0 +1,298 @@
+"""The loop over steps, and what is kept of it."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._jax import scan
+from .._recompilation import Compilations
+from .._result import RESULTS, failed, first_error
+from .._types import Count, Scalar, State
+from ..integrators import StepInfo
+from ..model import Energy
+from ._event import Event, EventPoint, happened, located
+from ._solution import Solution, StepStatistics
+
+
+class Grid(eqx.Module):
+    """The times `t0 + i h`, `i = 0 ... steps`.
+
+    `steps` is a number that is compiled in, or an array: then the program has `capacity` passes, and
+    those after the last step do nothing.
+    """
+
+    t0: Scalar
+    h: Scalar
+    steps: int | Count
+    capacity: int = eqx.field(static=True)
+
+    def time(self, i) -> Scalar:
+        """The time [s] after `i` steps."""
+        return self.t0 + jnp.asarray(i, self.h.dtype) * self.h
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the number of steps is not known when compiling."""
+        return eqx.is_array(self.steps)
+
+
+class _Record(eqx.Module):
+    """The outcome of the steps so far; indices are -1 where there is none."""
+
+    result: RESULTS
+    failed_step: Count
+    failed_residual: Scalar
+    worst_step: Count
+    worst_residual: Scalar
+
+    def add(self, i, info: StepInfo, outcome: RESULTS) -> "_Record":
+        """The record after step `i`."""
+        first = failed(outcome) & (self.failed_step < 0)
+        worse = info.residual > self.worst_residual
+        return _Record(
+            first_error(self.result, outcome),
+            jnp.where(first, i, self.failed_step),
+            jnp.where(first, info.residual, self.failed_residual),
+            jnp.where(worse, i, self.worst_step),
+            jnp.where(worse, info.residual, self.worst_residual),
+        )
+
+
+class _Watch(eqx.Module):
+    """An event during a run: its condition at the last time, and the step in which it happened.
+
+    `before`: state and memory at the start of that step, `None` if the event is not to be located.
+    """
+
+    value: Array
+    step: Count
+    before: Any
+
+
+class _Loop(eqx.Module):
+    """What is carried from step to step."""
+
+    state: State
+    memory: Any
+    record: _Record
+    watch: _Watch | None
+    impacts: Array
+    meter_state: Any
+
+    def reached(self, grid: Grid, i) -> Count:
+        """Steps made after `i` passes: no more after the last step, or once the event happened."""
+        if grid.is_open:
+            i = jnp.minimum(i, grid.steps)
+        if self.watch is None:
+            return i
+        return jnp.where(self.watch.step < 0, i, self.watch.step + 1)
+
+
+class _Snapshot(eqx.Module):
+    """What is saved at one time; `info` is the report of the steps since the time before."""
+
+    t: Scalar
+    state: State
+    gaps: tuple
+    energy: Energy | None
+    info: StepInfo
+
+
+COMPILATIONS = Compilations()
+
+
+@eqx.filter_jit
+def run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
+    """The loop, compiled once per structure: a call outside `jit` compiles nothing twice."""
+    COMPILATIONS.note()
+    zero, none = jnp.zeros_like(grid.h), jnp.asarray(-1, int)
+
+    def step(loop: _Loop, i):
+        state, info, memory, outcome = integrator.step(
+            model, grid.time(i), grid.h, loop.state, loop.memory, args
+        )
+        watch = loop.watch
+        if watch is not None:
+            ended = watch.step >= 0
+            state, memory = _where(ended, (loop.state, loop.memory), (state, memory))
+            info = _where(ended, _no_step(info), info)
+            outcome = RESULTS.where(ended, RESULTS.successful, outcome)
+            value = event.value(grid.time(i + 1), state, args)
+            happens = ~ended & happened(watch.value, value)
+            before = watch.before
+            if event.locate:
+                before = _where(watch.step >= 0, before, (loop.state, loop.memory))
+            watch = _Watch(value, jnp.where(happens, i, watch.step), before)
+        record = loop.record.add(i, info, outcome)
+        part = jnp.asarray(i + 1, float) / jnp.maximum(jnp.asarray(grid.steps, float), 1)
+        impacts = _first_times(loop.impacts, info.impacts)
+        meter_state = meter.step(loop.meter_state, part)
+        return _Loop(state, memory, record, watch, impacts, meter_state), info
+
+    memory = integrator.init(model, grid.t0, state0, args)
+    record = _Record(RESULTS.successful, none, zero, none, zero)
+    watch = None
+    if event is not None:
+        before = (state0, memory) if event.locate else None
+        watch = _Watch(event.value(grid.t0, state0, args), none, before)
+    never = jnp.full(saveat.impacts, jnp.inf, zero.dtype)
+    start = _Loop(state0, memory, record, watch, never, meter.init())
+    step = _if_before_the_end(step, grid) if grid.is_open else step
+    loop, saved = _saving(model, step, start, grid, saveat.steps, adjoint)
+    meter.close(loop.meter_state)
+    point = None
+    if event is not None and event.locate:
+        point = _event_point(event, model, integrator, grid, loop, args)
+    solution = _assemble(model, grid, saveat, start, loop, saved, integrator.solver_names)
+    new = loop.impacts if saveat.impacts else None, point
+    return eqx.tree_at(
+        lambda s: (s.impact_times, s.event), solution, new, is_leaf=lambda x: x is None
+    )
+
+
+def _first_times(kept: Array, new: Array) -> Array:
+    """The first times of impacts, with those of a step after those before it."""
+    if not kept.size or not new.size:
+        return kept
+    happened = jnp.isfinite(new)
+    count = jnp.sum(jnp.isfinite(kept), dtype=jnp.int32)
+    place = count + jnp.cumsum(happened, dtype=jnp.int32) - 1
+    index = np.arange(kept.size, dtype=np.int32)
+    here = happened[None, :] & (place[None, :] == index[:, None])
+    placed = jnp.sum(jnp.where(here, new[None, :], 0), axis=1)
+    return jnp.where(jnp.any(here, axis=1), placed, kept)
+
+
+def _event_point(event: Event, model, integrator, grid: Grid, loop: _Loop, args) -> EventPoint:
+    """Where the event happened; the end of the run where it did not."""
+    watch: Any = loop.watch
+    happened = watch.step >= 0
+    step = jnp.where(happened, watch.step, 0)
+    point = located(event, model, integrator, grid.time(step), grid.h, watch.before, args)
+    last = EventPoint(grid.time(jnp.asarray(grid.steps)), loop.state)
+    return _where(happened, point, last)
+
+
+def _if_before_the_end(step, grid: Grid):
+    """A pass of the loop that leaves everything as it is after the last step."""
+    step = jax.jit(step)  # traced once for the two uses below
+
+    def one(loop, i):
+        info = jax.eval_shape(step, loop, i)[1]
+        nothing = _no_step(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), info))
+        # A condition, not a mask: passes after the end cost next to nothing.
+        return jax.lax.cond(i < grid.steps, step, lambda loop, i: (loop, nothing), loop, i)
+
+    return one
+
+
+def _saving(model, one, loop: _Loop, grid: Grid, every: int | None, adjoint):
+    """Runs `every` steps between snapshots, and the steps that are left before the last one."""
+    steps = grid.capacity
+    blocks, rest = (0, steps) if every is None else divmod(steps, every)
+
+    def block(loop, j):
+        if every == 1:
+            loop, info = one(loop, j)
+        else:
+            loop, infos = jax.lax.scan(one, loop, j * every + jnp.arange(every))
+            info = _summary(infos, loop.reached(grid, (j + 1) * every) - j * every)
+        return loop, _snapshot(model, grid, loop, (j + 1) * every, info)
+
+    saved: Any = None
+    if every is not None and (blocks or not rest):
+        loop, saved = scan(block, loop, blocks, adjoint)
+    if every is None or rest:
+        loop, infos = scan(lambda c, i: one(c, steps - rest + i), loop, rest, adjoint)
+        end = jnp.asarray(steps)
+        info = _summary(infos, loop.reached(grid, end) - (steps - rest))
+        last = _snapshot(model, grid, loop, end, info)
+        last = jax.tree.map(lambda x: x[None], last)
+        saved = last if saved is None else _joined(saved, last)
+    return loop, saved
+
+
+def _snapshot(model, grid: Grid, loop: _Loop, i, info: StepInfo) -> _Snapshot:
+    """What is saved after `i` passes of the loop."""
+    t, state = grid.time(loop.reached(grid, i)), loop.state
+    return _Snapshot(t, state, model.gaps(t, state.q), model.energy(t, state), info)
+
+
+def _assemble(
+    model, grid: Grid, saveat, start: _Loop, loop: _Loop, saved: _Snapshot, names: tuple[str, ...]
+) -> Solution:
+    info = saved.info
+    if saveat.t0:
+        nothing = jax.tree.map(lambda x: jnp.zeros_like(x, shape=x.shape[1:]), info)
+        first = _snapshot(model, grid, start, jnp.zeros((), int), nothing)
+        saved = _joined(jax.tree.map(lambda x: x[None], first), saved)
+    if not saveat.has_axis:
+        saved, info = jax.tree.map(lambda x: x[-1], (saved, info))
+    record, watch = loop.record, loop.watch
+    result, event_step = record.result, jnp.asarray(-1, int)
+    if watch is not None:
+        event_step = watch.step
+        ended = RESULTS.where(event_step >= 0, RESULTS.event_occurred, RESULTS.successful)
+        result = first_error(result, ended)
+    stats = StepStatistics(
+        residual=info.residual,  # of steps: none at the start
+        violation=info.violation,
+        iterations=info.iterations,
+        margin=info.margin,
+        solved_by=info.solved_by,
+        located=info.located,
+        missed=info.missed,
+        worst_step=record.worst_step,
+        failed_step=record.failed_step,
+        failed_residual=record.failed_residual,
+        event_step=event_step,
+        end_time=grid.time(loop.reached(grid, jnp.asarray(grid.capacity))),
+        solver_names=names,
+    )
+    return Solution(
+        ts=saved.t,
+        states=saved.state,
+        impulses=saved.info.impulses,
+        gaps=saved.gaps,
+        energy=saved.energy,
+        stats=stats,
+        result=result,
+        details=saved.info.details,
+    )
+
+
+def _where(condition, first, second):
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
+
+
+def _no_step(info: StepInfo) -> StepInfo:
+    """The report of a step that does nothing."""
+    return info.nothing()
+
+
+def _summary(infos: StepInfo, made: Count) -> StepInfo:
+    """The report of several steps of which `made` were made, or none: sums, and the worst of the rest."""
+    last = jnp.maximum(made - 1, 0)
+    details = jax.tree.map(
+        lambda x: x[last] if x.shape[0] else jnp.zeros_like(x, shape=x.shape[1:]), infos.details
+    )
+    return StepInfo(
+        impulses=jax.tree.map(lambda x: jnp.sum(x, axis=0), infos.impulses),
+        residual=jnp.max(infos.residual, initial=0),
+        iterations=jnp.max(infos.iterations, initial=0),
+        margin=jnp.min(infos.margin, initial=jnp.inf),
+        details=details,  # of the last step
+        violation=jnp.max(infos.violation, initial=0),
+        solved_by=jnp.max(infos.solved_by, initial=0),
+        located=jnp.sum(infos.located, dtype=infos.located.dtype),
+        missed=jnp.sum(infos.missed, dtype=infos.missed.dtype),
+        impacts=jnp.min(infos.impacts, axis=0, initial=jnp.inf),
+    )
+
+
+def _joined(first, second):
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), first, second)
