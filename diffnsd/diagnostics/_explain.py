@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._types import Args, State
 from ..integrators import AbstractIntegrator
@@ -33,6 +33,7 @@ class GradientExplanation(eqx.Module):
     - `touched`: which contacts carried an impulse, `(s, c)`. `struck`: which of them struck.
     - `growth`: sensitivity of the loss to the state at the start of each step, over that to the
       last, `(s,)`. `margins`: relative distance to a change of mode, `(s,)`.
+    - `missed`, `slow`: impacts and turns of friction without their times, as in `Solution.stats`, `(s,)`.
     - `times_kept`: whether the method differentiates impact times.
     """
 
@@ -43,6 +44,8 @@ class GradientExplanation(eqx.Module):
     struck: Bool[Array, "s c"]
     growth: Float[Array, " s"]
     margins: Float[Array, " s"]
+    missed: Int[Array, " s"]
+    slow: Int[Array, " s"]
     duration: float = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
     times_kept: bool = eqx.field(static=True)
@@ -69,6 +72,20 @@ class GradientExplanation(eqx.Module):
                 f"Contacts struck {int(np.sum(self.struck))} times, first in step {first}, and this "
                 "method loses the derivative of impact times: the gradient is wrong however short "
                 "the steps. Use Located(...) or Corrected(...) around it."
+            )
+        if np.any(self.missed):
+            first = int(np.argmax(np.asarray(self.missed) > 0))
+            found.append(
+                f"The times of {int(np.sum(self.missed))} impacts or turns of friction were not located, "
+                f"first in step {first} (t = {float(self.ts[first]):.4g} s): the gradient through them is "
+                "not true. Raise max_impacts, or take shorter steps."
+            )
+        if np.any(self.slow):
+            first = int(np.argmax(np.asarray(self.slow) > 0))
+            found.append(
+                f"{int(np.sum(self.slow))} slow impacts, first in step {first} (t = "
+                f"{float(self.ts[first]):.4g} s), were left to the scheme as if at rest: their times have "
+                "no derivative. Take shorter steps if they matter."
             )
         zero = [n for n, v in zip(self.names, np.asarray(values), strict=True) if v == 0]
         if zero:
@@ -168,9 +185,9 @@ def explain_gradient(
     value = explain(
         loss, flat, unravel, build, integrator, jnp.asarray(t0, h.dtype), h, steps, args
     )
-    gradient, ts, through, touched, struck, growth, margins = value
+    gradient, ts, through, touched, struck, growth, margins, missed, slow = value
     return GradientExplanation(
-        unravel(gradient), ts, through, touched, struck, growth, margins,
+        unravel(gradient), ts, through, touched, struck, growth, margins, missed, slow,
         float(t1 - t0), _names(parameters), integrator.keeps_impact_times,
     )  # fmt: skip
 
@@ -193,7 +210,8 @@ def _explain(loss, flat, unravel, build, integrator, t0, h, steps, args):
             i, tap = this
             end, info, new, _ = advance(flat, t0 + i.astype(h.dtype) * h, state, carry, everything)
             end = jax.tree.map(jnp.add, end, tap)
-            return (end, new), (state, carry, end, info.impulses, info.margin)
+            report = info.impulses, info.margin, info.missed, info.slow
+            return (end, new), (state, carry, end, report)
 
         numbers = jnp.arange(steps)
         return jax.lax.scan(body, (state, carry), (numbers, taps))[1]
@@ -201,11 +219,12 @@ def _explain(loss, flat, unravel, build, integrator, t0, h, steps, args):
     taps = jax.tree.map(lambda x: jnp.zeros((steps, *x.shape), x.dtype), start)
 
     def total(flat, taps):
-        begins, carries, ends, impulses, margins = run(flat, taps)
-        return loss(ends), (begins, carries, impulses, margins)
+        begins, carries, ends, report = run(flat, taps)
+        return loss(ends), (begins, carries, report)
 
     both = jax.grad(total, argnums=(0, 1), has_aux=True)
-    (gradient, adjoints), (begins, carries, impulses, margins) = both(flat, taps)
+    (gradient, adjoints), (begins, carries, report) = both(flat, taps)
+    impulses, margins, missed, slow = report
     directions = jnp.eye(flat.shape[0], dtype=flat.dtype)
 
     def tangents(direction):
@@ -251,6 +270,8 @@ def _explain(loss, flat, unravel, build, integrator, t0, h, steps, args):
         touched & hits,
         growth,
         margins,
+        missed,
+        slow,
     )
 
 

@@ -71,7 +71,9 @@ class StepInfo(eqx.Module):
     what only this method has to report, arrays in any pytree, `None` for most; `violation`: of the
     laws, in the measure of power; `solved_by`: which of the integrator's `solver_names` solved the step,
     the last one that was needed, 0 the start; `located`: impacts and turns of friction whose time was
-    found inside the step; `missed`: those that the step met but left without their time;
+    found inside the step; `missed`: those that the step met but left without their time; `slow`:
+    impacts left without it because they are hardly faster than rest; `merged`: contacts that struck
+    together with another one, in an order that is not resolved;
     `impacts`: the times of impacts [s], of any fixed length, infinite where there was none.
     """
 
@@ -84,6 +86,8 @@ class StepInfo(eqx.Module):
     solved_by: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     located: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     missed: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
+    slow: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
+    merged: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     impacts: Float[Array, " i"] = eqx.field(default_factory=lambda: jnp.zeros(0))
 
     @staticmethod
@@ -114,6 +118,8 @@ class StepInfo(eqx.Module):
             solved_by=jnp.maximum(self.solved_by, later.solved_by),
             located=self.located + later.located,
             missed=self.missed + later.missed,
+            slow=self.slow + later.slow,
+            merged=self.merged + later.merged,
             impacts=jnp.minimum(self.impacts, later.impacts),
         )
 

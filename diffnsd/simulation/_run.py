@@ -246,6 +246,8 @@ def _assemble(
         solved_by=info.solved_by,
         located=info.located,
         missed=info.missed,
+        slow=info.slow,
+        merged=info.merged,
         worst_step=record.worst_step,
         failed_step=record.failed_step,
         failed_residual=record.failed_residual,
@@ -288,8 +290,10 @@ def _summary(infos: StepInfo, made: Count) -> StepInfo:
         details=details,  # of the last step
         violation=jnp.max(infos.violation, initial=0),
         solved_by=jnp.max(infos.solved_by, initial=0),
-        located=jnp.sum(infos.located, dtype=infos.located.dtype),
-        missed=jnp.sum(infos.missed, dtype=infos.missed.dtype),
+        **{
+            name: jnp.sum(getattr(infos, name), dtype=jnp.int32)
+            for name in ("located", "missed", "slow", "merged")
+        },
         impacts=jnp.min(infos.impacts, axis=0, initial=jnp.inf),
     )
 

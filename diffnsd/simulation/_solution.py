@@ -21,8 +21,10 @@ class StepStatistics(eqx.Module):
     `margin`: smallest relative distance to a change of mode, `(s,)`; `solved_by`: which link of the
     contact solver was needed, as an index of `solver_names`, `(s,)`: 0 is the start of a step, before any
     iteration; `located`: number of impacts and turns of friction whose time was found inside a step, by
-    `Located` or for the derivative of `Corrected`, `(s,)`; `missed`: number of those that `Located` met but
-    left to the scheme inside, `(s,)`; `worst_step`: index of the step with the largest residual of the
+    `Located` or for the derivative of `Corrected`, `(s,)`; `missed`: number of those that
+    `Located` met but left to the scheme inside, `(s,)`; `slow`: of impacts that it left there because they
+    are hardly faster than what the forces of a step make of rest, `(s,)`; `merged`: of contacts that
+    struck together with another one, `(s,)`; `worst_step`: index of the step with the largest residual of the
     run, `()`; `failed_step`: index of the first step that failed, -1 if none did, `()`; `failed_residual`:
     its relative residual, 0 if none failed, `()`; `event_step`: index of the step at whose end the
     event happened, -1 if none did, `()`; `end_time`: when the run ended [s], `t1` or the time of
@@ -36,12 +38,38 @@ class StepStatistics(eqx.Module):
     solved_by: Int[Array, " s"]
     located: Int[Array, " s"]
     missed: Int[Array, " s"]
+    slow: Int[Array, " s"]
+    merged: Int[Array, " s"]
     worst_step: Int[Array, ""]
     failed_step: Int[Array, ""]
     failed_residual: Float[Array, ""]
     event_step: Int[Array, ""]
     end_time: Float[Array, ""]
     solver_names: tuple[str, ...] = eqx.field(static=True)
+
+    @property
+    def unlocated(self) -> tuple[str, ...]:
+        """What a derivative across this run should know, in words: times that were not located."""
+        missed, slow, merged = (
+            int(np.sum(np.asarray(x))) for x in (self.missed, self.slow, self.merged)
+        )
+        found = []
+        if missed:
+            found.append(
+                f"the times of {missed} impacts or turns of friction were not located, so derivatives "
+                "through them are not true: raise max_impacts, or take shorter steps"
+            )
+        if slow:
+            found.append(
+                f"{slow} slow impacts were left to the scheme as if at rest, and their times have no "
+                "derivative: take shorter steps if they matter"
+            )
+        if merged:
+            found.append(
+                f"{merged} contacts struck together with another one, and the derivative is that of "
+                "striking together: move the start a little to see whether their order matters"
+            )
+        return tuple(found)
 
 
 class Solution(eqx.Module):
@@ -100,14 +128,8 @@ class Solution(eqx.Module):
 
     @property
     def _missed(self) -> str:
-        """A sentence if impacts lost their times, which derivatives need."""
-        count = int(np.sum(np.asarray(self.stats.missed)))
-        if count == 0:
-            return ""
-        return (
-            f"the times of {count} impacts or turns of friction were not located, so derivatives through "
-            "them are not true: raise max_impacts, or take shorter steps"
-        )
+        """Sentences if impacts lost their times, which derivatives need."""
+        return "; ".join(self.stats.unlocated)
 
 
 def _words(result, failed_step, failed_residual, event_step, end_time) -> str:

@@ -253,3 +253,21 @@ def test_batches(derivatives):
 def test_settings_that_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
         Located(MoreauJean(), **options)
+
+
+@pytest.mark.parametrize(
+    ("height", "end", "counts", "words"),
+    [
+        (1.0, 0.5, (1, 0, 0, 0), ""),
+        (1.0, 2.0, (5, 0, 1, 0), "1 slow impacts were left to the scheme"),
+        (0.0, 0.5, (0, 0, 0, 0), ""),
+    ],
+    ids=["bounces", "comes to rest", "rests"],
+)
+def test_what_was_not_located_is_counted(height, end, counts, words):
+    model = bouncing_ball(e=0.5)
+    solution = simulate(model, Located(MoreauJean()), 0.0, end, 1e-2, model.system.state([height]))
+    stats = solution.stats
+    found = (stats.located, stats.missed, stats.slow, stats.merged)
+    assert tuple(int(x.sum()) for x in found) == counts
+    assert solution.message.startswith(words) and bool(solution.message) == bool(words)

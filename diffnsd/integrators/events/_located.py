@@ -171,9 +171,12 @@ class Located(AbstractWrappedIntegrator):
             # What ends at rest has turned too: it is free in the next step.
             turned = (side != 0) & (side * after <= still(end))
             missed = missed | (rests & (side == 0) & (now * after < 0))
-        missed = info.missed + jnp.sum(missed, dtype=info.missed.dtype)
+        # Faster than what the forces of a step make of a contact at rest, and yet left to `inner`.
+        crawls = pushed & ~strikes & ~missed & (before.fastest > 1.5 * before.slow / self.slow)
+        missed, crawls = (jnp.sum(x, dtype=jnp.int32) for x in (missed, crawls))
         never = jnp.full(self.max_impacts, jnp.inf, state.v.dtype)
-        info = eqx.tree_at(lambda i: (i.missed, i.impacts), info, (missed, never))
+        counts = info.missed + missed, info.slow + crawls, never
+        info = eqx.tree_at(lambda i: (i.missed, i.slow, i.impacts), info, counts)
         side = jnp.zeros_like(before.gap) if side is None else side
         return _Run(
             past=past,
@@ -218,8 +221,11 @@ class Located(AbstractWrappedIntegrator):
         own = struck.solved_by + len(self.inner.solver_names) - 1
         own = jnp.where(struck.solved_by > 0, own, 0)
         one = jnp.ones_like(struck.located)
+        merged = jnp.maximum(jnp.sum(group, dtype=jnp.int32) - 1, 0)
         struck = eqx.tree_at(
-            lambda i: (i.solved_by, i.located, i.impacts), struck, (own, one, times)
+            lambda i: (i.solved_by, i.located, i.merged, i.impacts),
+            struck,
+            (own, one, merged, times),
         )
         info = run.before.then(run.trial.shortened(s / curve.h)).then(struck)
         ok = RESULTS.successful
