@@ -9,9 +9,9 @@ from oracles import KnownMotion, ball, pair, read, rod
 from quick import quick_jit
 from scipy.integrate import solve_ivp
 
-from diffnsd import BackwardEuler, Located, MoreauJean, State
+from diffnsd import BackwardEuler, Located, MoreauJean, State, simulate
 from diffnsd.laws import GapStabilized
-from diffnsd.models import ball_state, pendulum_wall
+from diffnsd.models import ball_state, bouncing_ball, pendulum_wall
 
 MIDPOINT = Located(MoreauJean())
 EXACT = [n for n in PROBLEMS if n not in ("corner, no friction", "pendulum at a wall")]
