@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._jax import without_derivative
 from .._numerics import lu_solve, matvec, max_abs, short_sum
 from .._types import Args, Scalar, State, Vector
 from ..complementarity import AbstractAdjoint, ImplicitAdjoint, MixedProblem, solve_mixed
@@ -187,25 +186,24 @@ def crossing(
 
     `indicator(model, t, state)` is a number.
 
-    Newton's method without derivatives to the root `s`; then two passes with them,
-    `s − g(s)/g'(s)`: the first has the derivative of the implicit function, both have its second.
-    It is looked for up to `reach` lengths of the curve away.
+    Newton's method, `s − g(s)/g'(s)`: three passes to the root, and two with derivatives from there, of
+    which the first has the derivative of the implicit function, and both have its second. It is looked
+    for up to `reach` lengths of the curve away.
     """
 
-    def newton(curve, model, s):
-        def along(s):
-            return indicator(model, curve.t + s, curve(model, s))
+    def along(s):
+        return indicator(model, curve.t + s, curve(model, s))
 
+    def newton(s, finds):
         value, slope = jax.jvp(along, (s,), (jnp.ones_like(s),))
         closing = slope < 0
-        return s - jnp.where(closing, value, 0) / jnp.where(closing, slope, 1)
+        s = s - jnp.where(closing, value, 0) / jnp.where(closing, slope, 1)
+        found = jax.lax.stop_gradient(jnp.clip(s, -reach * curve.h, reach * curve.h))
+        return jnp.where(finds, found, s), None
 
-    held, frozen = without_derivative((curve, model))
-    start = jax.lax.stop_gradient(guess)
-    s = jax.lax.fori_loop(0, 3, lambda _, s: newton(held, frozen, s), start)
-    s = jnp.clip(s, -reach * curve.h, reach * curve.h)
-    s = newton(curve, model, jax.lax.stop_gradient(s))
-    return newton(curve, model, s)
+    # One loop for both, since programs of relations are long.
+    finds = np.array([True, True, True, False, False])
+    return jax.lax.scan(newton, jax.lax.stop_gradient(guess), finds)[0]
 
 
 def coupled(model: Model, t: Scalar, state: State, first: Array) -> Array:
