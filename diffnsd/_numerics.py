@@ -230,6 +230,43 @@ def newton_solve(a: Array, b: Array) -> Array:
     return jnp.stack([dot(jnp.stack(row), b) for row in rows])
 
 
+def implicit_root(
+    residual: Callable,
+    guess: Array,
+    *,
+    search: int = 0,
+    bound: Array | float = jnp.inf,
+    falls: bool = False,
+) -> Array:
+    """The root of `residual` near a guess, with its derivatives to second order.
+
+        x ← x − J^-1 r(x),     J = dr/dx
+
+    `search` passes without derivatives, then two with them. Where `r` vanishes the first of these has
+    the derivative of the implicit function theorem, and the second the second derivative too.
+
+    **Arguments:** `residual`: pure function of arrays like `guess`, shape `()` or `(m,)`; it closes over
+    what the root is differentiated in. `bound`: size of `x` up to which the search goes; `falls`: look
+    for a root of a number where it falls only. Where the slope vanishes `x` stays.
+    """
+
+    def newton(x, finds):
+        if x.ndim:
+            new = x - lu_solve(jax.jacfwd(residual)(x), residual(x))
+        else:
+            value, slope = jax.jvp(residual, (x,), (jnp.ones_like(x),))
+            usable = slope < 0 if falls else slope != 0
+            new = x - jnp.where(usable, value, 0) / jnp.where(usable, slope, 1)
+        if not search:
+            return new, None
+        found = jax.lax.stop_gradient(jnp.clip(new, -bound, bound))
+        return jnp.where(finds, found, new), None
+
+    # One loop for both kinds of passes, since programs of residuals are long.
+    finds = np.arange(search + 2) < search
+    return jax.lax.scan(newton, jax.lax.stop_gradient(guess), finds)[0]
+
+
 def _eliminate(rows: list[list[Array]], right: list[list[Array]]) -> list[list[Array]]:
     """Gaussian elimination on lists of arrays, several right-hand sides at once.
 

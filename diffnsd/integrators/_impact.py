@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._numerics import lu_solve, matvec, max_abs, short_sum
+from .._numerics import implicit_root, lu_solve, matvec, max_abs, short_sum
 from .._types import Args, Scalar, State, Vector
 from ..complementarity import AbstractAdjoint, ImplicitAdjoint, MixedProblem, solve_mixed
 from ..model import Interaction, Model
@@ -186,24 +186,13 @@ def crossing(
 
     `indicator(model, t, state)` is a number.
 
-    Newton's method, `s − g(s)/g'(s)`: three passes to the root, and two with derivatives from there, of
-    which the first has the derivative of the implicit function, and both have its second. It is looked
-    for up to `reach` lengths of the curve away.
+    It is looked for up to `reach` lengths of the curve away.
     """
 
     def along(s):
         return indicator(model, curve.t + s, curve(model, s))
 
-    def newton(s, finds):
-        value, slope = jax.jvp(along, (s,), (jnp.ones_like(s),))
-        closing = slope < 0
-        s = s - jnp.where(closing, value, 0) / jnp.where(closing, slope, 1)
-        found = jax.lax.stop_gradient(jnp.clip(s, -reach * curve.h, reach * curve.h))
-        return jnp.where(finds, found, s), None
-
-    # One loop for both, since programs of relations are long.
-    finds = np.array([True, True, True, False, False])
-    return jax.lax.scan(newton, jax.lax.stop_gradient(guess), finds)[0]
+    return implicit_root(along, guess, search=3, bound=reach * curve.h, falls=True)
 
 
 def coupled(model: Model, t: Scalar, state: State, first: Array) -> Array:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._jax import without_derivative
+from .._numerics import implicit_root
 from .._types import Args, Scalar, State
 
 
@@ -75,8 +76,7 @@ HALVINGS = 60
 def located(event: Event, model, integrator, t0: Scalar, h: Scalar, start, args) -> EventPoint:
     """The event in a step from `start`, a state with the memory of the integrator.
 
-    The step is shortened until the condition vanishes at its end, by bisection; then two passes of
-    Newton's method with derivatives give those of the implicit function, to second order.
+    The step is shortened until the condition vanishes at its end, by bisection.
     """
 
     def at(given, s):
@@ -97,9 +97,5 @@ def located(event: Event, model, integrator, t0: Scalar, h: Scalar, start, args)
     length = jax.lax.stop_gradient(h)
     _, s = jax.lax.fori_loop(0, HALVINGS, halve, (jnp.zeros_like(length), length))
 
-    def newton(s, _):
-        value, slope = jax.jvp(lambda s: at(given, s)[0], (s,), (jnp.ones_like(s),))
-        return s - value / jnp.where(slope != 0, slope, 1), None
-
-    s, _ = jax.lax.scan(newton, jax.lax.stop_gradient(s), length=2)
+    s = implicit_root(lambda s: at(given, s)[0], s)
     return EventPoint(t0 + s, at(given, s)[1])

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..._numerics import lu_solve, max_abs, short_sum
+from ..._numerics import implicit_root, lu_solve, max_abs, short_sum
 from ..._types import Args, Scalar, State, Vector
 from ...model import Model
 from .._impact import normal_motion
@@ -84,8 +84,7 @@ class Field(eqx.Module):
 def at_closing(phase: Phase, s: Scalar, state: State, impulses: Array, hit: Array):
     """Time, state and impulses with the derivative of the event time; values are unchanged.
 
-    Newton's method on the gap along the motion to third order; its second pass has the second
-    derivative.
+    A root of the gap along the motion to third order.
     """
     group = phase.model.system.group
     weights = jnp.where(hit, 1 / jnp.maximum(jnp.sum(hit, dtype=s.dtype), 1), 0)
@@ -108,14 +107,11 @@ def at_closing(phase: Phase, s: Scalar, state: State, impulses: Array, hit: Arra
         there = along(ds)
         return State(there.q, there.v + ds * ds / 2 * jerk)
 
-    def newton(ds):
-        gap, closing = normal_motion(phase.model, t + ds, moved(ds))
-        closing = jnp.sum(weights * closing)
-        usable = closing < 0
-        step = jnp.sum(jnp.where(hit, weights * gap, 0)) / jnp.where(usable, closing, 1)
-        return ds - jnp.where(usable, step, 0)
+    def gap(ds):
+        gaps, _ = normal_motion(phase.model, t + ds, moved(ds))
+        return jnp.sum(jnp.where(hit, weights * gaps, 0))
 
-    ds = newton(newton(zero))
+    ds = implicit_root(gap, zero, falls=True)
     return s + ds, moved(ds), impulses + ds * lam
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._jax import repeat_where_pending, without_derivative
-from ..._numerics import max_abs
+from ..._numerics import implicit_root, max_abs
 from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State
 from ...complementarity._problem import broadcast_law
@@ -116,8 +116,7 @@ def switching_step(
             return jnp.clip(newton(frozen, s, first), low, high)
 
         s = jax.lax.stop_gradient(jax.lax.fori_loop(0, 6, visit, s))
-        # Two passes with derivatives: those of the implicit function, to second order.
-        s, _ = jax.lax.scan(lambda s, _: (newton(given, s, first), None), s, length=2)
+        s = implicit_root(lambda s: jnp.sum(jnp.where(first, step(given, s)[2], 0)), s)
 
         past = run.past + s
         past = past + jax.lax.stop_gradient(jnp.minimum(past, h - 1e-9 * length) - past)

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..._numerics import lu_solve, max_abs
+from ..._numerics import implicit_root, lu_solve, max_abs
 from ..._types import Vector
 from .._step import Newton
 
@@ -20,8 +20,7 @@ def frozen(tree):
 def find_root(residual: Callable, parameters, guess: Vector, newton: Newton):
     """`x` with `residual(parameters, x) = 0`, differentiable in the parameters.
 
-    The iteration is not differentiated; one further Newton pass from its end has the value of the
-    root and, because the residual vanishes there, the derivative of the implicit function theorem.
+    The iteration is not differentiated, its end is (`implicit_root`), to second order.
 
     **Arguments:** `residual`: pure function; `guess`: shape `(m,)`; `newton`: iterations, tolerance.
 
@@ -29,13 +28,9 @@ def find_root(residual: Callable, parameters, guess: Vector, newton: Newton):
     """
     held = frozen(parameters)
 
-    def improved(parameters, x):
-        matrix = jax.jacfwd(lambda z: residual(parameters, z))(x)
-        return x - lu_solve(jax.lax.stop_gradient(matrix), residual(parameters, x))
-
     def body(carry):
         x, _, count = carry
-        new = improved(held, x)
+        new = x - lu_solve(jax.jacfwd(lambda z: residual(held, z))(x), residual(held, x))
         return new, max_abs(new - x) / jnp.maximum(1.0, max_abs(new)), count + 1
 
     def proceed(carry):
@@ -44,4 +39,5 @@ def find_root(residual: Callable, parameters, guess: Vector, newton: Newton):
 
     start = frozen(guess), jnp.full((), jnp.inf, guess.dtype), jnp.zeros((), jnp.int32)
     x, change, count = jax.lax.stop_gradient(jax.lax.while_loop(proceed, body, start))
-    return improved(parameters, x), change <= newton.tolerance, count
+    root = implicit_root(lambda z: residual(parameters, z), x)
+    return root, change <= newton.tolerance, count

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._jax import is_traced, without_derivative
-from ..._numerics import dot, lu_solve
+from ..._numerics import dot, implicit_root, lu_solve
 from ..._result import RESULTS, first_error
 from ..._types import Args, Config, Scalar, State
 from ...laws import NewtonImpact
@@ -124,7 +124,7 @@ class ElasticImpact(AbstractWrappedIntegrator):
 
         guess = -2 * dot(normal, touching.v) / dot(normal, compliance)
         solved = jax.lax.stop_gradient(jax.lax.fori_loop(0, NEWTON_STEPS, newton, guess))
-        jump = newton(0, solved)
+        jump = implicit_root(lambda jump: after(jump)[0], solved)
         defect, (end, result1) = after(jump)
         second = jnp.min(_gaps(model, t0 + h, end.q)) < 0
         unsolved = jnp.abs(defect) > 1e-3 * jnp.finfo(defect.dtype).eps ** 0.5 * (
@@ -177,8 +177,4 @@ def _first_root(model: Model, t0, h, until, state: State) -> Scalar:
 
     one = jnp.ones_like(state.v[0])
     low, high = jax.lax.fori_loop(0, BISECTIONS, bisect, (jnp.zeros_like(one), one))
-    root = jax.lax.stop_gradient((low + high) / 2)
-    _, slope = jax.jvp(lambda f: smallest(f, frozen), (root,), (one,))
-    slope = jax.lax.stop_gradient(jnp.where(slope != 0, slope, 1))
-    value = smallest(root, state)
-    return root - (value - jax.lax.stop_gradient(value)) / slope
+    return implicit_root(lambda f: smallest(f, state), (low + high) / 2)
