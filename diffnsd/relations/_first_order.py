@@ -48,7 +48,29 @@ class AbstractFirstOrderRelation(AbstractRelation):
         return None
 
 
-class FirstOrderRelation(AbstractFirstOrderRelation):
+class _StatedByFunctions(AbstractFirstOrderRelation):
+    """What the relations of two functions share: `h` for the output, `g` for the input."""
+
+    h: eqx.AbstractVar[Callable]
+    g: eqx.AbstractVar[Callable]
+    contacts: eqx.AbstractVar[int]
+    rows_per_contact: eqx.AbstractVar[int]
+
+    @property
+    def has_feedthrough(self) -> bool:
+        return True
+
+    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
+        del group
+        assert lam is not None
+        return _outputs("h(t, x, lam)", self.h(t, state.v, shown(lam)), lam, state)
+
+    def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
+        del group
+        return _inputs("g(t, lam)", self.g(t, shown(lam)), state)
+
+
+class FirstOrderRelation(_StatedByFunctions):
     """`y = h(t, x, lam)`, `r = g(t, x, lam)`: the general relation of a first-order system.
 
     **Arguments:**
@@ -71,22 +93,12 @@ class FirstOrderRelation(AbstractFirstOrderRelation):
     contacts: int = eqx.field(static=True)
     rows_per_contact: int = eqx.field(default=1, static=True)
 
-    @property
-    def has_feedthrough(self) -> bool:
-        return True
-
-    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        del group
-        assert lam is not None
-        y = self.h(t, state.v, shown(lam))
-        return _outputs("h(t, x, lam)", y, lam, state)
-
     def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
         del group
         return _inputs("g(t, x, lam)", self.g(t, state.v, shown(lam)), state)
 
 
-class FirstOrderType2(AbstractFirstOrderRelation):
+class FirstOrderType2(_StatedByFunctions):
     """`y = h(t, x, lam)`, `r = g(t, lam)`: an input that does not depend on the state.
 
     **Arguments:** `h`, `contacts`, `rows_per_contact` as in `FirstOrderRelation`;
@@ -100,22 +112,8 @@ class FirstOrderType2(AbstractFirstOrderRelation):
     contacts: int = eqx.field(static=True)
     rows_per_contact: int = eqx.field(default=1, static=True)
 
-    @property
-    def has_feedthrough(self) -> bool:
-        return True
 
-    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        del group
-        assert lam is not None
-        y = self.h(t, state.v, shown(lam))
-        return _outputs("h(t, x, lam)", y, lam, state)
-
-    def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
-        del group
-        return _inputs("g(t, lam)", self.g(t, shown(lam)), state)
-
-
-class FirstOrderType1(AbstractFirstOrderRelation):
+class FirstOrderType1(_StatedByFunctions):
     """`y = h(t, x)`, `r = g(t, lam)`: an output without feedthrough.
 
     **Arguments:** `h`: `h(t, x) -> (c,)`; `g`: `g(t, lam) -> (n,)`; `contacts`, `rows_per_contact`
@@ -129,14 +127,14 @@ class FirstOrderType1(AbstractFirstOrderRelation):
     contacts: int = eqx.field(static=True)
     rows_per_contact: int = eqx.field(default=1, static=True)
 
+    @property
+    def has_feedthrough(self) -> bool:
+        return False
+
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
         del group
         assert lam is not None
         return _outputs("h(t, x)", self.h(t, state.v), lam, state)
-
-    def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
-        del group
-        return _inputs("g(t, lam)", self.g(t, shown(lam)), state)
 
 
 class FirstOrderLinear(AbstractFirstOrderRelation):

@@ -19,7 +19,7 @@ from diffnsd.laws import (
 from diffnsd.models import block_state, bouncing_ball, sliding_block
 from diffnsd.relations import BodyPointsPlane, ContactFrame, FirstOrderLinear, GapRelation
 from diffnsd.sets import SecondOrderCone
-from diffnsd.simulation import _simulate
+from diffnsd.simulation import _checks
 from diffnsd.systems import FirstOrderSystem, LagrangianSystem, NewtonEulerSystem
 
 BALL = State(jnp.array([0.5]), jnp.array([0.2]))
@@ -325,7 +325,7 @@ def test_checks_leave_nothing_in_a_program():
     start, model = block_state(0.0), sliding_block()
     assert model.check(start) is None
     setting = 0.0, 0.1
-    jaxpr = jax.make_jaxpr(lambda s: _simulate._checked(model, MoreauJean(), *setting, s, None).v)(
+    jaxpr = jax.make_jaxpr(lambda s: _checks.checked(model, MoreauJean(), *setting, s, None).v)(
         start
     )
     assert all(str(e.primitive) in ("stop_gradient", "copy") for e in jaxpr.eqns)
@@ -339,7 +339,7 @@ def test_checks_of_a_first_order_system_leave_nothing_in_a_program():
     known = system.state([1.0, 0.0])
 
     def hidden(s):
-        return _simulate._checked(model, EulerMoreau(), 0.0, 0.1, s, None).v
+        return _checks.checked(model, EulerMoreau(), 0.0, 0.1, s, None).v
 
     jaxpr = jax.make_jaxpr(hidden)(known)
     assert all(str(e.primitive) in ("stop_gradient", "copy") for e in jaxpr.eqns)

@@ -121,40 +121,16 @@ def _acts_by_force(interaction) -> bool:
     return interaction.relation.is_compliant or not interaction.relation.needs_positions
 
 
-class MoreauJean(AbstractIntegrator):
-    """The time-stepping scheme of Moreau and Jean.
+class _ThetaScheme(AbstractIntegrator):
+    """What the theta schemes share: a step, and nothing to remember but impulses."""
 
-        M (v1 − v0) = h theta F(t1, q1, v1) + h (1 − theta) F(t0, q0, v0) + H^T P
-        q1 = q0 exp(h (theta v1 + (1 − theta) v0)),      u1 = H v1 + ∂g/∂t
-        K* ∋ u1 + bias(u1) ⟂ P ∈ K   for contacts with  g0 + gamma h u0 <= 0
-
-    `P` are impulses [N s]. `H(t1, q)` is taken where `contacts_at` says, `M(q)` where `mass_at`
-    does; `u0` and the gaps are those of the start. First order with impacts and with joints,
-    whose reactions act along `H` of one point of the step; without either second order for
-    `theta = 1/2`, already with the one Newton iteration of the default, and first order otherwise.
-    Values converge through impacts, their derivatives do not: the step that holds the impact is an
-    integer.
-
-    **Arguments:**
-
-    - `theta`: implicitness in [0, 1]. `theta = 1` moves positions with the end velocity.
-    - `gamma`: fraction of the step over which closing is predicted, in [0, 1].
-    - `newton`: linearisations of the smooth equations. `solver`: of the laws.
-    - `contacts_at`: `AtStart()`, `AtPrediction()`, or `AtIterate()`, implicit.
-    - `mass_at`: likewise; `None` is the theta point, `AtIterate(theta)`.
-    - `adjoint`: how their solution is differentiated, for example `SmoothedAdjoint(1e-3)`.
-
-    Reference: J. J. Moreau (1988), doi:10.1007/978-3-7091-2624-0_1; M. Jean (1999),
-    doi:10.1016/S0045-7825(98)00383-1.
-    """
-
-    theta: float = eqx.field(default=0.5, static=True)
-    gamma: float = eqx.field(default=0.5, static=True)
-    newton: Newton = Newton(max_iterations=1)
-    contacts_at: AbstractPoint = AtStart()
-    mass_at: AbstractPoint | None = None
-    solver: AbstractSolver = Auto()
-    adjoint: AbstractAdjoint = ImplicitAdjoint()
+    theta: eqx.AbstractVar[float]
+    gamma: eqx.AbstractVar[float]
+    newton: eqx.AbstractVar[Newton]
+    contacts_at: eqx.AbstractVar[AbstractPoint]
+    mass_at: eqx.AbstractVar[AbstractPoint | None]
+    solver: eqx.AbstractVar[AbstractSolver]
+    adjoint: eqx.AbstractVar[AbstractAdjoint]
 
     def __check_init__(self):
         check_fractions(theta=self.theta, gamma=self.gamma)
@@ -195,7 +171,43 @@ class MoreauJean(AbstractIntegrator):
         return theta_step(self, model, t0, h, state, carry, args)
 
 
-class BackwardEuler(AbstractIntegrator):
+class MoreauJean(_ThetaScheme):
+    """The time-stepping scheme of Moreau and Jean.
+
+        M (v1 − v0) = h theta F(t1, q1, v1) + h (1 − theta) F(t0, q0, v0) + H^T P
+        q1 = q0 exp(h (theta v1 + (1 − theta) v0)),      u1 = H v1 + ∂g/∂t
+        K* ∋ u1 + bias(u1) ⟂ P ∈ K   for contacts with  g0 + gamma h u0 <= 0
+
+    `P` are impulses [N s]. `H(t1, q)` is taken where `contacts_at` says, `M(q)` where `mass_at`
+    does; `u0` and the gaps are those of the start. First order with impacts and with joints,
+    whose reactions act along `H` of one point of the step; without either second order for
+    `theta = 1/2`, already with the one Newton iteration of the default, and first order otherwise.
+    Values converge through impacts, their derivatives do not: the step that holds the impact is an
+    integer.
+
+    **Arguments:**
+
+    - `theta`: implicitness in [0, 1]. `theta = 1` moves positions with the end velocity.
+    - `gamma`: fraction of the step over which closing is predicted, in [0, 1].
+    - `newton`: linearisations of the smooth equations. `solver`: of the laws.
+    - `contacts_at`: `AtStart()`, `AtPrediction()`, or `AtIterate()`, implicit.
+    - `mass_at`: likewise; `None` is the theta point, `AtIterate(theta)`.
+    - `adjoint`: how their solution is differentiated, for example `SmoothedAdjoint(1e-3)`.
+
+    Reference: J. J. Moreau (1988), doi:10.1007/978-3-7091-2624-0_1; M. Jean (1999),
+    doi:10.1016/S0045-7825(98)00383-1.
+    """
+
+    theta: float = eqx.field(default=0.5, static=True)
+    gamma: float = eqx.field(default=0.5, static=True)
+    newton: Newton = Newton(max_iterations=1)
+    contacts_at: AbstractPoint = AtStart()
+    mass_at: AbstractPoint | None = None
+    solver: AbstractSolver = Auto()
+    adjoint: AbstractAdjoint = ImplicitAdjoint()
+
+
+class BackwardEuler(_ThetaScheme):
     """Backward Euler: `MoreauJean(theta=1)` with its equations solved to a tolerance.
 
         M (v1 − v0) = h F(t1, q1, v1) + H^T P,      q1 = q0 exp(h v1)
@@ -218,41 +230,10 @@ class BackwardEuler(AbstractIntegrator):
     solver: AbstractSolver = Auto()
     adjoint: AbstractAdjoint = ImplicitAdjoint()
 
-    def __check_init__(self):
-        check_fractions(gamma=self.gamma)
-
     @property
-    def theta(self) -> float:
+    def theta(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Implicitness: 1."""
         return 1.0
-
-    @property
-    def order(self) -> int:
-        return 1
-
-    @property
-    def is_symplectic(self) -> bool:
-        return False
-
-    @property
-    def prediction(self) -> float | None:
-        return self.gamma
-
-    @property
-    def memory(self) -> AbstractMemory:
-        return WarmStart()
-
-    def supports(self, model: Model) -> str | None:
-        return model.system.stepping_problem
-
-    def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
-        del args
-        return zero_impulses(model, t0, state)
-
-    def step(
-        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
-    ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        return theta_step(self, model, t0, h, state, carry, args)
 
 
 class StepMatrices(eqx.Module):
