@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -22,14 +23,15 @@ class ContactMask(eqx.Module):
       law sees a gap of 0 at most. Default: none.
     - `restitution`: factor of what the law adds to the velocity before it is solved (its `shift`);
       0 makes an impact inelastic. Default: 1.
-    - `side`: sign of the output or slip whose bound a multiplier is held at, while a reversal is
-      located; 0 where it is free. Only for laws that slide (`AbstractLaw.slides`). Default: free.
+    - `side`: direction of the slip against which a multiplier is held at its bound, while a reversal is
+      located: a sign, or a tuple with the two components of a unit vector; 0 where it is free. Only for
+      laws that slide (`AbstractLaw.slides`). Default: free.
     """
 
     on: Bool[Array, " c"]
     closed: Bool[Array, " c"]
     restitution: Float[Array, " c"] | None
-    side: Float[Array, " c"] | None
+    side: tuple[Float[Array, " c"], ...] | None
 
     def __init__(self, on, closed=None, restitution=None, side=None):
         self.on = jnp.asarray(on, dtype=bool)
@@ -37,7 +39,7 @@ class ContactMask(eqx.Module):
         if restitution is not None:
             restitution = jnp.broadcast_to(as_float(restitution), self.on.shape)
         self.restitution = restitution
-        self.side = side
+        self.side = side if side is None or isinstance(side, tuple) else (side,)
 
     def __and__(self, other: "ContactMask | None") -> "ContactMask":
         """Both masks: on where both are, closed where one is, with the product of their factors."""
@@ -53,7 +55,7 @@ class ContactMask(eqx.Module):
     def pick(self, pick: Callable[[Array], Array], dtype) -> "ContactMask":
         """The mask of some contacts; `pick` takes numbers `(c,)` to those of the kept ones."""
         on, closed = (pick(x.astype(dtype)) > 0.5 for x in (self.on, self.closed))
-        rest = (None if x is None else pick(x) for x in (self.restitution, self.side))
+        rest = jax.tree.map(pick, (self.restitution, self.side))
         return ContactMask(on, closed, *rest)
 
 

@@ -90,10 +90,14 @@ class Model(eqx.Module):
         """
         cuts = np.cumsum(self.contacts(t, q))[:-1]
         given = on, closed, restitution, side
-        parts = [[None] * (len(cuts) + 1) if x is None else jnp.split(x, cuts) for x in given]
+
+        def of(k: int):
+            return jax.tree.map(lambda x: jnp.split(x, cuts)[k], given)
+
+        parts = [of(k) for k in range(len(cuts) + 1)]
         interactions = tuple(
             Interaction(i.relation, i.law, i.max_active, ContactMask(*mask) & i.mask)
-            for i, *mask in zip(self.interactions, *parts, strict=True)
+            for i, mask in zip(self.interactions, parts, strict=True)
         )
         return eqx.tree_at(lambda m: m.interactions, self, interactions)
 

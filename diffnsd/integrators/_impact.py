@@ -36,25 +36,28 @@ def normal_motion(model: Model, t: Scalar, state: State) -> tuple[Array, Array]:
     return jnp.concatenate(gaps), jnp.concatenate(rates)
 
 
-def slip(model: Model, t: Scalar, state: State) -> Array:
-    """The slip whose sign holds a multiplier at a bound, `(c,)`: dry friction, and friction in the plane.
+def slips(model: Model, t: Scalar, state: State) -> Array:
+    """The slips whose direction holds a multiplier at a bound, `(2, c)`: dry friction, Coulomb friction.
 
-    Zero for all other contacts.
+    The second row is zero where a slip has one; both are zero for all other contacts.
     """
     parts = []
     for interaction in model.interactions:
         u = interaction.relation.output(model.system.group, t, state, None)
-        row = slip_row(interaction)
-        parts.append(jnp.zeros_like(u[:, 0]) if row is None else u[:, row])
-    return jnp.concatenate(parts)
+        rows = [u[:, i] for i in slip_rows(interaction)]
+        parts.append(jnp.stack([*rows, *[jnp.zeros_like(u[:, 0])] * (2 - len(rows))]))
+    return jnp.concatenate(parts, axis=1)
 
 
-def slip_row(interaction: Interaction) -> int | None:
-    """The row of an interaction in which it slides, if there is a single one."""
+def slip_rows(interaction: Interaction) -> tuple[int, ...]:
+    """The rows of an interaction in which it slides, where turns of its slip can be located."""
     law, rows = interaction.law, interaction.rows
-    if not law.slides or rows != max(law.least_rows, 1):
-        return None
-    return rows - 1
+    if not law.slides:
+        return ()
+    if rows == max(law.least_rows, 1):
+        return (rows - 1,)
+    # A law that sees the gap is one of steps, and not of instants.
+    return (1, 2) if rows == 3 and not law.needs_implicit_positions else ()
 
 
 def free_acceleration(model: Model, t: Scalar, state: State, args: Args) -> Vector:

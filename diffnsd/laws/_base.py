@@ -137,10 +137,11 @@ class AbstractLaw(eqx.Module):
         """Whether the sign of an output or slip puts the multiplier on a bound: relays, friction."""
         return False
 
-    def held(self, side: Float[Array, " c"]) -> "AbstractLaw":
-        """The law with multipliers held at the bound of this sign of the slip; free where it is 0.
+    def held(self, side: tuple[Float[Array, " c"], ...]) -> "AbstractLaw":
+        """The law with multipliers held at the bound of this direction of the slip; free where it is 0.
 
-        Itself unless a law slides. For contacts whose slip has one row.
+        Itself unless a law slides. `side` holds the components of a unit vector, the first of which is a
+        sign where the slip has one row.
         """
         del side
         return self

@@ -6,6 +6,7 @@ from jaxtyping import Array, Float
 
 from .._numerics import safe_norm
 from ..sets import AbstractSet, SecondOrderCone, SlidingCone
+from ..sets._sliding_cone import is_free
 from ._base import AbstractLaw, Context, check_range, parameter
 
 
@@ -23,7 +24,7 @@ class CoulombFriction(AbstractLaw):
 
     - `mu`: friction coefficient, nonnegative and finite, shape `()` or `(c,)`.
     - `e`: normal restitution in [0, 1]. `e_t`: tangential restitution in [-1, 1].
-    - `side`: see `ContactMask`, for methods; in the plane only.
+    - `side`: see `ContactMask`, for methods.
 
     Reference: G. De Saxcé, Z.-Q. Feng, The bipotential method (1998),
     doi:10.1016/S0895-7177(98)00119-8.
@@ -32,7 +33,7 @@ class CoulombFriction(AbstractLaw):
     mu: Array = eqx.field(converter=parameter)
     e: Array = eqx.field(converter=parameter, default=0.0)
     e_t: Array = eqx.field(converter=parameter, default=0.0)
-    side: Array | None = None
+    side: tuple[Array, ...] | None = None
 
     @property
     def rows(self) -> int | None:
@@ -50,7 +51,7 @@ class CoulombFriction(AbstractLaw):
     def slides(self) -> bool:
         return True
 
-    def held(self, side: Float[Array, " c"]) -> "CoulombFriction":
+    def held(self, side: tuple[Float[Array, " c"], ...]) -> "CoulombFriction":
         return CoulombFriction(self.mu, self.e, self.e_t, side)
 
     def set(self) -> AbstractSet:
@@ -63,14 +64,16 @@ class CoulombFriction(AbstractLaw):
     def lift(self, w: Float[Array, "k ..."]) -> Float[Array, "..."]:
         slip = safe_norm(w[1:])
         if self.side is not None:
-            slip = jnp.where(self.side == 0, slip, self.side * w[1])
+            along = sum(s * u for s, u in zip(self.side, w[1:], strict=False))
+            slip = jnp.where(is_free(self.side), slip, along)
         return self.mu * slip
 
     def lift_gradient(self, w: Float[Array, "k ..."]) -> Float[Array, "k ..."]:
         length = safe_norm(w[1:])
         slope = (self.mu / jnp.where(length > 0, length, 1))[None] * w[1:]
         if self.side is not None:
-            slope = jnp.where(self.side == 0, slope, self.mu * self.side)
+            along = jnp.stack([self.mu * s for s in self.side[: len(slope)]])
+            slope = jnp.where(is_free(self.side)[None], slope, along)
         return jnp.concatenate([jnp.zeros_like(w[:1]), slope])
 
     def check(self) -> str | None:

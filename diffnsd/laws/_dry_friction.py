@@ -43,8 +43,8 @@ class DryFriction(AbstractLaw):
     def slides(self) -> bool:
         return True
 
-    def held(self, side: Float[Array, " c"]) -> "DryFriction":
-        return DryFriction(self.limit, side)
+    def held(self, side: tuple[Float[Array, " c"], ...]) -> "DryFriction":
+        return DryFriction(self.limit, side[0])
 
     def in_step(self, context: Context) -> "DryFriction":
         return DryFriction(context.h * self.limit, self.side)

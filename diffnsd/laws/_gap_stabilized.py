@@ -65,7 +65,7 @@ class GapStabilized(AbstractLaw):
     def slides(self) -> bool:
         return self.law.slides
 
-    def held(self, side: Float[Array, " c"]) -> "GapStabilized":
+    def held(self, side: tuple[Float[Array, " c"], ...]) -> "GapStabilized":
         return eqx.tree_at(lambda s: s.law, self, self.law.held(side))
 
     def set(self) -> AbstractSet:

@@ -42,11 +42,11 @@ class Relay(AbstractLaw):
     def slides(self) -> bool:
         return True
 
-    def held(self, side: Float[Array, " c"]) -> "Relay":
-        lower, upper = self.lower, self.upper
+    def held(self, side: tuple[Float[Array, " c"], ...]) -> "Relay":
+        lower, upper, sign = self.lower, self.upper, side[0]
         return Relay(
-            jnp.where((side < 0) & (upper < jnp.inf), upper, lower),
-            jnp.where((side > 0) & (lower > -jnp.inf), lower, upper),
+            jnp.where((sign < 0) & (upper < jnp.inf), upper, lower),
+            jnp.where((sign > 0) & (lower > -jnp.inf), lower, upper),
         )
 
     def check(self) -> str | None:

@@ -67,10 +67,27 @@ def in_the_plane(p):
     return model, block.state(jnp.zeros(2), jnp.stack([speed, jnp.zeros_like(speed)]))
 
 
+AWAY = np.array([0.6, 0.8])
+
+
+def in_space(p):
+    """The same in space, in a direction that is none of the axes."""
+    speed, pull, friction = p
+    along = jnp.asarray(AWAY)
+    force = jnp.concatenate([-pull * along, jnp.full((1,), -WEIGHT)])
+    block = LagrangianSystem(jnp.eye(3), f_ext=force)
+    floor = GapRelation(lambda t, q: jnp.stack([q[2], q[0], q[1]])[None], 3)
+    model = Model(block, Interaction(floor, CoulombFriction(friction / WEIGHT)))
+    return model, block.state(jnp.zeros(3), jnp.concatenate([speed * along, jnp.zeros(1)]))
+
+
 def simulated(build, scheme, h, p, end=1.0):
     model, start = build(p)
     out = simulate(model, scheme, 0.0, end, h, start, saveat=SaveAt.end(), throw=False)
-    return jnp.stack([out.states.q[0], out.states.v[0]]), out.result == RESULTS.successful
+    ends = out.states.q, out.states.v
+    if build is in_space:
+        ends = tuple(jnp.sum(x[:2] * AWAY)[None] for x in ends)
+    return jnp.stack([x[0] for x in ends]), out.result == RESULTS.successful
 
 
 @pytest.mark.parametrize(
@@ -79,8 +96,10 @@ def simulated(build, scheme, h, p, end=1.0):
     [
         (limited, Located, 1e-2, 2e-15, 2e-15),
         (in_the_plane, Located, 1e-3, 2e-10, 3e-9),
+        (in_space, Located, 1e-3, 2e-10, 3e-9),
         slow(limited, Corrected, 1e-2, 1.1e-2, 2e-15),
         slow(in_the_plane, Corrected, 1e-2, 1.1e-2, 2e-10),
+        slow(in_space, Corrected, 1e-2, 1.1e-2, 2e-10),
     ],
 )
 def test_a_block_slides_up_and_back(build, wrap, h, value, slope):

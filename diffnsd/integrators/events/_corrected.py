@@ -39,8 +39,8 @@ from .._impact import (
     motion,
     normal_motion,
     resting,
-    slip,
-    slip_row,
+    slip_rows,
+    slips,
     total_gap,
 )
 from .._wrapped import AbstractWrappedIntegrator
@@ -139,7 +139,7 @@ class Corrected(AbstractWrappedIntegrator):
             known[4], masks,
         )  # fmt: skip
         end, info = _attached(model.system.group, end, info, by, impulses, strikes)
-        if any(slip_row(i) is not None for i in model.interactions):
+        if any(map(slip_rows, model.interactions)):
             given = model, t0, h, state, carry.inner, args
             end, info = self._turned(end, info, strikes, known, *given)
         located = info.located + strikes.astype(jnp.int32)
@@ -153,9 +153,10 @@ class Corrected(AbstractWrappedIntegrator):
     def _turned(self, end, info, struck, known, *given):
         """The end of a step in which friction turned, with the derivative of the located turn."""
         model, t0, h, state, plain, *_ = known
-        before, after = slip(model, t0, state), slip(model, t0 + h, plain)
-        ends_at_rest = (before != 0) & (jnp.abs(after) <= still(plain))
-        turned = jnp.any((before * after < 0) | ends_at_rest)
+        before, after = slips(model, t0, state), slips(model, t0 + h, plain)
+        ends_at_rest = jnp.all(jnp.abs(after) <= still(plain), axis=0)
+        ends_at_rest = ends_at_rest & jnp.any(jnp.abs(before) > still(plain), axis=0)
+        turned = jnp.any((jnp.sum(before * after, axis=0) < 0) | ends_at_rest)
         scheme = Located(self.inner, self.max_impacts, slow=self.slow, solver=self.solver)
         group = model.system.group
 

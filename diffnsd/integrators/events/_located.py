@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._jax import settle_where_pending, without_derivative
@@ -22,8 +23,8 @@ from .._impact import (
     motion,
     normal_motion,
     resting,
-    slip,
-    slip_row,
+    slip_rows,
+    slips,
     total_gap,
 )
 from .._wrapped import AbstractWrappedIntegrator, restart_problem
@@ -76,10 +77,10 @@ class Located(AbstractWrappedIntegrator):
     - `max_impacts`: impacts per step, at least 1 for any effect.
     - `slow`, `simultaneous`: see above. `solver`: of the impacts.
 
-    Dry friction whose sliding reverses (`DryFriction`, `CoulombFriction` in the plane) is located in the
-    same way: the step is tried with friction held as it slides, the turn is the root of the slip, and
-    the rest of the step has the law itself: the contact slides back or sticks. In space, where a
-    slip seldom vanishes, it is not held. `max_impacts` counts turns too.
+    Dry friction whose sliding reverses (`DryFriction`, `CoulombFriction`) is located in the same way:
+    the step is tried with friction held against the slip, the turn is the root of the slip, and the
+    rest of the step has the law itself: the contact slides back or sticks. In space the root is that of
+    the slip along its direction at the start of the step. `max_impacts` counts turns too.
 
     In a first-order system the switches of relays are located in the same way: a step is tried with
     multipliers held at their bounds, and the crossing is the root of the output at the end of a step
@@ -138,46 +139,65 @@ class Located(AbstractWrappedIntegrator):
         grid = t0, h
         none = jnp.zeros(sum(model.contacts(t0, state.q)), dtype=bool)
         run = self._trial(
-            model, grid, jnp.zeros_like(h), state, carry, args, none, none, jnp.array(True)
+            model,
+            grid,
+            jnp.zeros_like(h),
+            state,
+            carry,
+            args,
+            _Before(none, none, none, jnp.array(True)),
         )
+        # A turn in space takes a pass to see it and another one to locate it.
+        more = any(len(slip_rows(i)) > 1 for i in model.interactions)
         return settle_where_pending(
             lambda run: self._strike(model, grid, args, run),
             run,
-            self.max_impacts,
+            self.max_impacts + more,
             lambda run: (run.end, run.before.then(run.trial), run.carry, run.result),
         )
 
-    def _trial(self, model, grid, past, state, carry, args, touching, turning, may) -> "_Run":
-        """The rest of a step without the contacts that strike in it, friction held as it slides."""
+    def _trial(self, model, grid, past, state, carry, args, known: "_Before") -> "_Run":
+        """The rest of a step without the contacts that strike in it, friction held as it slides.
+
+        In the plane it is held wherever a contact slides, in space, where the direction of a slip changes
+        with time, once a trial without has shown that it turns.
+        """
         t0, h = grid
         t, rest = t0 + past, h - past
-        known, at, whole, here, inputs = without_derivative((model, t, h, state, args))
-        before = approach(known, at, whole, here, inputs, self.slow)
+        frozen, at, whole, here, inputs = without_derivative((model, t, h, state, args))
+        before = approach(frozen, at, whole, here, inputs, self.slow)
         reach = 1.5 * jax.lax.stop_gradient(rest) * before.fastest
-        strikes = may & before.strikes & (before.gap < reach)
-        side, turned = None, jnp.zeros_like(strikes)
-        if any(slip_row(i) is not None for i in model.interactions):
-            now = slip(known, at, here)
-            rests = resting(before.slow, h, before.gap, before.rate)
-            slides = may & rests & ~strikes & ~turning & (jnp.abs(now) > still(here))
-            side = jax.lax.stop_gradient(jnp.where(slides, jnp.sign(now), 0))
-        masked = model.masked(t, state.q, ~strikes, touching, side=side)
+        strikes = known.may & before.strikes & (before.gap < reach)
+        none = jnp.zeros_like(strikes)
+        side, turned, unheld, moves, slides, holds = None, none, none, none, none, none
+        along, planar = jnp.zeros((2, *none.shape), before.gap.dtype), _one_slip(model, t, state)
+        if any(map(slip_rows, model.interactions)):
+            now = slips(frozen, at, here)
+            speed = jnp.sqrt(jnp.sum(now * now, axis=0))
+            moves = resting(before.slow, h, before.gap, before.rate) & (speed > still(here))
+            slides = known.may & moves & ~strikes & ~known.turning
+            holds = slides & (planar | known.turns)
+            along = now / jnp.where(moves, speed, 1)[None]
+            side = jax.lax.stop_gradient(jnp.where(holds[None], along, 0))
+        held = None if side is None else tuple(side)
+        masked = model.masked(t, state.q, ~strikes, known.touching, side=held)
         end, info, carry, result = self.inner.step(masked, t, rest, state, carry, args)
         gap, _ = normal_motion(model, t0 + h, end)
         pushed = jnp.concatenate([p[:, 0] > 0 for p in info.impulses])
         missed = before.strikes & (before.gap < reach) & ~strikes & pushed
         if side is not None:
-            after = slip(model, t0 + h, end)
+            after = jnp.sum(along * slips(model, t0 + h, end), axis=0)
             # What ends at rest has turned too: it is free in the next step.
-            turned = (side != 0) & (side * after <= still(end))
-            missed = missed | (rests & (side == 0) & (now * after < 0))
+            ends = after <= still(end)
+            turned, unheld = holds & ends, slides & ~holds & ends
+            missed = missed | (moves & ~slides & ~strikes & (after < 0))
         # Faster than what the forces of a step make of a contact at rest, and yet left to `inner`.
         crawls = pushed & ~strikes & ~missed & (before.fastest > 1.5 * before.slow / self.slow)
         missed, crawls = (jnp.sum(x, dtype=jnp.int32) for x in (missed, crawls))
         never = jnp.full(self.max_impacts, jnp.inf, state.v.dtype)
         counts = info.missed + missed, info.slow + crawls, never
         info = eqx.tree_at(lambda i: (i.missed, i.slow, i.impacts), info, counts)
-        side = jnp.zeros_like(before.gap) if side is None else side
+        side = jnp.zeros((2, *before.gap.shape), before.gap.dtype) if side is None else side
         return _Run(
             past=past,
             start=state,
@@ -187,7 +207,8 @@ class Located(AbstractWrappedIntegrator):
             slow=before.slow,
             side=side,
             turned=turned,
-            pending=jnp.any((strikes & (gap < 0)) | turned),
+            unheld=unheld,
+            pending=jnp.any((strikes & (gap < 0)) | turned | unheld),
             count=jnp.zeros((), jnp.int32),
             before=info.nothing(),
             trial=info,
@@ -206,28 +227,29 @@ class Located(AbstractWrappedIntegrator):
         gap, rate = without_derivative(normal_motion(model, t, before))
         touching = group | (resting(run.slow, h, gap, rate) & ~run.strikes)
         # Where friction turns nothing strikes, and no contact takes part.
-        masked = model.masked(t, before.q, touching & ~jnp.any(turning), touching)
+        again, turns = jnp.any(run.unheld), jnp.any(turning)
+        masked = model.masked(t, before.q, touching & ~turns & ~again, touching)
         v, impulses, stats, overflow = impact(masked, t, curve.h, before, self.solver, self.adjoint)
         after = State(before.q, v)
 
-        count = run.count + 1
-        trial = self._trial(
-            model, grid, past, after, run.carry, args, touching, turning, count < self.max_impacts
-        )
+        count = run.count + jnp.where(again, 0, 1)
+        known = _Before(touching, turning, run.unheld, count < self.max_impacts)
+        trial = self._trial(model, grid, past, after, run.carry, args, known)
         struck = StepInfo.of(impulses, stats)
         first = jnp.arange(self.max_impacts, dtype=jnp.int32) == run.count
-        times = jnp.where(first & ~jnp.any(turning), t, jnp.inf)
+        times = jnp.where(first & ~turns & ~again, t, jnp.inf)
         # The impact's solver comes after that of the inner method in `solver_names`.
         own = struck.solved_by + len(self.inner.solver_names) - 1
         own = jnp.where(struck.solved_by > 0, own, 0)
-        one = jnp.ones_like(struck.located)
+        one = jnp.where(again, 0, 1).astype(struck.located.dtype)
         merged = jnp.maximum(jnp.sum(group, dtype=jnp.int32) - 1, 0)
         struck = eqx.tree_at(
             lambda i: (i.solved_by, i.located, i.merged, i.impacts),
             struck,
             (own, one, merged, times),
         )
-        info = run.before.then(run.trial.shortened(s / curve.h)).then(struck)
+        made = run.before.then(run.trial.shortened(s / curve.h)).then(struck)
+        info = jax.tree.map(lambda a, b: jnp.where(again, a, b), run.before, made)
         ok = RESULTS.successful
         result = RESULTS.where(stats.converged, ok, RESULTS.not_converged)
         result = first_error(result, RESULTS.where(overflow, RESULTS.contact_overflow, ok))
@@ -240,12 +262,14 @@ class Located(AbstractWrappedIntegrator):
         gap0, rate0 = normal_motion(frozen, held.t, begin)
         gap1, rate1 = normal_motion(frozen, held.t + held.h, finish)
         times = crossing_times(held.h, gap0, rate0, gap1, rate1)
-        times = jnp.where(run.strikes & (gap1 < 0), times, jnp.inf)
-        turns = jnp.full_like(times, jnp.inf)
-        if any(slip_row(i) is not None for i in model.interactions):
-            slip0, slip1 = slip(frozen, held.t, begin), slip(frozen, held.t + held.h, finish)
+        located = ~jnp.any(run.unheld)
+        times = jnp.where(run.strikes & (gap1 < 0) & located, times, jnp.inf)
+        turns, friction = jnp.full_like(times, jnp.inf), any(map(slip_rows, model.interactions))
+        if friction:
+            ends = (held.t, begin), (held.t + held.h, finish)
+            slip0, slip1 = (jnp.sum(run.side * slips(frozen, *end), axis=0) for end in ends)
             part = slip0 / jnp.where(run.turned & (slip0 != slip1), slip0 - slip1, 1)
-            turns = jnp.where(run.turned, jnp.clip(part, 0, 1), jnp.inf)
+            turns = jnp.where(run.turned & located, jnp.clip(part, 0, 1), jnp.inf)
         turning = (turns == jnp.min(turns)) & jnp.isfinite(turns) & (turns < jnp.min(times))
         turning = turning & (jnp.cumsum(turning, dtype=jnp.int32) == 1)
         times = jnp.where(jnp.any(turning), jnp.inf, times)
@@ -258,21 +282,36 @@ class Located(AbstractWrappedIntegrator):
         group = first | (group & coupled(frozen, held.t + guess, at, first))
         # A contact too deep for one step back strikes where it is.
         deep = earliest <= -1
-        gaps, side = total_gap(group), jax.lax.stop_gradient(jnp.where(turning, run.side, 0))
+        gaps, side = total_gap(group), jax.lax.stop_gradient(jnp.where(turning[None], run.side, 0))
 
         def indicator(model, t, state):
-            turn = jnp.sum(side * slip(model, t, state))
-            return jnp.where(jnp.any(turning), turn, gaps(model, t, state))
+            gap = gaps(model, t, state)
+            if not friction:
+                return gap
+            return jnp.where(jnp.any(turning), jnp.sum(side * slips(model, t, state)), gap)
 
         s = crossing(model, curve, guess, indicator)
         return jnp.where(deep, 0, s), group, turning
 
 
+class _Before(eqx.Module):
+    """What is known before a trial: contacts that touch, that have just turned, and that turn in it.
+
+    `may`: whether impacts and turns of it can still be located.
+    """
+
+    touching: Bool[Array, " c"]
+    turning: Bool[Array, " c"]
+    turns: Bool[Array, " c"]
+    may: Bool[Array, ""]
+
+
 class _Run(eqx.Module):
     """State within a step: where its final part ends, `past` its start, and a trial of the rest.
 
-    `strikes`: contacts that were left out of the trial; `side`: where friction was held, and at which
-    sign of the slip; `turned`: whose slip has changed its sign; `pending`: whether anything crossed;
+    `strikes`: contacts that were left out of the trial; `side`: where friction was held, and against
+    which direction of the slip; `turned`: whose slip has changed its sign there; `unheld`: whose slip has
+    turned where it was not held; `pending`: whether anything crossed;
     `before`, `trial`: the reports of the final part and of the trial.
     """
 
@@ -282,13 +321,21 @@ class _Run(eqx.Module):
     carry: Carry
     strikes: Bool[Array, " c"]
     slow: Float[Array, " c"]
-    side: Float[Array, " c"]
+    side: Float[Array, "2 c"]
     turned: Bool[Array, " c"]
+    unheld: Bool[Array, " c"]
     pending: Bool[Array, ""]
     count: Int[Array, ""]
     before: StepInfo
     trial: StepInfo
     result: RESULTS
+
+
+def _one_slip(model: Model, t: Scalar, state: State) -> np.ndarray:
+    """Which contacts have a slip of one row, `(c,)`."""
+    counts = model.contacts(t, state.q)
+    single = [len(slip_rows(i)) == 1 for i in model.interactions]
+    return np.repeat(single, counts)
 
 
 def still(state: State) -> Scalar:

@@ -157,7 +157,7 @@ def _is_held(model: Model, counts: tuple[int, ...], outputs: Array) -> Bool[Arra
     """Which contacts have one possible multiplier only; a diode, for one, is never held."""
     ends = []
     for i, y in zip(model.interactions, jnp.split(outputs, np.cumsum(counts)[:-1]), strict=True):
-        law_set = broadcast_law(i.law, y.shape[0], y.dtype).held(jnp.sign(y)).set()
+        law_set = broadcast_law(i.law, y.shape[0], y.dtype).held((jnp.sign(y),)).set()
         far = jnp.full_like(y, 1e30)[None]
         one = law_set.project(far)[0] == law_set.project(-far)[0] if i.rows == 1 else y != y
         ends.append(one)
