@@ -76,6 +76,10 @@ class Sampled(AbstractWrappedIntegrator):
         return False
 
     @property
+    def reads_states(self) -> bool:
+        return True
+
+    @property
     def memory(self) -> AbstractMemory:
         return Clocked()
 

@@ -171,6 +171,11 @@ class AbstractIntegrator(eqx.Module):
         return False
 
     @property
+    def reads_states(self) -> bool:
+        """Whether it hands the state to functions of the user beside those of the model."""
+        return False
+
+    @property
     def adjoint(self) -> AbstractAdjoint:
         """How the solution of the laws is differentiated."""
         return ImplicitAdjoint()

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from .._numerics import max_abs, short_sum
+from .._numerics import short_sum
 from .._types import Scalar, State
 from ..complementarity import Block
 from ..complementarity._problem import broadcast_law
@@ -96,13 +96,14 @@ def context(
     gap = interaction.held(seen.gap)
     gap = jnp.full((c,), -jnp.inf, dtype) if gap is None else gap
     h = jnp.asarray(h, dtype)
-    reach = jnp.stack([max_abs(x) for x in (*jax.tree.leaves(state.q), h * state.v)])
+    length, speed = model.system.scales(state)
+    reach = jnp.maximum(length, jnp.abs(h) * speed)
     return Context(
         before(seen.velocity(state.v)),
         gap,
         jnp.broadcast_to(h, (c,)),
         jnp.full((c,), gamma, dtype),
-        jax.lax.stop_gradient(jnp.broadcast_to(jnp.max(reach), (c,))),
+        jax.lax.stop_gradient(jnp.broadcast_to(reach, (c,))),
     )
 
 

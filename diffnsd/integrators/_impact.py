@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._numerics import implicit_root, lu_solve, matvec, max_abs, short_sum
+from .._numerics import implicit_root, lu_solve, matvec, short_sum
 from .._types import Args, Scalar, State, Vector
 from ..complementarity import AbstractAdjoint, ImplicitAdjoint, MixedProblem, solve_mixed
 from ..model import Interaction, Model
@@ -102,7 +102,7 @@ def approach(
     gap, rate = normal_motion(model, t, state)
     _, end_rate = normal_motion(model, t + h, later)
     _, pushed = normal_motion(model, t, State(state.q, later.v))
-    floor = np.sqrt(jnp.finfo(rate.dtype).eps) * max_abs(state.v)
+    floor = np.sqrt(jnp.finfo(rate.dtype).eps) * model.system.scales(state)[1]
     change = end_rate - rate
     # What the forces and what the curvature of the gap change, apart: where a contact is about to let go of
     # a convex surface they cancel, and the motion left over would count as fast.

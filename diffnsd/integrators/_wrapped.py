@@ -37,6 +37,10 @@ class AbstractWrappedIntegrator(AbstractIntegrator):
         return self.inner.keeps_impact_times
 
     @property
+    def reads_states(self) -> bool:
+        return self.inner.reads_states
+
+    @property
     def adjoint(self) -> AbstractAdjoint:
         return self.inner.adjoint
 

@@ -36,7 +36,7 @@ class OnPart(AbstractRelation):
         count = len(system.systems)
         if not 0 <= part < count:
             raise ValueError(f"the product has the systems 0 to {count - 1}, got part={part}.")
-        own = system.systems[part]
+        own = relation.part_of(system.systems[part])
         if (own.first_order_problem is None) == relation.needs_positions:
             needs = "positions" if relation.needs_positions else "the state of a first-order system"
             fitting = [
@@ -71,7 +71,7 @@ class OnPart(AbstractRelation):
         return self.relation.is_scleronomic
 
     def part_of(self, system: Any) -> Any:
-        return system.systems[self.part]
+        return self.relation.part_of(system.systems[self.part])
 
     def _group(self, group: AbstractGroup) -> AbstractGroup:
         factors = getattr(group, "factors", None)

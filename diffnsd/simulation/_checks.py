@@ -42,6 +42,23 @@ def checked(model, integrator, t0, dt, state0, args, start_tolerance=np.inf) -> 
     return state0
 
 
+def not_kept(integrator, saveat, event, integrals) -> str | None:
+    """What an integrator cannot give beside states, with the remedy, or `None`."""
+    name = type(integrator).__name__
+    if saveat is not None and saveat.impacts and not integrator.keeps_impact_times:
+        return f"{name} does not locate impacts, so SaveAt(impacts=...) has none; use Located({name}(...))"
+    if event is not None and event.locate and not integrator.keeps_impact_times:
+        problem = integrator.memory.restart_problem
+        if problem is not None:
+            return f"to locate an event a step is shortened, and {name} {problem}"
+    if integrals and integrator.reads_states:
+        return (
+            f"{name} gives the state to a controller, which would see the integrals too; add them to the "
+            "states of the plant"
+        )
+    return None
+
+
 def _is_numbers(x) -> bool:
     """A list, or a tuple of plain numbers: an array in the making."""
     return isinstance(x, list) or (isinstance(x, tuple) and all(map(np.isscalar, x)))

@@ -24,9 +24,11 @@ class Event(eqx.Module):
       sign. A zero at the start is no event, leaving it neither.
 
     The run ends on the grid: saved states are those at the end of the step in which the event happens,
-    late by up to `dt`. With `locate=True` and a real condition `Solution.event` holds the time of the
+    up to `dt` after the event. With `locate=True` and a real condition `Solution.event` holds the time of the
     event itself and the state there, `c(t, state(t)) = 0`, both with the derivative of that root: a step
-    of the integrator of the length that the root says, so that an impact in it is seen too.
+    of the integrator of the length that the root says, so that an impact inside that step is included.
+    A condition that changes its sign by a jump does so at an impact, and has its time; where the
+    integrator locates none, the time has no derivative.
 
     **Raises:** `ValueError` in a simulation, before it is compiled, if the condition returns
     another shape or a type that is neither boolean nor real, or a boolean is to be located.
@@ -63,10 +65,14 @@ def happened(before: Array, after: Array) -> Array:
 
 
 class EventPoint(eqx.Module):
-    """Where an event happened: `t` [s] and `state`; the end of the run if it did not."""
+    """Where an event happened: `t` [s], `state`, and the integrals up to there, one for each `Integral`.
+
+    The end of the run if it did not happen.
+    """
 
     t: Float[Array, ""]
     state: State
+    integrals: tuple[Array, ...] = ()
 
 
 HALVINGS = 60
@@ -97,5 +103,18 @@ def located(event: Event, model, integrator, t0: Scalar, h: Scalar, start, args)
     length = jax.lax.stop_gradient(h)
     _, s = jax.lax.fori_loop(0, HALVINGS, halve, (jnp.zeros_like(length), length))
 
-    s = implicit_root(lambda s: at(given, s)[0], s)
+    root = implicit_root(lambda s: at(given, s)[0], s)
+    # Where the condition jumps there is no root: it jumps with the velocity, at an impact.
+    near = 1e-6 * length
+    times = integrator.step(model, t0, h, *start, args)[1].impacts - t0
+    away = jnp.abs(jax.lax.stop_gradient(times) - s)
+    jump = jnp.where(jnp.min(away, initial=jnp.inf) < near, _pick(times, away), s)
+    s = jnp.where(jnp.abs(jax.lax.stop_gradient(root) - s) < near, root, jump)
     return EventPoint(t0 + s, at(given, s)[1])
+
+
+def _pick(times: Array, away: Array) -> Array:
+    """The nearest of some times."""
+    nearest = (away == jnp.min(away, initial=jnp.inf)) & jnp.isfinite(away)
+    first = nearest & (jnp.cumsum(nearest, dtype=jnp.int32) == 1)
+    return jnp.sum(jnp.where(first, times, 0))

@@ -1,5 +1,6 @@
 """Integrals along a motion: one more first-order system, driven by the motion."""
 
+import math
 from collections.abc import Callable
 
 import equinox as eqx
@@ -77,7 +78,7 @@ class Augmented(eqx.Module):
             jax.eval_shape(lambda i=i: jnp.asarray(i.function(t0, state0, args))).shape
             for i in integrals
         )
-        count = sum(jnp.zeros(s).size for s in shapes)
+        count = sum(map(math.prod, shapes))
         sums = FirstOrderSystem(_nothing, n=count, storage=_no_energy)
         system = SystemProduct((own, sums), _Rates(integrals))
         interactions = (
@@ -95,7 +96,7 @@ class Augmented(eqx.Module):
         """The integrals, each of its shape; a leading time axis stays."""
         z, at, parts = self.system.split(state)[1].v, 0, []
         for shape in self.shapes:
-            size = jnp.zeros(shape).size
+            size = math.prod(shape)
             parts.append(z[..., at : at + size].reshape((*z.shape[:-1], *shape)))
             at += size
         return tuple(parts)
@@ -105,7 +106,7 @@ class OfMotion(eqx.Module):
     """A condition of an event, of the motion without its integrals."""
 
     condition: Callable
-    augmented: Augmented
+    system: SystemProduct
 
     def __call__(self, t: Scalar, state: State, args: Args) -> Array:
-        return self.condition(t, self.augmented.motion(state), args)
+        return self.condition(t, self.system.split(state)[0], args)

@@ -119,7 +119,7 @@ def run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
         if watch is not None:
             ended = watch.step >= 0
             state, memory = _where(ended, (loop.state, loop.memory), (state, memory))
-            info = _where(ended, _no_step(info), info)
+            info = _where(ended, info.nothing(), info)
             outcome = RESULTS.where(ended, RESULTS.successful, outcome)
             value = event.value(grid.time(i + 1), state, args)
             happens = ~ended & happened(watch.value, value)
@@ -183,7 +183,7 @@ def _if_before_the_end(step, grid: Grid):
 
     def one(loop, i):
         info = jax.eval_shape(step, loop, i)[1]
-        nothing = _no_step(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), info))
+        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), info).nothing()
         # A condition, not a mask: passes after the end cost next to nothing.
         return jax.lax.cond(i < grid.steps, step, lambda loop, i: (loop, nothing), loop, i)
 
@@ -269,11 +269,6 @@ def _assemble(
 
 def _where(condition, first, second):
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
-
-
-def _no_step(info: StepInfo) -> StepInfo:
-    """The report of a step that does nothing."""
-    return info.nothing()
 
 
 def _summary(infos: StepInfo, made: Count) -> StepInfo:

@@ -12,7 +12,7 @@ class SaveAt(eqx.Module):
       number of steps; `None` saves nothing between.
     - `t0`: save the initial state too.
     - `impacts`: how many times of impacts are kept in `Solution.impact_times`, those of the first ones
-      that the integrator locates (`Located`, `EventDriven`).
+      that the integrator locates (`Located`, `Corrected`, `EventDriven`, `ElasticImpact`).
 
     `SaveAt(steps=None, t0=False)`, for short `SaveAt.end()`, saves one state, and then the solution
     has no time axis.

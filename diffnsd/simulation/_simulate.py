@@ -13,7 +13,7 @@ from .._result import failed
 from .._types import Args, State
 from ..integrators import AbstractIntegrator
 from ..model import Model
-from ._checks import checked, number_of_steps
+from ._checks import checked, not_kept, number_of_steps
 from ._event import Event, EventPoint
 from ._integral import Augmented, Integral, OfMotion
 from ._run import COMPILATIONS, Grid, run
@@ -92,12 +92,18 @@ def simulate(
         steps=steps if max_steps is None else jnp.asarray(steps),
         capacity=steps if max_steps is None else int(max_steps),
     )
+    if problem := not_kept(integrator, saveat, event, integrals):
+        raise ValueError(f"cannot simulate: {problem}.")
     given = (integrals,) if isinstance(integrals, Integral) else tuple(integrals)
     augmented = None
     if given:
         augmented = Augmented.of(model, given, grid.t0, state0, args)
         model, state0 = augmented.model, augmented.start
-        event = None if event is None else Event(OfMotion(event.condition, augmented), event.locate)
+        event = (
+            None
+            if event is None
+            else Event(OfMotion(event.condition, augmented.system), event.locate)
+        )
         if problem := integrator.supports(model):
             raise ValueError(f"cannot integrate along the motion: {problem}.")
     parts = (
@@ -132,7 +138,7 @@ def _taken_apart(solution: Solution, augmented: Augmented) -> Solution:
     """The solution of the motion, and its integrals."""
     states, point = solution.states, solution.event
     if point is not None:
-        point = EventPoint(point.t, augmented.motion(point.state))
+        point = EventPoint(point.t, augmented.motion(point.state), augmented.integrals(point.state))
     new = augmented.motion(states), augmented.integrals(states), point
     return eqx.tree_at(
         lambda s: (s.states, s.integrals, s.event), solution, new, is_leaf=lambda x: x is None

@@ -57,7 +57,7 @@ class StepStatistics(eqx.Module):
         if missed:
             found.append(
                 f"the times of {missed} impacts or turns of friction were not located, so derivatives "
-                "through them are not true: raise max_impacts, or take shorter steps"
+                "through them are wrong: raise max_impacts, or take shorter steps"
             )
         if slow:
             found.append(

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._jax import is_traced
-from .._numerics import as_float, lu_solve, matvec
+from .._numerics import as_float, lu_solve, matvec, max_abs
 from .._types import Args, Config, Matrix, Scalar, State, Vector
 from ..groups import AbstractGroup, Euclidean, Product
 
@@ -39,7 +39,7 @@ class AbstractSystem(eqx.Module):
 
         **Raises:** `ValueError` if `v` has another shape.
         """
-        q = jax.tree.map(as_float, q)
+        q = jax.tree.map(as_float, q, is_leaf=lambda x: isinstance(x, list))
         dtype = jnp.result_type(*jax.tree.leaves(q), float)
         n = self.velocities
         return State(q, jnp.zeros(n, dtype) if v is None else shaped("v", v, (n,), dtype))
@@ -139,6 +139,12 @@ class AbstractSystem(eqx.Module):
         """Velocity of the state in the algebra of `flow_group`."""
         rate = lu_solve(self.mass(t, state.q), self.force(t, state, args))
         return jnp.concatenate([-state.v, rate])
+
+    def scales(self, state: State) -> tuple[Scalar, Scalar]:
+        """Sizes of coordinates and of velocities, to which the rounding of gaps and rates is relative."""
+        sizes = [max_abs(x) for x in jax.tree.leaves(state.q)]
+        speed = max_abs(state.v)
+        return (jnp.max(jnp.stack(sizes)) if sizes else jnp.zeros_like(speed)), speed
 
     def momentum(self, t: Scalar, state: State) -> Vector:
         """Generalised momentum `M v`, shape `(n,)`."""

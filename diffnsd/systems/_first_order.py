@@ -175,6 +175,10 @@ class FirstOrderSystem(AbstractSystem):
             return rate
         return lu_solve(self.mass(t, None).astype(rate.dtype), rate)
 
+    def momentum(self, t: Scalar, state: State) -> Vector:
+        """`E x`, shape `(n,)`."""
+        return matvec(self.mass(t, None).astype(state.v.dtype), state.v)
+
     def kinetic(self, t: Scalar, state: State) -> Scalar:
         """The stored energy, where it is known."""
         del t

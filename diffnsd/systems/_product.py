@@ -16,7 +16,7 @@ from ._base import AbstractSystem, shaped
 
 
 class SystemProduct(AbstractSystem):
-    """Several systems as one, with what couples them.
+    """Several systems as one, with the forces that couple them.
 
         M = diag(M_1, M_2, ...),     f = (f_1, f_2, ...) + sum of couplings(t, states, args)
 
@@ -28,11 +28,11 @@ class SystemProduct(AbstractSystem):
     configuration is the integral of `x` since the start: of currents, the charges. Products with a
     mechanism are stepped by mechanical methods (`MoreauJean`, ...), where relations of states hold at
     the end of a step, as by `EulerMoreau`; products of first-order systems alone by the methods for
-    those. Systems that nothing joins are allowed.
+    those. Systems need not be coupled.
 
     **Arguments:**
 
-    - `systems`: two or more; mechanical ones and first-order ones.
+    - `systems`: at least one; mechanical ones and first-order ones.
     - `couplings`: functions `(t, states, args) -> forces`, `states` a tuple with the `State` of every
       system, and `forces` a tuple with the generalised force `(n_i,)` on every system. They may be
       `equinox.Module`s, whose leaves are parameters; `Gyrator` is one.
@@ -122,8 +122,17 @@ class SystemProduct(AbstractSystem):
 
     def mass(self, t: Scalar, q: Config) -> Matrix:
         blocks = [s.mass(t, x) for s, x in zip(self.systems, self._points(q), strict=True)]
-        matrix = jax.scipy.linalg.block_diag(*blocks)
-        return matrix if q is None else matrix.astype(jax.tree.leaves(q)[0].dtype)
+        dtype = jnp.result_type(*jax.tree.leaves(blocks if q is None else q))
+        return jax.scipy.linalg.block_diag(*(x.astype(dtype) for x in blocks))
+
+    def scales(self, state: State) -> tuple[Scalar, Scalar]:
+        # Contacts are between positions, and currents have another unit.
+        pairs = zip(self.systems, self.split(state), strict=True)
+        found = [s.scales(x) for s, x in pairs if s.first_order_problem is not None]
+        if not found:
+            return super().scales(state)
+        lengths, speeds = zip(*found, strict=True)
+        return jnp.max(jnp.stack(lengths)), jnp.max(jnp.stack(speeds))
 
     def force(self, t: Scalar, state: State, args: Args) -> Vector:
         return self._coupled(self._each("force", t, state, args), t, state, args)
@@ -158,7 +167,8 @@ class SystemProduct(AbstractSystem):
 
     def potential(self, t: Scalar, q: Config) -> Scalar:
         pairs = zip(self.systems, self._points(q), strict=True)
-        return sum(s.potential(t, x) for s, x in pairs)  # pyright: ignore[reportReturnType]
+        dtype = jnp.result_type(*jax.tree.leaves(q), *([] if jax.tree.leaves(q) else [float]))
+        return jnp.sum(jnp.stack([jnp.asarray(s.potential(t, x), dtype) for s, x in pairs]))
 
     @property
     def has_energy(self) -> bool:

@@ -1,5 +1,6 @@
 """Integrals along a motion, times of impacts and of events, against closed forms of a bouncing ball."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -93,9 +94,14 @@ def test_integrals_see_the_jump_inside_a_step(method, bounds):
         )
 
 
-def test_the_motion_is_the_same_with_and_without():
+def large(t, state, args):
+    return 1e9 * state.v[0] ** 2
+
+
+@pytest.mark.parametrize("integral", [SQUARE, nsd.Integral(large)], ids=["small", "large"])
+def test_the_motion_is_the_same_with_and_without(integral):
     alone = run(PARAMETERS, LOCATED, 1e-2, saveat=nsd.SaveAt())
-    both = run(PARAMETERS, LOCATED, 1e-2, saveat=nsd.SaveAt(), integrals=SQUARE)
+    both = run(PARAMETERS, LOCATED, 1e-2, saveat=nsd.SaveAt(), integrals=integral)
     np.testing.assert_allclose(both.states.q, alone.states.q, rtol=0, atol=1e-14)
     np.testing.assert_allclose(both.impulses[0], alone.impulses[0], rtol=0, atol=1e-13)
     np.testing.assert_allclose(both.energy.total, alone.energy.total, rtol=1e-14)
@@ -182,9 +188,8 @@ def event_of(p):
     return np.array([fall + late, up - G * late])
 
 
-@pytest.mark.parametrize("h", [1e-2, 8e-2])
-def test_time_and_state_of_an_event(h):
-    """The second crossing; at the larger step the impact is in the step of the event."""
+def point_of(h):
+    """The second crossing of a height, in 20 steps."""
 
     def point(p):
         model, start = ball(p)
@@ -194,17 +199,67 @@ def test_time_and_state_of_an_event(h):
         solution = nsd.simulate(model, LOCATED, begin, begin + 20 * h, h, start, p[2], event=event)
         return jnp.stack([solution.event.t, solution.event.state.v[0]])
 
-    p = jnp.array([1.0, 0.8, 0.02])
-    value, jacobian = with_slopes(point, p)
+    return point
+
+
+AT = jnp.array([1.0, 0.8, 0.02])
+
+
+@pytest.mark.slow
+def test_reverse_mode_of_an_event():
+    jacobian = jax.jacrev(point_of(1e-2))(AT)
+    np.testing.assert_allclose(jacobian, slopes_of(event_of, AT), rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("h", [1e-2, 8e-2])
+def test_time_and_state_of_an_event(h):
+    """At the larger step the impact is in the step of the event."""
+    p = AT
+    value, jacobian = with_slopes(point_of(h), p)
     np.testing.assert_allclose(value, event_of(p), rtol=1e-10)
     np.testing.assert_allclose(jacobian, slopes_of(event_of, p), rtol=1e-8, atol=1e-9)
-    if h == 1e-2:
-        np.testing.assert_allclose(jax.jacrev(point)(p), jacobian, rtol=1e-8, atol=1e-9)
 
 
 def rising(t, state, args):
     """Negative while the ball falls, and below a height."""
     return jnp.where(state.v[0] < 0, -1.0, state.q[0] - args)
+
+
+def falling(t, state, args):
+    return state.v[0]
+
+
+@pytest.mark.slow
+def test_an_event_at_an_impact():
+    """The condition jumps with the velocity: there is no root, and the time is that of the impact."""
+
+    def time(q0):
+        event = nsd.Event(falling, locate=True)
+        return run(jnp.stack([q0, jnp.array(0.8)]), LOCATED, 1e-2, event=event).event.t
+
+    value, slope = with_slopes(time, jnp.array(1.0))
+    np.testing.assert_allclose(value, np.sqrt(2 / G), rtol=1e-10)
+    np.testing.assert_allclose(slope, 1 / np.sqrt(2 * G), rtol=1e-9)
+
+
+def late(t, state, args):
+    return t - args
+
+
+def test_single_precision():
+    model, start = ball(PARAMETERS)
+    arrays, rest = eqx.partition((model, start), eqx.is_inexact_array)
+    single = jax.tree.map(lambda x: x.astype(jnp.float32), arrays)
+    model, start = eqx.combine(single, rest)
+    solution = nsd.simulate(
+        model, LOCATED, 0.0, END, 1e-2, start, jnp.float32(0.595),
+        integrals=SQUARE, saveat=nsd.SaveAt(impacts=1), event=nsd.Event(late, locate=True),
+    )  # fmt: skip
+    found = solution.integrals[0], solution.impact_times, solution.event.t, solution.states.v
+    assert all(x.dtype == jnp.float32 for x in found)
+    np.testing.assert_allclose(solution.impact_times, times_of(PARAMETERS)[:1], rtol=1e-5)
+    np.testing.assert_allclose(solution.event.t, 0.595, rtol=1e-6)
+    assert 0 < solution.event.integrals[0] < solution.integrals[0][-1]
 
 
 def test_an_event_that_does_not_happen():
@@ -221,3 +276,10 @@ def test_what_is_refused():
         run(PARAMETERS, LOCATED, 1e-2, event=nsd.Event(lambda t, s, a: s.q[0] < 0, locate=True))
     with pytest.raises(ValueError, match="impacts"):
         nsd.SaveAt(impacts=-1)
+    with pytest.raises(ValueError, match="MoreauJean does not locate impacts"):
+        run(PARAMETERS, nsd.MoreauJean(), 1e-2, saveat=nsd.SaveAt.end(impacts=1))
+    sampled = nsd.control.Sampled(nsd.MoreauJean(), nsd.control.PID(1.0, 0.0, 0.0))
+    with pytest.raises(ValueError, match="controller, which would see the integrals"):
+        run(PARAMETERS, sampled, 1e-2, integrals=SQUARE)
+    with pytest.raises(ValueError, match="a step is shortened, and SchatzmanPaoli"):
+        run(PARAMETERS, nsd.SchatzmanPaoli(), 1e-2, event=nsd.Event(above, locate=True), args=0.0)

@@ -1,5 +1,6 @@
 """Several systems as one: motors against matrix exponentials, circuits against their own schemes."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -179,6 +180,32 @@ def test_a_contact_between_two_systems():
     va, vb = np.asarray(end.states.v[-1])
     np.testing.assert_allclose(2 * va + vb, 2.0, rtol=1e-12)
     np.testing.assert_allclose(vb - va, 0.5, rtol=1e-12)
+
+
+def test_integrals_of_a_product():
+    """A relation of a circuit inside of the product that holds the integral; single precision."""
+    lc, bridge = rectifier()
+    ball = nsd.LagrangianSystem([[1.0]], f_ext=[-9.81])
+    system = nsd.SystemProduct((ball, lc))
+    diodes = nsd.Interaction(nsd.OnPart(system, 1, bridge), nsd.Complementarity())
+    start = system.state(ball.state([1.0]), lc.state([10.0, 0.0]))
+    method = nsd.MoreauJean(1.0, newton=nsd.Newton(max_iterations=20))
+    fall = nsd.Integral(first_velocity)
+    for dtype in (jnp.float64, jnp.float32):
+        model, x = in_precision(dtype, (nsd.Model(system, diodes), start))
+        out = nsd.simulate(model, method, 0.0, 1e-5, 1e-6, x, integrals=fall, throw=False)
+        assert out.integrals[0].dtype == dtype
+        height = np.asarray(out.states.q[0][:, 0], float)
+        np.testing.assert_allclose(out.integrals[0], height - height[0], atol=1e-9)
+
+
+def in_precision(dtype, tree):
+    arrays, rest = eqx.partition(tree, eqx.is_inexact_array)
+    return eqx.combine(jax.tree.map(lambda x: x.astype(dtype), arrays), rest)
+
+
+def first_velocity(t, state, args):
+    return state.v[0]
 
 
 def test_what_is_refused():

@@ -154,8 +154,8 @@ class Corrected(AbstractWrappedIntegrator):
         """The end of a step in which friction turned, with the derivative of the located turn."""
         model, t0, h, state, plain, *_ = known
         before, after = slips(model, t0, state), slips(model, t0 + h, plain)
-        ends_at_rest = jnp.all(jnp.abs(after) <= still(plain), axis=0)
-        ends_at_rest = ends_at_rest & jnp.any(jnp.abs(before) > still(plain), axis=0)
+        ends_at_rest = jnp.all(jnp.abs(after) <= still(model, plain), axis=0)
+        ends_at_rest = ends_at_rest & jnp.any(jnp.abs(before) > still(model, plain), axis=0)
         turned = jnp.any((jnp.sum(before * after, axis=0) < 0) | ends_at_rest)
         scheme = Located(self.inner, self.max_impacts, slow=self.slow, solver=self.solver)
         group = model.system.group

@@ -167,7 +167,7 @@ class EventDriven(AbstractIntegrator):
         run = self._struck(model, begin, length, run)
         known, t, state, inputs = without_derivative((model, begin, run.state, args))
         gap, rate = normal_motion(known, t, state)
-        tiny = tiny_of(state)
+        tiny = tiny_of(known, state)
         closed = gap <= tiny
         due = closed & (rate < -tiny)
         may_hold = closed & (jnp.abs(rate) <= tiny) & ~run.released
@@ -208,7 +208,7 @@ class EventDriven(AbstractIntegrator):
     def _struck(self, model: Model, t: Scalar, length: Scalar, run: "_Run") -> "_Run":
         """After the impact of the contacts that the last phase hit."""
         gap, rate = without_derivative(normal_motion(model, t, run.state))
-        tiny = tiny_of(without_derivative(run.state))
+        tiny = tiny_of(*without_derivative((model, run.state)))
         due = run.hit
         touching = due | ((gap <= tiny) & (jnp.abs(rate) <= tiny))
         elastic = jnp.where(run.impacts < self.max_impacts, 1.0, 0.0).astype(gap.dtype)
@@ -286,7 +286,9 @@ class EventDriven(AbstractIntegrator):
         released = phase.held & (distances <= jnp.min(distances)) & happened & ~now
         distances = jnp.where(phase.held, jnp.inf, distances)
         closes = jnp.where(
-            now, due, distances <= jnp.maximum(jnp.min(distances), tiny_of(phase.state))
+            now,
+            due,
+            distances <= jnp.maximum(jnp.min(distances), tiny_of(phase.model, phase.state)),
         )
         closes = closes & happened & ~jnp.any(released)
         first = closes & (jnp.cumsum(closes, dtype=jnp.int32) == 1)

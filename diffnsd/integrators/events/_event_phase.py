@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..._numerics import implicit_root, lu_solve, max_abs, short_sum
+from ..._numerics import implicit_root, lu_solve, short_sum
 from ..._types import Args, Scalar, State, Vector
 from ...model import Model
 from .._impact import normal_motion
@@ -82,7 +82,7 @@ class Field(eqx.Module):
 
 
 def at_closing(phase: Phase, s: Scalar, state: State, impulses: Array, hit: Array):
-    """Time, state and impulses with the derivative of the event time; values are unchanged.
+    """Time, state and impulses with the derivative of the event time; values change by rounding.
 
     A root of the gap along the motion to third order.
     """
@@ -115,8 +115,7 @@ def at_closing(phase: Phase, s: Scalar, state: State, impulses: Array, hit: Arra
     return s + ds, moved(ds), impulses + ds * lam
 
 
-def tiny_of(state: State) -> Scalar:
+def tiny_of(model: Model, state: State) -> Scalar:
     """Gaps and rates below this are zero: the square root of rounding times the coordinates, less."""
-    leaves = [max_abs(x) for x in (*jax.tree.leaves(state.q), state.v)]
-    size = jnp.maximum(1.0, jnp.max(jnp.stack(leaves)))
+    size = jnp.maximum(1.0, jnp.maximum(*model.system.scales(state)))
     return 1e2 * jnp.finfo(state.v.dtype).eps ** 0.75 * size

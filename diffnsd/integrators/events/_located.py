@@ -7,7 +7,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._jax import settle_where_pending, without_derivative
-from ..._numerics import max_abs
 from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State
 from ...complementarity import AbstractSolver, Auto
@@ -174,7 +173,7 @@ class Located(AbstractWrappedIntegrator):
         if any(map(slip_rows, model.interactions)):
             now = slips(frozen, at, here)
             speed = jnp.sqrt(jnp.sum(now * now, axis=0))
-            moves = resting(before.slow, h, before.gap, before.rate) & (speed > still(here))
+            moves = resting(before.slow, h, before.gap, before.rate) & (speed > still(frozen, here))
             slides = known.may & moves & ~strikes & ~known.turning
             holds = slides & (planar | known.turns)
             along = now / jnp.where(moves, speed, 1)[None]
@@ -188,7 +187,7 @@ class Located(AbstractWrappedIntegrator):
         if side is not None:
             after = jnp.sum(along * slips(model, t0 + h, end), axis=0)
             # What ends at rest has turned too: it is free in the next step.
-            ends = after <= still(end)
+            ends = after <= still(model, end)
             turned, unheld = holds & ends, slides & ~holds & ends
             missed = missed | (moves & ~slides & ~strikes & (after < 0))
         # Faster than what the forces of a step make of a contact at rest, and yet left to `inner`.
@@ -220,7 +219,8 @@ class Located(AbstractWrappedIntegrator):
         t0, h = grid
         curve = motion(model, t0 + run.past, h - run.past, run.start, run.end, args)
         s, group, turning = self._first(model, curve, run)
-        past = jnp.minimum(run.past + s, h - 1e-12 * h)
+        tiny = max(1e-12, 4 * float(jnp.finfo(h.dtype).eps))
+        past = jnp.minimum(run.past + s, h - tiny * h)
         t = t0 + past
         before = curve(model, s)
 
@@ -338,9 +338,9 @@ def _one_slip(model: Model, t: Scalar, state: State) -> np.ndarray:
     return np.repeat(single, counts)
 
 
-def still(state: State) -> Scalar:
+def still(model: Model, state: State) -> Scalar:
     """A slip that is rounding."""
-    return 1e2 * jnp.finfo(state.v.dtype).eps ** 0.75 * (1 + max_abs(state.v))
+    return 1e2 * jnp.finfo(state.v.dtype).eps ** 0.75 * (1 + model.system.scales(state)[1])
 
 
 def locating_problem(

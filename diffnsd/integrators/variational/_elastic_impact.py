@@ -76,9 +76,9 @@ class ElasticImpact(AbstractWrappedIntegrator):
             return self._collide(model, free, t0, h, state, none, args)
 
         def go_on(_):
-            return plain, none, result
+            return plain, none, jnp.full_like(h, jnp.inf), result
 
-        state1, impulses, outcome = jax.lax.cond(hit, collide, go_on, None)
+        state1, impulses, time, outcome = jax.lax.cond(hit, collide, go_on, None)
         info = StepInfo(
             impulses,
             info.residual,
@@ -86,6 +86,8 @@ class ElasticImpact(AbstractWrappedIntegrator):
             info.margin,
             violation=info.violation,
             solved_by=info.solved_by,
+            located=hit.astype(jnp.int32),
+            impacts=time[None],
         )
         return state1, info, jax.lax.stop_gradient(impulses), outcome
 
@@ -138,7 +140,7 @@ class ElasticImpact(AbstractWrappedIntegrator):
             chosen = nearest[first : first + part.shape[0]]
             impulses.append(part.at[:, 0].set(jnp.where(chosen, jump, 0)))
             first += part.shape[0]
-        return end, tuple(impulses), first_error(first_error(result0, result1), failure)
+        return end, tuple(impulses), time, first_error(first_error(result0, result1), failure)
 
     def _discrete_energy(self, system: AbstractSystem, t0, h, q0: Config, q1: Config) -> Scalar:
         """`−∂L_d/∂h` of the step between two configurations."""
