@@ -48,7 +48,7 @@ class AbstractFirstOrderRelation(AbstractRelation):
         return None
 
 
-class _StatedByFunctions(AbstractFirstOrderRelation):
+class AbstractFunctionRelation(AbstractFirstOrderRelation):
     """What the relations of two functions share: `h` for the output, `g` for the input."""
 
     h: eqx.AbstractVar[Callable]
@@ -70,7 +70,7 @@ class _StatedByFunctions(AbstractFirstOrderRelation):
         return _inputs("g(t, lam)", self.g(t, shown(lam)), state)
 
 
-class FirstOrderRelation(_StatedByFunctions):
+class FirstOrderRelation(AbstractFunctionRelation):
     """`y = h(t, x, lam)`, `r = g(t, x, lam)`: the general relation of a first-order system.
 
     **Arguments:**
@@ -98,7 +98,7 @@ class FirstOrderRelation(_StatedByFunctions):
         return _inputs("g(t, x, lam)", self.g(t, state.v, shown(lam)), state)
 
 
-class FirstOrderType2(_StatedByFunctions):
+class FirstOrderType2(AbstractFunctionRelation):
     """`y = h(t, x, lam)`, `r = g(t, lam)`: an input that does not depend on the state.
 
     **Arguments:** `h`, `contacts`, `rows_per_contact` as in `FirstOrderRelation`;
@@ -113,7 +113,7 @@ class FirstOrderType2(_StatedByFunctions):
     rows_per_contact: int = eqx.field(default=1, static=True)
 
 
-class FirstOrderType1(_StatedByFunctions):
+class FirstOrderType1(AbstractFunctionRelation):
     """`y = h(t, x)`, `r = g(t, lam)`: an output without feedthrough.
 
     **Arguments:** `h`: `h(t, x) -> (c,)`; `g`: `g(t, lam) -> (n,)`; `contacts`, `rows_per_contact`

@@ -121,7 +121,7 @@ def _acts_by_force(interaction) -> bool:
     return interaction.relation.is_compliant or not interaction.relation.needs_positions
 
 
-class _ThetaScheme(AbstractIntegrator):
+class AbstractThetaScheme(AbstractIntegrator):
     """What the theta schemes share: a step, and nothing to remember but impulses."""
 
     theta: eqx.AbstractVar[float]
@@ -171,7 +171,7 @@ class _ThetaScheme(AbstractIntegrator):
         return theta_step(self, model, t0, h, state, carry, args)
 
 
-class MoreauJean(_ThetaScheme):
+class MoreauJean(AbstractThetaScheme):
     """The time-stepping scheme of Moreau and Jean.
 
         M (v1 − v0) = h theta F(t1, q1, v1) + h (1 − theta) F(t0, q0, v0) + H^T P
@@ -207,7 +207,7 @@ class MoreauJean(_ThetaScheme):
     adjoint: AbstractAdjoint = ImplicitAdjoint()
 
 
-class BackwardEuler(_ThetaScheme):
+class BackwardEuler(AbstractThetaScheme):
     """Backward Euler: `MoreauJean(theta=1)` with its equations solved to a tolerance.
 
         M (v1 − v0) = h F(t1, q1, v1) + H^T P,      q1 = q0 exp(h v1)
