@@ -16,19 +16,24 @@ from ._event import EventPoint
 class StepStatistics(eqx.Module):
     """How well the steps were solved; one entry per saved time, over the steps that led to it.
 
-    **Arguments:** `residual`: largest relative natural-map residual, `(s,)`; `violation`: largest violation
-    of the laws, in the measure of power, `(s,)`; `iterations`: largest number of solver passes, `(s,)`;
-    `margin`: smallest relative distance to a change of mode, `(s,)`; `solved_by`: which link of the
-    contact solver was needed, as an index of `solver_names`, `(s,)`: 0 is the start of a step, before any
-    iteration; `located`: number of impacts and turns of friction whose time was found inside a step, by
-    `Located` or for the derivative of `Corrected`, `(s,)`; `missed`: number of those that
-    `Located` met but left to the scheme inside, `(s,)`; `slow`: of impacts that it left there because they
-    are hardly faster than what the forces of a step make of rest, `(s,)`; `merged`: of contacts that
-    struck together with another one, `(s,)`; `worst_step`: index of the step with the largest residual of the
-    run, `()`; `failed_step`: index of the first step that failed, -1 if none did, `()`; `failed_residual`:
-    its relative residual, 0 if none failed, `()`; `event_step`: index of the step at whose end the
-    event happened, -1 if none did, `()`; `end_time`: when the run ended [s], `t1` or the time of
-    the event, `()`; `solver_names`: the links of the contact solver.
+    **Arguments:**
+
+    - `residual`: largest relative natural-map residual, `(s,)`. `violation`: largest violation of the
+      laws, in the measure of power, `(s,)`.
+    - `iterations`: largest number of solver passes, `(s,)`. `margin`: smallest relative distance to a
+      change of mode, `(s,)`.
+    - `solved_by`: which link of the contact solver was needed, as an index of `solver_names`, `(s,)`: 0 is
+      the start of a step, before any iteration.
+    - `located`: impacts and turns of friction whose time was found inside a step, `(s,)`; `Corrected`
+      counts the steps in which contacts struck. `missed`: those that `Located` met but left to the scheme
+      inside, `(s,)`.
+    - `slow`: impacts that `Located` left to the scheme, since their speed is close to what forces make
+      of rest within a step, `(s,)`. `merged`: contacts that struck together with another one, `(s,)`.
+    - `worst_step`: index of the step with the largest residual of the run, `()`. `failed_step`: index of
+      the first step that failed, -1 if none did, `()`; `failed_residual`: its relative residual, `()`.
+    - `event_step`: index of the step at whose end the event happened, -1 if none did, `()`. `end_time`:
+      when the run ended [s], `t1` or the end of that step, `()`.
+    - `solver_names`: the links of the contact solver.
     """
 
     residual: Float[Array, " s"]
