@@ -29,17 +29,11 @@ def as_float(x, dtype: DTypeLike = float) -> Array:
     return jnp.asarray(x, dtype=dtype)
 
 
-def components(x: Array) -> list[Array]:
-    """`x[0], x[1], ...`, each read once, which shortens the programs of formulas that are written out."""
-    return [jax.lax.index_in_dim(x, i, 0, keepdims=False) for i in range(x.shape[0])]
-
-
 def dot(a: Array, b: Array) -> Array:
     """Sum over the first axis of `a * b`; the trailing axes are kept."""
-    first, *rest = zip(components(a), components(b), strict=True)
-    total = first[0] * first[1]
-    for x, y in rest:
-        total = total + x * y
+    total = a[0] * b[0]
+    for i in range(1, a.shape[0]):
+        total = total + a[i] * b[i]
     return total
 
 
@@ -75,15 +69,15 @@ def max_abs(x: Array) -> Array:
 
 def cross(a: Array, b: Array) -> Array:
     """Cross product over the first axis (length 3)."""
-    (u, v, w), (x, y, z) = components(a), components(b)
-    return jnp.stack([v * z - w * y, w * x - u * z, u * y - v * x])
+    return jnp.stack(
+        [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
+    )
 
 
 def skew(x: Array) -> Array:
     """The matrix of the cross product, `skew(x) y = x × y`, shape `(3, 3, ...)`."""
-    u, v, w = components(x)
-    zero = jnp.zeros_like(u)
-    rows = [[zero, -w, v], [w, zero, -u], [-v, u, zero]]
+    zero = jnp.zeros_like(x[0])
+    rows = [[zero, -x[2], x[1]], [x[2], zero, -x[0]], [-x[1], x[0], zero]]
     return jnp.stack([jnp.stack(row) for row in rows])
 
 
