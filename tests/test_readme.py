@@ -33,7 +33,7 @@ assert run.gaps[0].min() > -0.01
 @pytest.mark.slow
 def test_python_blocks():
     blocks = re.findall(r"^```python\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 12
+    assert len(blocks) == 14
     program = blocks[0] + "\nfirst = slopes\n" + "\n".join(blocks[1:]) + CLAIMS
     settings = ("JAX_ENABLE_X64", "JAX_NUMPY_RANK_PROMOTION", "JAX_NUMPY_DTYPE_PROMOTION")
     environment = {key: value for key, value in os.environ.items() if key not in settings}
