@@ -73,20 +73,26 @@ class GradientExplanation(eqx.Module):
                 "method loses the derivative of impact times: the gradient is wrong however short "
                 "the steps. Use Located(...) or Corrected(...) around it."
             )
-        if np.any(self.missed):
-            first = int(np.argmax(np.asarray(self.missed) > 0))
-            found.append(
-                f"The times of {int(np.sum(self.missed))} impacts or turns of friction were not located, "
-                f"first in step {first} (t = {float(self.ts[first]):.4g} s): the gradient through them is "
-                "not true. Raise max_impacts, or take shorter steps."
-            )
-        if np.any(self.slow):
-            first = int(np.argmax(np.asarray(self.slow) > 0))
-            found.append(
-                f"{int(np.sum(self.slow))} slow impacts, first in step {first} (t = "
-                f"{float(self.ts[first]):.4g} s), were left to the scheme as if at rest: their times have "
-                "no derivative. Take shorter steps if they matter."
-            )
+        unlocated = (
+            (
+                self.missed,
+                "impacts or turns of friction were not located",
+                "Raise max_impacts, or take",
+            ),
+            (
+                self.slow,
+                "slow impacts were left to the scheme as if at rest",
+                "If they matter take",
+            ),
+        )
+        for counts, what, remedy in unlocated:
+            count = int(np.sum(np.asarray(counts)))
+            if count:
+                first = int(np.argmax(np.asarray(counts) > 0))
+                found.append(
+                    f"{count} {what}, first in step {first} (t = {float(self.ts[first]):.4g} s): the "
+                    f"gradient has no derivative of their times. {remedy} shorter steps."
+                )
         zero = [n for n, v in zip(self.names, np.asarray(values), strict=True) if v == 0]
         if zero:
             reached = bool(np.any(self.touched))

@@ -283,8 +283,8 @@ def theta_step(scheme, model: Model, t0, h, state: State, carry: Carry, args: Ar
     chosen = [select(i, model, t0, state.q) for i in model.interactions]
     solved, selections = [i for i, _ in chosen], [s for _, s in chosen]
     # Unknowns are impulses, but forces where relations are of states.
-    by_force = [not i.relation.needs_positions for i in solved]
-    parts = zip(selections, carry, by_force, strict=True)
+    of_states = [not i.relation.needs_positions for i in solved]
+    parts = zip(selections, carry, of_states, strict=True)
     warm = tuple(jnp.moveaxis(s.pick(z / h if f else z), 0, 1) for s, z, f in parts)
 
     parameters = (model, solved, t0, h, state, args)
@@ -293,7 +293,7 @@ def theta_step(scheme, model: Model, t0, h, state: State, carry: Carry, args: Ar
         _equations(scheme), parameters, guess, warm, scheme.solver, scheme.newton, scheme.adjoint
     )
     v = v[: state.v.shape[0]]
-    parts = zip(selections, z, by_force, strict=True)
+    parts = zip(selections, z, of_states, strict=True)
     impulses = tuple(s.spread(jnp.moveaxis(h * p if f else p, 1, 0)) for s, p, f in parts)
     mean = scheme.theta * v + (1 - scheme.theta) * state.v
     q = model.system.group.compose(state.q, model.system.group.exp(h * mean))
