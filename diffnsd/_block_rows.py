@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._numerics import UNROLL_LIMIT, dot, lu_solve, short_sum
+from ._numerics import UNROLL_LIMIT, dot, lu_solve, short_sum, weighted_sum
 
 Bodies = int | tuple[int | None, ...] | None
 """Indices of bodies: the same one for all contacts, or one for each; `None` is no body (the world)."""
@@ -151,20 +151,14 @@ def apply(matrix: "Array | BlockRows", v: Array) -> Array:
         return matrix.apply(v)
     if v.shape[0] > UNROLL_LIMIT:
         return jnp.einsum("knc...,n...->kc...", matrix, v)
-    total = matrix[:, 0] * v[0][None, None]
-    for j in range(1, v.shape[0]):
-        total = total + matrix[:, j] * v[j][None, None]
-    return total
+    return weighted_sum(matrix, v, axis=1)
 
 
 def gather(matrix: "Array | BlockRows", z: Array) -> Array:
     """`H^T z` for `H (k, n, c, ...)` and `z (k, c, ...)`: unrolled over rows, summed over contacts."""
     if isinstance(matrix, BlockRows):
         return matrix.gather(z)
-    total = matrix[0] * z[0][None]
-    for i in range(1, z.shape[0]):
-        total = total + matrix[i] * z[i][None]
-    return short_sum(total, 1)
+    return short_sum(weighted_sum(matrix, z), 1)
 
 
 class BlockDiagonal(eqx.Module):

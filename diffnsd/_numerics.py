@@ -5,7 +5,9 @@ columns and whose trailing axes are anything (contacts, elements of a batch). Ev
 elementwise over the trailing axes and vectorises, which LAPACK calls on tiny matrices do not.
 """
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
@@ -31,10 +33,20 @@ def as_float(x, dtype: DTypeLike = float) -> Array:
 
 def dot(a: Array, b: Array) -> Array:
     """Sum over the first axis of `a * b`; the trailing axes are kept."""
-    total = a[0] * b[0]
-    for i in range(1, a.shape[0]):
-        total = total + a[i] * b[i]
-    return total
+    return weighted_sum(a, b)
+
+
+def weighted_sum(parts: Array, weights: Array, axis: int = 0) -> Array:
+    """`Σ_i parts_i weights_i` over an axis of `parts` and the first one of `weights`, a chain of additions.
+
+    Leading axes that only the parts have are kept: with `axis=1` matrices `(m, n, ...)` times vectors
+    `(n, ...)`. Components are read by one operation, not one each, which halves such programs.
+    """
+    weights = weights.reshape(
+        weights.shape[:1] + (1,) * (parts.ndim - weights.ndim) + weights.shape[1:]
+    )
+    pairs = zip(jnp.unstack(parts, axis=axis), jnp.unstack(weights), strict=True)
+    return functools.reduce(operator.add, (part * weight for part, weight in pairs))
 
 
 def short_sum(x: Array, axis: int) -> Array:
@@ -45,11 +57,7 @@ def short_sum(x: Array, axis: int) -> Array:
     count = x.shape[axis]
     if not 0 < count <= 8:
         return jnp.sum(x, axis=axis)
-    parts = [jax.lax.index_in_dim(x, i, axis, keepdims=False) for i in range(count)]
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
+    return functools.reduce(operator.add, jnp.unstack(x, axis=axis))
 
 
 def safe_norm(x: Array) -> Array:
@@ -69,16 +77,15 @@ def max_abs(x: Array) -> Array:
 
 def cross(a: Array, b: Array) -> Array:
     """Cross product over the first axis (length 3)."""
-    return jnp.stack(
-        [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
-    )
+    (u, v, w), (x, y, z) = jnp.unstack(a), jnp.unstack(b)
+    return jnp.stack([v * z - w * y, w * x - u * z, u * y - v * x])
 
 
 def skew(x: Array) -> Array:
     """The matrix of the cross product, `skew(x) y = x × y`, shape `(3, 3, ...)`."""
-    zero = jnp.zeros_like(x[0])
-    rows = [[zero, -x[2], x[1]], [x[2], zero, -x[0]], [-x[1], x[0], zero]]
-    return jnp.stack([jnp.stack(row) for row in rows])
+    u, v, w = jnp.unstack(x)
+    zero = jnp.zeros_like(u)
+    return stacked([[zero, -w, v], [w, zero, -u], [-v, u, zero]])
 
 
 # Scalar kernels of t = theta^2. The closed forms lose digits like eps / t^k near zero, and their
@@ -211,10 +218,10 @@ def lu_solve(a: Array, b: Array) -> Array:
     if n > UNROLL_LIMIT:
         lead = jnp.moveaxis(a.reshape((n, n, -1)), 2, 0)
         return one_by_one(jnp.linalg.solve, lead, b.reshape((n, -1)).T).T.reshape(b.shape)
-    solution = _eliminate(
-        [[a[i, j] for j in range(n)] for i in range(n)], [[b[i]] for i in range(n)]
-    )
-    return jnp.stack([row[0] for row in solution]) if n else b
+    if n == 0:
+        return b
+    solution = _eliminate(entries(a), [[x] for x in jnp.unstack(b)])
+    return jnp.stack([row[0] for row in solution])
 
 
 def newton_solve(a: Array, b: Array) -> Array:
@@ -226,8 +233,9 @@ def newton_solve(a: Array, b: Array) -> Array:
     n = a.shape[0]
     if n not in (2, 3):
         return lu_solve(a, b)
-    rows = inverse([[a[i, j] for j in range(n)] for i in range(n)])
-    return jnp.stack([dot(jnp.stack(row), b) for row in rows])
+    right = jnp.unstack(b)
+    rows = [[x * y for x, y in zip(row, right, strict=True)] for row in inverse(entries(a))]
+    return jnp.stack([functools.reduce(operator.add, row) for row in rows])
 
 
 def implicit_root(
@@ -301,7 +309,7 @@ def matrix_inverse(a: Array) -> Array:
     if n == 0:
         return a
     if n <= 3:
-        return _stacked(inverse([[a[i, j] for j in range(n)] for i in range(n)]))
+        return stacked(inverse(entries(a)))
     index = np.arange(n).reshape((n,) + (1,) * (a.ndim - 2))
 
     def pivot(k, a):
@@ -316,8 +324,15 @@ def matrix_inverse(a: Array) -> Array:
     return jax.lax.fori_loop(0, n, pivot, a)
 
 
-def _stacked(rows: list[list[Array]]) -> Array:
-    return jnp.stack([jnp.stack(row) for row in rows])
+def entries(a: Array) -> list[list[Array]]:
+    """The entries of a matrix as a list of rows."""
+    return [list(jnp.unstack(row)) for row in jnp.unstack(a)]
+
+
+def stacked(rows: list[list[Array]]) -> Array:
+    """A matrix from its entries, a list of rows."""
+    flat = jnp.stack([x for row in rows for x in row])
+    return flat.reshape((len(rows), -1, *flat.shape[1:]))
 
 
 def hold(a: Array, h: Array) -> Array:
@@ -336,10 +351,7 @@ def matvec(a: Array, x: Array) -> Array:
     """`a x` on components, `(n, n, ...)` times `(n, ...)`."""
     if a.shape[1] > UNROLL_LIMIT:
         return jnp.einsum("ij...,j...->i...", a, x)
-    total = a[:, 0] * x[0][None]
-    for j in range(1, a.shape[1]):
-        total = total + a[:, j] * x[j][None]
-    return total
+    return weighted_sum(a, x, axis=1)
 
 
 def inverse(rows: list[list[Array]]) -> list[list[Array]]:

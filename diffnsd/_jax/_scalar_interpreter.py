@@ -58,10 +58,14 @@ def _apart(x) -> np.ndarray:
         x = np.asarray(x)
         flat = [x[i] for i in np.ndindex(shape)]
     else:
-        flat = [x[i] for i in np.ndindex(shape)] if shape else [x]
+        flat = _components(x.reshape(-1)) if shape else [x]
     for i, entry in zip(np.ndindex(shape), flat, strict=True):
         out[i] = entry
     return out
+
+
+def _components(x, axis: int = 0) -> list:
+    return list(jnp.unstack(x, axis=axis)) if x.size else []
 
 
 def together(x, aval):
@@ -174,6 +178,10 @@ def _shuffled(eqn, operands) -> np.ndarray | None:
     return None
 
 
+def _unstacked(x, axis: int) -> list[np.ndarray]:
+    return [np.squeeze(part, axis) for part in np.split(x, x.shape[axis], axis)]
+
+
 def _is_known(x) -> bool:
     return x.ndim == 0 and isinstance(x.item(), np.ndarray | np.generic | float | int)
 
@@ -253,11 +261,12 @@ def run(jaxpr: Jaxpr, consts, args, lanes: int | None = None) -> list:
             else:
                 out = run(closed.jaxpr, [split(c) for c in closed.consts], operands, lanes)
         elif all(x.dtype == object for x in operands) and _small(eqn):
-            if name in _ELEMENTWISE:
-                out = _each(eqn, operands)
-            else:
-                out = _shuffled(eqn, operands)
-            out = None if out is None else [out]
+            if name == "unstack":
+                out = _unstacked(operands[0], eqn.params["axis"])
+            elif name in _ELEMENTWISE:
+                out = [_each(eqn, operands)]
+            elif (moved := _shuffled(eqn, operands)) is not None:
+                out = [moved]
         if out is None and lanes is not None:
             raise NotTakenApartError(name)
         if out is None:
@@ -301,4 +310,4 @@ def split_lanes(x) -> np.ndarray:
     shape = x.shape[1:]
     if np.prod(shape, dtype=int) > SCALAR_LIMIT:
         raise NotTakenApartError(f"an array of shape {shape}")
-    return _assembled([x[(slice(None), *i)] for i in np.ndindex(shape)], shape)
+    return _assembled(_components(x.reshape((len(x), -1)), axis=1), shape)

@@ -20,7 +20,16 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._jax import staged
-from .._numerics import UNROLL_LIMIT, inverse, lu_solve, matvec, short_sum
+from .._numerics import (
+    UNROLL_LIMIT,
+    entries,
+    inverse,
+    lu_solve,
+    matvec,
+    short_sum,
+    stacked,
+    weighted_sum,
+)
 from ._problem import MixedProblem, apply, gather
 
 REFINEMENTS = 3
@@ -72,26 +81,23 @@ def swap(blocks: Array) -> Array:
 
 def blockwise(blocks: Array, x: Array) -> Array:
     """k x k blocks `(k, k, c, ...)` times `x (k, c, ...)`."""
-    total = blocks[:, 0] * x[0][None]
-    for j in range(1, x.shape[0]):
-        total = total + blocks[:, j] * x[j][None]
-    return total
+    return weighted_sum(blocks, x, axis=1)
 
 
 def regularised_inverse(d: Array, eps) -> Array:
     """`(1 − D + eps)^-1` of every contact, `(k, k, c, ...)`; `eps` is a number or one per problem."""
     k = d.shape[0]
     eps = jnp.broadcast_to(jnp.asarray(eps, d.dtype), d.shape[2:])
-    rows = [[(1.0 + eps if i == j else 0.0) - d[i, j] for j in range(k)] for i in range(k)]
-    return jnp.stack([jnp.stack(row) for row in inverse(rows)])
+    rows = [
+        [(1.0 + eps if i == j else 0.0) - entry for j, entry in enumerate(row)]
+        for i, row in enumerate(entries(d))
+    ]
+    return stacked(inverse(rows))
 
 
 def products(left: Array, right: Array) -> Array:
     """Blockwise `(k, k, c, ...)` times `(k, x, c, ...)`."""
-    total = left[:, 0][:, None] * right[0][None]
-    for j in range(1, right.shape[0]):
-        total = total + left[:, j][:, None] * right[j][None]
-    return total
+    return weighted_sum(left[:, :, None], right, axis=1)
 
 
 def congruence(matrix: Array, left: tuple[Array, ...], right: tuple[Array, ...]) -> Array:
@@ -100,10 +106,7 @@ def congruence(matrix: Array, left: tuple[Array, ...], right: tuple[Array, ...])
         if matrix.shape[0] > UNROLL_LIMIT:
             matrix = matrix + jnp.einsum("kic...,kjc...->ij...", b, x)
             continue
-        total = b[0][:, None] * x[0][None]
-        for i in range(1, b.shape[0]):
-            total = total + b[i][:, None] * x[i][None]
-        matrix = matrix + short_sum(total, 2)
+        matrix = matrix + short_sum(weighted_sum(b[:, :, None], x), 2)
     return matrix
 
 

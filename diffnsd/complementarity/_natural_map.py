@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._numerics import dot, short_sum
+from .._numerics import dot, short_sum, stacked
 from ..laws._base import AbstractLaw
 from ._problem import MixedProblem
 
@@ -61,10 +61,7 @@ def derivative(block: UnderLaw, w: Array, x: Array, rho: Array, rows=None) -> tu
     k = w.shape[0]
     d = [[jnp.where(block.active, rows[i][j], 0) for j in range(k)] for i in range(k)]
     n = [[rho * (d[i][j] + d[i][0] * slope[j]) for j in range(k)] for i in range(k)]
-    return (
-        jnp.stack([jnp.stack(row) for row in d]),
-        jnp.stack([jnp.stack(row) for row in n]),
-    )
+    return stacked(d), stacked(n)
 
 
 def resting(blocks, w, z, rho, kappa) -> list[Array]:

@@ -26,12 +26,13 @@ Quaternion = Float[Array, "4 ..."]
 
 def quaternion_product(a: Quaternion, b: Quaternion) -> Quaternion:
     """Hamilton product of scalar-first quaternions along the first axis."""
+    (a0, a1, a2, a3), (b0, b1, b2, b3) = jnp.unstack(a), jnp.unstack(b)
     return jnp.stack(
         [
-            a[0] * b[0] - a[1] * b[1] - a[2] * b[2] - a[3] * b[3],
-            a[0] * b[1] + a[1] * b[0] + a[2] * b[3] - a[3] * b[2],
-            a[0] * b[2] - a[1] * b[3] + a[2] * b[0] + a[3] * b[1],
-            a[0] * b[3] + a[1] * b[2] - a[2] * b[1] + a[3] * b[0],
+            a0 * b0 - a1 * b1 - a2 * b2 - a3 * b3,
+            a0 * b1 + a1 * b0 + a2 * b3 - a3 * b2,
+            a0 * b2 - a1 * b3 + a2 * b0 + a3 * b1,
+            a0 * b3 + a1 * b2 - a2 * b1 + a3 * b0,
         ]
     )
 
@@ -40,7 +41,7 @@ def quaternion_exp(xi: Float[Array, "3 ..."]) -> Quaternion:
     """Unit quaternion of the rotation vector `xi` [rad], `(cos(|xi|/2), sin(|xi|/2) xi/|xi|)`."""
     quarter = dot(xi, xi) / 4
     half_sinc = sinc_kernel(quarter) / 2
-    return jnp.stack([cos_kernel(quarter), *(half_sinc * xi[i] for i in range(3))])
+    return jnp.stack([cos_kernel(quarter), *(half_sinc * x for x in jnp.unstack(xi))])
 
 
 def quaternion_log(q: Quaternion) -> Float[Array, "3 ..."]:
@@ -75,13 +76,18 @@ def rotate(q: Quaternion, x: Float[Array, "3 ..."]) -> Float[Array, "3 ..."]:
 
 def rotation_matrix(q: Quaternion) -> Float[Array, "3 3 ..."]:
     """Rotation matrix, body to world, of a unit quaternion."""
-    w, x, y, z = q[0], q[1], q[2], q[3]
-    rows = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    w, x, y, z = jnp.unstack(q)
+    # Each product once: derivatives of higher order repeat them many times.
+    x2, y2, z2 = 2 * x, 2 * y, 2 * z
+    xx, yy, zz = x * x2, y * y2, z * z2
+    xy, xz, yz = x * y2, x * z2, y * z2
+    wx, wy, wz = w * x2, w * y2, w * z2
+    entries = [
+        *(1 - (yy + zz), xy - wz, xz + wy),
+        *(xy + wz, 1 - (xx + zz), yz - wx),
+        *(xz - wy, yz + wx, 1 - (xx + yy)),
     ]
-    return jnp.stack([jnp.stack(row) for row in rows])
+    return jnp.stack(entries).reshape((3, 3, *q.shape[1:]))
 
 
 class SO3(AbstractGroup):
@@ -166,7 +172,7 @@ class SO3(AbstractGroup):
     def exp_near(self, xi: Vector) -> Config:
         t = dot(xi, xi)
         half_sinc = sinc_half_near(t) / 2
-        return jnp.stack([cos_half_near(t), *(half_sinc * xi[i] for i in range(3))])
+        return jnp.stack([cos_half_near(t), *(half_sinc * x for x in jnp.unstack(xi))])
 
     def dexp_near(self, xi: Vector, w: Vector) -> Vector:
         t, first = dot(xi, xi), cross(xi, w)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from .._block_rows import BlockRows, of_bodies
 from .._jax import concrete, eval_now, is_traced
-from .._numerics import as_float
+from .._numerics import as_float, cross, dot, weighted_sum
 from .._types import Config, PerContact, Scalar
 from ..groups import AbstractGroup, rotation_matrix
 from ._base import (
@@ -30,7 +30,7 @@ def tangents(normal: Float[Array, "3 ..."]) -> tuple[Array, Array]:
     Reference: T. Duff et al., Building an orthonormal basis, revisited (2017), JCGT 6(1), 1-8,
     jcgt.org/published/0006/01/01 (the journal gives no DOI).
     """
-    x, y, z = normal[0], normal[1], normal[2]
+    x, y, z = jnp.unstack(normal)
     sign = jnp.where(z >= 0, 1.0, -1.0)
     a = -1 / (sign + z)
     b = x * y * a
@@ -96,12 +96,11 @@ class BodyPointsPlane(AbstractBodyRelation):
         return self._gap(q, rotation_matrix(of_bodies(q.orientation, self.body)))
 
     def _gap(self, q: Config, rotation: Array) -> PerContact:
-        centre, n, p = of_bodies(q.position, self.body), self.normal, self.points.T
-        arms = [
-            rotation[i, 0] * p[0] + rotation[i, 1] * p[1] + rotation[i, 2] * p[2] for i in range(3)
-        ]
-        height = n[0] * centre[0] + n[1] * centre[1] + n[2] * centre[2] - self.offset
-        return height + n[0] * arms[0] + n[1] * arms[1] + n[2] * arms[2]
+        centre, p = of_bodies(q.position, self.body), self.points.T
+        n = self.normal.reshape((3,) + (1,) * (centre.ndim - 1))
+        height = dot(n, centre) - self.offset
+        local = weighted_sum(rotation, n)
+        return height + weighted_sum(p, local)
 
     def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
         """`H = e^T [1, −r^ R]`: `r × e` in body coordinates is the angular part of a row `e`."""
@@ -111,13 +110,8 @@ class BodyPointsPlane(AbstractBodyRelation):
         rows = []
         for e in (self.normal, *tangents(self.normal)):
             # e · (R ω × R p) = ω · (p × R^T e)
-            local = [sum(rotation[i, j] * e[i] for i in range(3)) for j in range(3)]
-            angular = [
-                p[1] * local[2] - p[2] * local[1],
-                p[2] * local[0] - p[0] * local[2],
-                p[0] * local[1] - p[1] * local[0],
-            ]
-            rows.append(jnp.stack([*(jnp.broadcast_to(x, p[0].shape) for x in e), *angular]))
+            angular = cross(p, weighted_sum(rotation, e))
+            rows.append(jnp.concatenate([jnp.broadcast_to(e[:, None], p.shape), angular]))
         values = jnp.stack(rows)
         return Contacts(
             self._gap(q, rotation),

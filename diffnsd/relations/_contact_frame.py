@@ -66,11 +66,11 @@ class ContactFrame(AbstractContactPoints):
                 (rotation_matrix(of_bodies(q.orientation, bodies)), 2),
             )
         )
-        arms = points - centre
+        arms, axes = points - centre, jnp.unstack(rotation)
 
         def row(linear, turn):
-            own = [sum(rotation[i, j] * turn[i] for i in range(3)) for j in range(3)]
-            return jnp.concatenate([linear, jnp.stack(own)])
+            own = sum(axis * x[None] for axis, x in zip(axes, jnp.unstack(turn), strict=True))
+            return jnp.concatenate([linear, own])
 
         rows = [row(e, cross(arms, e)) for e in frame]
         if self.rolling:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._jax import staged
-from ..._numerics import inverse
+from ..._numerics import entries, inverse, stacked, weighted_sum
 from .._dense import DenseProblem, norm, ratio, row_steps
 from ._base import AbstractContactSolver
 from ._drive import FEW, Best
@@ -57,10 +57,7 @@ class Columns(eqx.Module):
 
 def product(W: Array, z: Array) -> Array:
     """`W z` as a chain of additions, `(m, m, l)` times `(m, l)`."""
-    total = W[:, 0] * z[0][None]
-    for j in range(1, W.shape[1]):
-        total = total + W[:, j] * z[j][None]
-    return total
+    return weighted_sum(W, z, axis=1)
 
 
 class _Run(eqx.Module):
@@ -278,13 +275,8 @@ def block_inverse(matrix: Array) -> Array:
 
 def _times(a: Array, b: Array) -> Array:
     """`(i, k, l)` times `(k, j, l)`."""
-    total = a[:, 0][:, None] * b[0][None]
-    for i in range(1, a.shape[1]):
-        total = total + a[:, i][:, None] * b[i][None]
-    return total
+    return weighted_sum(a[:, :, None], b, axis=1)
 
 
 def _block_inverse(a: Array) -> Array:
-    k = len(a)
-    rows = inverse([[a[i, j] for j in range(k)] for i in range(k)])
-    return jnp.stack([jnp.stack(row) for row in rows])
+    return stacked(inverse(entries(a)))
