@@ -18,7 +18,7 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array
 
-from ._jax import one_by_one
+from ._jax import evaluated_again, one_by_one
 
 UNROLL_LIMIT = 12
 """Largest order of a matrix that is factorised on components; above it LAPACK is used."""
@@ -272,7 +272,7 @@ def implicit_root(
 
     # One loop for both kinds of passes, since programs of residuals are long.
     finds = np.arange(search + 2) < search
-    return jax.lax.scan(newton, jax.lax.stop_gradient(guess), finds)[0]
+    return jax.lax.scan(evaluated_again(newton), jax.lax.stop_gradient(guess), finds)[0]
 
 
 def _eliminate(rows: list[list[Array]], right: list[list[Array]]) -> list[list[Array]]:

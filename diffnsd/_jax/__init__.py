@@ -6,7 +6,11 @@ inspection of programs and tracers.
 """
 
 from ._batched_call import AbstractKernel as AbstractKernel, call as call
-from ._dependence import depends as depends, without_derivative as without_derivative
+from ._dependence import (
+    depends as depends,
+    with_value as with_value,
+    without_derivative as without_derivative,
+)
 from ._fences import one_by_one as one_by_one, staged as staged
 from ._loops import (
     SAVED_NAME as SAVED_NAME,
@@ -14,6 +18,7 @@ from ._loops import (
     Checkpointed as Checkpointed,
     Direct as Direct,
     bounded_while as bounded_while,
+    evaluated_again as evaluated_again,
     scan as scan,
 )
 from ._masked_call import (

@@ -61,6 +61,15 @@ class Checkpointed(AbstractLoopAdjoint):
         return math.isqrt(steps - 1) + 1
 
 
+def evaluated_again(body: Callable) -> Callable:
+    """The body of a loop, of which reverse mode keeps its arguments and what solvers found.
+
+    Every value that a loop keeps costs two kernels, which compile longer than evaluating it again.
+    """
+    policy = checkpoint_policies.save_only_these_names(SAVED_NAME)
+    return jax.checkpoint(body, policy=policy, prevent_cse=False)
+
+
 def scan(body: Callable, carry, length: int, adjoint: AbstractLoopAdjoint):
     """`carry, out = body(carry, i)` for `i = 0 ... length - 1`, outputs stacked over `i`.
 
@@ -69,8 +78,7 @@ def scan(body: Callable, carry, length: int, adjoint: AbstractLoopAdjoint):
 
     **Returns:** the last carry and the stacked outputs.
     """
-    policy = checkpoint_policies.save_only_these_names(SAVED_NAME)
-    step = jax.checkpoint(body, policy=policy, prevent_cse=False)
+    step = evaluated_again(body)
     segment = adjoint.segment(length)
     if segment >= length:
         return jax.lax.scan(step, carry, jnp.arange(length))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float
 
-from .._jax import SAVED_NAME, AbstractKernel, call, one_by_one
+from .._jax import SAVED_NAME, AbstractKernel, call, one_by_one, with_value
 from ._adjoint import AbstractAdjoint, pair, surface
 from ._dense import (
     Contacts,
@@ -203,12 +203,12 @@ def _tangent(static, floats, others, tangent, z: Array) -> Array:
     def velocities(q):
         return split(shapes, q.apply(z) + q.q)
 
-    rest = resting(problem.contacts, velocities(problem), parts, rho, kappa)
-    w = [u - still for u, still in zip(velocities(problem), rest, strict=True)]
+    at = resting(problem.contacts, velocities(problem), parts, rho, kappa)
+    w = list(map(with_value, velocities(problem), at))
 
     def arguments(p):
         q, _ = instance(p)
-        moved = [u - still for u, still in zip(velocities(q), rest, strict=True)]
+        moved = map(with_value, velocities(q), at)
         return tuple(map(argument, q.contacts, moved, parts, rho))
 
     xs, dxs = jax.jvp(arguments, (floats,), (tangent,))

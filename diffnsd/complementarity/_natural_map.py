@@ -65,21 +65,21 @@ def derivative(block: UnderLaw, w: Array, x: Array, rho: Array, rows=None) -> tu
 
 
 def resting(blocks, w, z, rho, kappa) -> list[Array]:
-    """Velocities that are rounding and no motion, as constants to subtract: `(k, c, ...)` per block.
+    """The local velocities at which derivatives are taken, constants `(k, c, ...)` per block.
 
-    Inside of its set a contact rests, `w = 0`. The derivatives of `lift`, which has a kink there, would be
-    those of the noise. On the central path (`kappa`) everything moves.
+    Inside of its set a contact rests, `w = 0`: what is left is rounding, and the derivatives of `lift`,
+    which has a kink there, would be those of the noise. On the central path (`kappa`) everything moves.
     """
     out = []
     for block, u, p, r in zip(blocks, w, z, rho, strict=True):
         x = argument(block, u, p, r)
         inside = jnp.all(block.law.set().project(x) == x, axis=0) & (kappa is None)
-        out.append(jax.lax.stop_gradient(jnp.where(inside[None], u, 0)))
+        out.append(jax.lax.stop_gradient(jnp.where(inside[None], 0, u)))
     return out
 
 
 def sides(problem: MixedProblem, point, tilted, rho, kappa) -> tuple[list, list]:
-    """Which side of a kink a derivative takes: constants `(k, c, ...)` per block.
+    """The points of the natural map at which derivatives are taken: the side of a kink, as constants.
 
     Inside of its set a contact rests, as in `resting`. On the edge of its set without load to spare,
     as one of four corners of a face that three carry, its velocity is rounding too: there the
@@ -87,13 +87,12 @@ def sides(problem: MixedProblem, point, tilted, rho, kappa) -> tuple[list, list]
 
     **Arguments:** `point`, `tilted`: `(v, z)` of the solution and of the tilted problem.
 
-    **Returns:** what to subtract from local velocities, and what to add to `argument`.
+    **Returns:** local velocities and arguments of the projections, `(k, c, ...)` per block.
     """
     (v, z), (tilted_v, tilted_z) = point, tilted
-    none = [jnp.zeros_like(part) for part in z]
     if kappa is not None:
-        return none, none
-    rest, edge = [], []
+        return jax.lax.stop_gradient(at_point(problem, v, z, rho))
+    velocities, arguments = [], []
     for block, w, part, w_tilted, part_tilted, r in zip(
         problem.blocks,
         problem.local(v),
@@ -110,10 +109,15 @@ def sides(problem: MixedProblem, point, tilted, rho, kappa) -> tuple[list, list]
         seen = jnp.where(on_edge, x_tilted, x)
         inside = jnp.all(law_set.project(seen) == seen, axis=0)[None]
         u = jnp.where(inside, 0, jnp.where(on_edge, w_tilted, w))
-        rest.append(jax.lax.stop_gradient(w - u))
-        shift = jnp.where(on_edge, x_tilted - argument(block, u, part, r), 0)
-        edge.append(jax.lax.stop_gradient(shift))
-    return rest, edge
+        velocities.append(u)
+        arguments.append(jnp.where(on_edge, x_tilted, argument(block, u, part, r)))
+    return jax.lax.stop_gradient((velocities, arguments))
+
+
+def at_point(problem: MixedProblem, v, z, rho) -> tuple[list, list]:
+    """Local velocities and arguments of the projections at a point `(v, z)`, per block."""
+    w = list(problem.local(v))
+    return w, list(map(argument, problem.blocks, w, z, rho))
 
 
 def distances(problem: MixedProblem, w, z, x, rho, size: Array) -> tuple[Array, Array]:

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
-from .._jax import AbstractKernel, call
+from .._jax import AbstractKernel, call, with_value
 from .._numerics import matvec
 from ._adjoint import pair, surface
 from ._elimination import blockwise, linearised, solve_both, solve_both_transposed
-from ._natural_map import argument, sides, tilt_for
+from ._natural_map import argument, at_point, sides, tilt_for
 
 
 def solution_tangents(instance, floats, tangent, point, tilted):
@@ -31,34 +31,25 @@ def solution_tangents(instance, floats, tangent, point, tilted):
     problem, kappa = instance(floats)
     if kappa is not None:  # on the central path nothing is redundant
         tilted = point
-    rest, edge = sides(problem, point, tilted, problem.penalties(), kappa)
-    nothing = [jnp.zeros_like(part) for part in rest]
-    limit = _Point(point[0], point[1], rest, edge, jnp.array(False))
-    around = _Point(tilted[0], tilted[1], nothing, nothing, jnp.array(True))
+    rho = problem.penalties()
+    limit = _Point(*point, *sides(problem, point, tilted, rho, kappa), jnp.array(False))
+    own = jax.lax.stop_gradient(at_point(problem, *tilted, rho))
+    around = _Point(*tilted, *own, jnp.array(True))
     # Both at once: the program is that of one.
     both = jax.tree.map(lambda *x: jnp.stack(x), around, limit)
-    moved, x, d, n = jax.vmap(lambda at: at.linearised(instance, floats))(both)
+    d, n = jax.vmap(lambda at: at.linearised(instance, floats))(both)
 
     # At the tilted solution modes are those that are differentiated at the limit: between two modes, where a
     # projection's derivative jumps by a matrix of norm one, the one system would be no small change of the
     # other. Where the tilted problem was not solved, its solution is the limit.
     unknown = jnp.all(tilted[0] == point[0])
     other = [(jnp.max(jnp.abs(a[0] - a[1]), axis=(0, 1)) > 0.1) | unknown for a in d]
-    d, n = (
-        [a.at[0].set(jnp.where(o, a[1], a[0])) for a, o in zip(part, other, strict=True)]
-        for part in (d, n)
-    )
-    rho, lost, shifts = problem.penalties(), [], []
-    for i, block in enumerate(problem.blocks):
-        shift = x[i][1] - argument(block, moved[i][1], tilted[1][i], rho[i])
-        lost.append(jnp.where(other[i], moved[i][0] - moved[i][1], 0))
-        shifts.append(jnp.where(other[i], shift, 0))
-    lost, shifts = jax.lax.stop_gradient((lost, shifts))
-    both = dataclasses.replace(
-        both,
-        rest=[a.at[0].set(b) for a, b in zip(both.rest, lost, strict=True)],
-        edge=[a.at[0].set(b) for a, b in zip(both.edge, shifts, strict=True)],
-    )
+
+    def limits(part):
+        return [a.at[0].set(jnp.where(o, a[1], a[0])) for a, o in zip(part, other, strict=True)]
+
+    d, n = limits(d), limits(n)
+    both = dataclasses.replace(both, w=limits(both.w), x=limits(both.x))
     right = jax.vmap(lambda at, d: at.parameter_tangent(instance, floats, tangent, d))(both, d)
     first, second = (
         (
@@ -73,14 +64,14 @@ def solution_tangents(instance, floats, tangent, point, tilted):
 class _Point(eqx.Module):
     """A point `(v, z)`, and which side of the kinks there is differentiated, see `sides`.
 
-    **Arguments:** `depends`: whether the solution depends on the penalties `rho`, as that of the tilted
-    problem does.
+    **Arguments:** `w`, `x`: local velocities and arguments of the projections on that side; `depends`:
+    whether the solution depends on the penalties `rho`, as that of the tilted problem does.
     """
 
     v: Array
     z: tuple[Array, ...]
-    rest: list[Array]
-    edge: list[Array]
+    w: list[Array]
+    x: list[Array]
     depends: Array
 
     def arguments(self, instance, floats):
@@ -89,19 +80,19 @@ class _Point(eqx.Module):
         rho = problem.penalties()
         fixed = jax.lax.stop_gradient(rho)
         rho = [jnp.where(self.depends, a, b) for a, b in zip(rho, fixed, strict=True)]
-        moved = [u - still for u, still in zip(problem.local(self.v), self.rest, strict=True)]
-        x = map(argument, problem.blocks, moved, self.z, rho)
-        return moved, [a + shift for a, shift in zip(x, self.edge, strict=True)], rho
+        w = list(map(with_value, problem.local(self.v), self.w))
+        x = map(argument, problem.blocks, w, self.z, rho)
+        return w, list(map(with_value, x, self.x)), rho
 
     def linearised(self, instance, floats):
-        """Local velocities and arguments, and the derivative `D`, `N` of the natural map, per block."""
+        """The derivative `D`, `N` of the natural map, per block."""
         problem, kappa = instance(floats)
         moved, x, rho = self.arguments(instance, floats)
         pairs = [
             pair(b, u, a, r, kappa)
             for b, u, a, r in zip(problem.blocks, moved, x, rho, strict=True)
         ]
-        return moved, x, [d for d, _ in pairs], [n for _, n in pairs]
+        return [d for d, _ in pairs], [n for _, n in pairs]
 
     def parameter_tangent(self, instance, floats, tangent, d):
         """`−Phi_p dp` at fixed `(v, z)`: the right-hand sides `(r_v, r_z)` of the linear solve.

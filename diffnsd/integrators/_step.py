@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._block_rows import block_jacobian
-from .._jax import depends, without_derivative
+from .._jax import depends, evaluated_again, without_derivative
 from .._numerics import max_abs
 from .._result import RESULTS, first_error
 from .._types import Vector
@@ -179,7 +179,7 @@ def solve_step(
     if not iterates:
         (v, z), stats = differentiated((v_guess, z0), None)
         return v, z, stats, converged
-    (v, z), stats = jax.lax.scan(differentiated, (v_guess, z0), length=2)
+    (v, z), stats = jax.lax.scan(evaluated_again(differentiated), (v_guess, z0), length=2)
     return v, z, jax.tree.map(lambda x: x[-1], stats), converged
 
 

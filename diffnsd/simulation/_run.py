@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._jax import scan
+from .._jax import evaluated_again, scan
 from .._recompilation import Compilations
 from .._result import RESULTS, failed, first_error
 from .._types import Count, Scalar, State
@@ -199,7 +199,7 @@ def _saving(model, one, loop: _Loop, grid: Grid, every: int | None, adjoint):
         if every == 1:
             loop, info = one(loop, j)
         else:
-            loop, infos = jax.lax.scan(one, loop, j * every + jnp.arange(every))
+            loop, infos = jax.lax.scan(evaluated_again(one), loop, j * every + jnp.arange(every))
             info = _summary(infos, loop.reached(grid, (j + 1) * every) - j * every)
         return loop, _snapshot(model, grid, loop, (j + 1) * every, info)
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._jax import call_where, settle_where_pending, without_derivative
+from ..._jax import call_where, settle_where_pending, with_value, without_derivative
 from ..._result import RESULTS
 from ..._types import Args, Local, Scalar, State, Vector
 from ...complementarity import AbstractSolver, Auto
@@ -123,7 +123,7 @@ class Corrected(AbstractWrappedIntegrator):
             given = model, t0, h, state, carry.inner, args
             there, found, *_ = switching_step(self.inner, self.max_impacts, *given)
             parts = (end.v, info.impulses, info.details), (there.v, found.impulses, found.details)
-            v, impulses, details = jax.tree.map(_with_tangent, *parts)
+            v, impulses, details = jax.tree.map(lambda value, other: with_value(other, value), *parts)
             info = eqx.tree_at(lambda i: (i.impulses, i.details), info, (impulses, details))
             return State(end.q, v), info, _Beside(new, carry.ahead), result
 
@@ -370,11 +370,6 @@ def _attached(group, end: State, info: StepInfo, by: Vector, impulses, happens: 
     by, more = unravel(_zero(flat, happens))
     info = eqx.tree_at(lambda i: i.impulses, info, jax.tree.map(jnp.add, own, more))
     return _shifted(group, end, by), info
-
-
-def _with_tangent(value: Array, other: Array) -> Array:
-    """`value` with the tangent of `other`."""
-    return jax.lax.stop_gradient(value) + (other - jax.lax.stop_gradient(other))
 
 
 @jax.custom_jvp

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._jax import repeat_where_pending, without_derivative
+from ..._jax import repeat_where_pending, with_value, without_derivative
 from ..._numerics import implicit_root, max_abs
 from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State
@@ -119,7 +119,7 @@ def switching_step(
         s = implicit_root(lambda s: jnp.sum(jnp.where(first, step(given, s)[2], 0)), s)
 
         past = run.past + s
-        past = past + jax.lax.stop_gradient(jnp.minimum(past, h - 1e-9 * length) - past)
+        past = with_value(past, jnp.minimum(past, h - 1e-9 * length))
         at, info, outputs = step(given, s)
         outputs = jax.lax.stop_gradient(jnp.where(first, 0, outputs))
         begin = inner.init(model, t0 + past, at, args)
