@@ -122,8 +122,8 @@ class Corrected(AbstractWrappedIntegrator):
             end, info, new, result = self.inner.step(model, t0, h, state, carry.inner, args)
             given = model, t0, h, state, carry.inner, args
             there, found, *_ = switching_step(self.inner, self.max_impacts, *given)
-            parts = (end.v, info.impulses, info.details), (there.v, found.impulses, found.details)
-            v, impulses, details = jax.tree.map(lambda value, other: with_value(other, value), *parts)
+            parts = (there.v, found.impulses, found.details), (end.v, info.impulses, info.details)
+            v, impulses, details = jax.tree.map(with_value, *parts)
             info = eqx.tree_at(lambda i: (i.impulses, i.details), info, (impulses, details))
             return State(end.q, v), info, _Beside(new, carry.ahead), result
 
