@@ -86,7 +86,6 @@ def blockwise(blocks: Array, x: Array) -> Array:
 
 def regularised_inverse(d: Array, eps) -> Array:
     """`(1 − D + eps)^-1` of every contact, `(k, k, c, ...)`; `eps` is a number or one per problem."""
-    k = d.shape[0]
     eps = jnp.broadcast_to(jnp.asarray(eps, d.dtype), d.shape[2:])
     rows = [
         [(1.0 + eps if i == j else 0.0) - entry for j, entry in enumerate(row)]

@@ -32,9 +32,11 @@ def solution_tangents(instance, floats, tangent, point, tilted):
     if kappa is not None:  # on the central path nothing is redundant
         tilted = point
     rho = problem.penalties()
-    limit = _Point(*point, *sides(problem, point, tilted, rho, kappa), jnp.array(False))
-    own = jax.lax.stop_gradient(at_point(problem, *tilted, rho))
-    around = _Point(*tilted, *own, jnp.array(True))
+    (v, z), (tilted_v, tilted_z) = point, tilted
+    w, x = sides(problem, point, tilted, rho, kappa)
+    limit = _Point(v, z, w, x, jnp.array(False))
+    w, x = jax.lax.stop_gradient(at_point(problem, tilted_v, tilted_z, rho))
+    around = _Point(tilted_v, tilted_z, w, x, jnp.array(True))
     # Both at once: the program is that of one.
     both = jax.tree.map(lambda *x: jnp.stack(x), around, limit)
     d, n = jax.vmap(lambda at: at.linearised(instance, floats))(both)
@@ -42,7 +44,7 @@ def solution_tangents(instance, floats, tangent, point, tilted):
     # At the tilted solution modes are those that are differentiated at the limit: between two modes, where a
     # projection's derivative jumps by a matrix of norm one, the one system would be no small change of the
     # other. Where the tilted problem was not solved, its solution is the limit.
-    unknown = jnp.all(tilted[0] == point[0])
+    unknown = jnp.all(tilted_v == v)
     other = [(jnp.max(jnp.abs(a[0] - a[1]), axis=(0, 1)) > 0.1) | unknown for a in d]
 
     def limits(part):
