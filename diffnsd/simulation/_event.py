@@ -79,10 +79,14 @@ HALVINGS = 60
 """Of the bracket of an event: as many as a float64 has bits, and a few."""
 
 
-def located(event: Event, model, integrator, t0: Scalar, h: Scalar, start, args) -> EventPoint:
+def located(
+    event: Event, model, integrator, t0: Scalar, h: Scalar, start, impacts: Array, args
+) -> EventPoint:
     """The event in a step from `start`, a state with the memory of the integrator.
 
     The step is shortened until the condition vanishes at its end, by bisection.
+
+    **Arguments:** `impacts`: times of those of the whole step.
     """
 
     def at(given, s):
@@ -106,7 +110,7 @@ def located(event: Event, model, integrator, t0: Scalar, h: Scalar, start, args)
     root = implicit_root(lambda s: at(given, s)[0], s)
     # Where the condition jumps there is no root: it jumps with the velocity, at an impact.
     near = 1e-6 * length
-    times = integrator.step(model, t0, h, *start, args)[1].impacts - t0
+    times = impacts - t0
     away = jnp.abs(jax.lax.stop_gradient(times) - s)
     jump = jnp.where(jnp.min(away, initial=jnp.inf) < near, _pick(times, away), s)
     s = jnp.where(jnp.abs(jax.lax.stop_gradient(root) - s) < near, root, jump)

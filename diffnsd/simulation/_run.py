@@ -65,7 +65,8 @@ class _Record(eqx.Module):
 class _Watch(eqx.Module):
     """An event during a run: its condition at the last time, and the step in which it happened.
 
-    `before`: state and memory at the start of that step, `None` if the event is not to be located.
+    `before`: state and memory at the start of that step, and the times of its impacts; `None` if the
+    event is not to be located.
     """
 
     value: Array
@@ -125,7 +126,7 @@ def run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
             happens = ~ended & happened(watch.value, value)
             before = watch.before
             if event.locate:
-                before = _where(watch.step >= 0, before, (loop.state, loop.memory))
+                before = _where(ended, before, (loop.state, loop.memory, info.impacts))
             watch = _Watch(value, jnp.where(happens, i, watch.step), before)
         record = loop.record.add(i, info, outcome)
         part = jnp.asarray(i + 1, float) / jnp.maximum(jnp.asarray(grid.steps, float), 1)
@@ -137,7 +138,11 @@ def run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
     record = _Record(RESULTS.successful, none, zero, none, zero)
     watch = None
     if event is not None:
-        before = (state0, memory) if event.locate else None
+        before = None
+        if event.locate:
+            given = model, grid.t0, grid.h, state0, memory, args
+            info = jax.eval_shape(lambda given: integrator.step(*given)[1], given)
+            before = state0, memory, jnp.full(info.impacts.shape, jnp.inf, info.impacts.dtype)
         watch = _Watch(event.value(grid.t0, state0, args), none, before)
     never = jnp.full(saveat.impacts, jnp.inf, zero.dtype)
     start = _Loop(state0, memory, record, watch, never, meter.init())
@@ -172,7 +177,9 @@ def _event_point(event: Event, model, integrator, grid: Grid, loop: _Loop, args)
     watch: Any = loop.watch
     happened = watch.step >= 0
     step = jnp.where(happened, watch.step, 0)
-    point = located(event, model, integrator, grid.time(step), grid.h, watch.before, args)
+    *start, impacts = watch.before
+    begin = grid.time(step)
+    point = located(event, model, integrator, begin, grid.h, start, impacts, args)
     last = EventPoint(grid.time(jnp.asarray(grid.steps)), loop.state)
     return _where(happened, point, last)
 
