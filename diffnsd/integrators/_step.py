@@ -1,17 +1,21 @@
 """The one function that solves the equations of a step together with the laws.
 
 An integrator writes its smooth equations, linearised at any point `(v, z)`, as a mixed complementarity
-problem; solving that for the next `(v, z)` is Newton's method on the smooth part with the laws kept
-exact. The unknown of that problem is the increment of `v`, which keeps its digits in stiff systems.
-Where the multipliers enter as a generalised impulse, `residual(v) = B z`, `linear_problem` writes the
+problem (`Linearisation`); solving that for the next `(v, z)` is Newton's method on the smooth part with
+the laws kept exact. The unknown of that problem is the increment of `v`, which keeps its digits in
+stiff systems. Where the multipliers enter as a generalised impulse, `residual(v) = B z`, `linear_problem` writes the
 problem; where they enter in any other way, `nonlinear_problem` does. Equations whose slopes do not
 depend on the point are affine, and one pass solves them.
 
-Derivative. The iterations are not differentiated. Where `v*` solves the equations, a differentiated
-Newton pass from it has the value `v*` and, because the residual vanishes there, the derivative of
-the implicit function theorem; every further pass doubles the number of orders that are exact. Two
-passes are made, so that second derivatives are right too. With `max_iterations = 1` the linearised
-scheme is the method, and it is differentiated as it stands.
+Derivative. The iterations are not differentiated. Where `y* = (v*, z*)` solves `F(y, p) + law(y) = 0`,
+a differentiated pass from it has the value `y*`; its slopes `S = ∂F/∂y (y*)` are constants:
+
+    F(y_k, p) + S (y_(k+1) − y_k) + law(y_(k+1)) = 0
+
+By `y_k` this depends with `(S + law')^-1 (S − ∂F/∂y (y_k, p))`, which vanishes at `y*`. So every pass
+makes one more order exact: the first has the derivative of the implicit function theorem, the second, which
+is made too, the second derivative. Slopes, which are derivatives themselves, are not differentiated. With
+`max_iterations = 1` the linearised scheme is the method, and it is differentiated as it stands.
 """
 
 from collections.abc import Callable
@@ -48,19 +52,36 @@ class Newton(eqx.Module):
             raise ValueError(f"max_iterations must be at least 1, got {self.max_iterations}.")
 
 
-def linear_problem(residual: Callable, blocks: Callable, size: int | None = None) -> Callable:
-    """`linearise(v, z)` of equations `residual(v) = B z`: `A dv = −r(v) + B z`.
+class Linearisation(NamedTuple):
+    """The smooth equations of a step, linearised at any point.
+
+    **Arguments:** `slopes(v, z)`: derivatives of the equations, a pytree; `problem(v, z, slopes)`: the
+    `MixedProblem` for the increment of `v` from there; `z` per block, `(k, c)`.
+    """
+
+    slopes: Callable
+    problem: Callable
+
+    def __call__(self, v, z) -> MixedProblem:
+        return self.problem(v, z, self.slopes(v, z))
+
+
+def linear_problem(residual: Callable, blocks: Callable, size: int | None = None) -> Linearisation:
+    """Equations `residual(v) = B z`: `A dv = −r(v) + B z`.
 
     **Arguments:** `residual(v)`: generalised impulse, `(n,)`; `blocks(v)`: the contacts at `v`;
     `size`: that of the blocks of `A` if it has them on its diagonal alone.
     """
 
-    def linearise(v, z):
+    def slopes(v, z):
         del z
-        matrix = jax.jacfwd(residual)(v) if size is None else block_jacobian(residual, v, size)
+        return jax.jacfwd(residual)(v) if size is None else block_jacobian(residual, v, size)
+
+    def problem(v, z, matrix):
+        del z
         return MixedProblem(matrix, -residual(v), _around(v, blocks(v)))
 
-    return linearise
+    return Linearisation(slopes, problem)
 
 
 class Contact(NamedTuple):
@@ -84,8 +105,8 @@ def own_parts(interactions, z) -> list[Vector]:
 
 def nonlinear_problem(
     motion: Callable, contacts: tuple[Contact, ...], n: int, inputs: Callable | None = None
-) -> Callable:
-    """`linearise((v, s), z)` of equations `r(v, z) = 0` that are nonlinear in multipliers.
+) -> Linearisation:
+    """Equations `r(v, z) = 0` that are nonlinear in multipliers, with the unknown `(v, s)`.
 
     `A dv = −r(v, z) − B z + B z'` with `A = ∂r/∂v` and `B = −∂r/∂z`, all at `(v, z)`. The output is
     `w = w* + C dv + ds`: where there is feedthrough, `ds = D (z' − z)` is an unknown of its own, so
@@ -97,22 +118,23 @@ def nonlinear_problem(
     `B (k, n, c)`, where it is known without differentiating `motion`.
     """
 
-    def linearise(v, z):
-        x, total = v[:n], v.shape[0]
-
-        def valued(x):
-            value = motion(x, z)
-            return value, value
-
-        (matrix, slopes), (residual, outputs) = jax.jacfwd(valued, has_aux=True)(x)
+    def slopes(v, z):
+        x = v[:n]
+        matrix, by_motion = jax.jacfwd(motion)(x, z)
         by_input, by_output = (), ()
-        if z and (inputs is None or total > n):
-            by_input, by_output = jax.jacfwd(lambda z: motion(x, z))(z)
+        if z and (inputs is None or v.shape[0] > n):
+            by_input, by_output = jax.jacfwd(motion, argnums=1)(x, z)
         entered = inputs(x, z) if inputs else [-jnp.moveaxis(b, 0, 1) for b in by_input]
+        return matrix, by_motion, entered, by_output
+
+    def problem(v, z, slopes):
+        matrix, by_motion, entered, by_output = slopes
+        x, total = v[:n], v.shape[0]
+        residual, outputs = motion(x, z)
         rhs = sum(map(gather, entered, z), residual)
         at, loads, blocks = n, [-rhs], []
         for i, (contact, part, b) in enumerate(zip(contacts, z, entered, strict=True)):
-            c = jnp.moveaxis(slopes[i], -1, 1)
+            c = jnp.moveaxis(by_motion[i], -1, 1)
             pad = ((0, 0), (0, total - n), (0, 0))
             c, b = jnp.pad(c, pad), jnp.pad(b, pad)
             if contact.has_feedthrough:
@@ -127,7 +149,7 @@ def nonlinear_problem(
         matrix = jnp.pad(matrix, (0, total - n)) + np.diag(np.arange(total) >= n).astype(x.dtype)
         return MixedProblem(matrix, jnp.concatenate(loads), tuple(blocks))
 
-    return linearise
+    return Linearisation(slopes, problem)
 
 
 def _around(v, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
@@ -140,11 +162,10 @@ def solve_step(
 ):
     """Solves the equations of one step.
 
-    **Arguments:** `equations(parameters) -> linearise`, a pure function, where `linearise(v, z)` is
-    the `MixedProblem` for the increment of `v`, linearised at `v` and at the multipliers `z` per
-    block, `(k, c)`; `parameters`: everything it depends on; `v_guess`: first linearisation point,
-    `(n,)`; `z0`: that of the multipliers, and their warm start; `solver`; `newton`; `adjoint`: how
-    the laws are differentiated, default `ImplicitAdjoint()`.
+    **Arguments:** `equations(parameters) -> Linearisation`, a pure function; `parameters`: everything
+    it depends on; `v_guess`: first linearisation point, `(n,)`; `z0`: that of the multipliers, and
+    their warm start; `solver`; `newton`; `adjoint`: how the laws are differentiated, default
+    `ImplicitAdjoint()`.
 
     **Returns:** `v`, `z`, `Statistics`, and whether Newton's iteration converged.
     """
@@ -170,15 +191,16 @@ def solve_step(
         v_guess, z0, change, _ = jax.lax.stop_gradient(jax.lax.while_loop(proceed, body, first))
         converged = change <= tolerance
     linearise = equations(parameters)
+    if not iterates:
+        dv, z, stats = solve_mixed(linearise(v_guess, z0), z0, solver, adjoint)
+        return v_guess + dv, z, stats, converged
+    slopes = jax.lax.stop_gradient(start.slopes(v_guess, z0))
 
     def differentiated(carry, _):
         v, z = carry
-        dv, z, stats = solve_mixed(linearise(v, z), z, solver, adjoint)
+        dv, z, stats = solve_mixed(linearise.problem(v, z, slopes), z, solver, adjoint)
         return (v + dv, z), stats
 
-    if not iterates:
-        (v, z), stats = differentiated((v_guess, z0), None)
-        return v, z, stats, converged
     (v, z), stats = jax.lax.scan(evaluated_again(differentiated), (v_guess, z0), length=2)
     return v, z, jax.tree.map(lambda x: x[-1], stats), converged
 
@@ -189,7 +211,7 @@ def _change(new, old):
     return jnp.max(jnp.stack(sizes))
 
 
-def _is_curved(linearise: Callable, v, z) -> bool:
+def _is_curved(linearise: Linearisation, v, z) -> bool:
     """Whether the slopes of the equations may depend on where they are linearised."""
 
     def slopes(v, z):
