@@ -7,6 +7,11 @@ import jax
 import jax.numpy as jnp
 
 
+def is_gathered(lanes: tuple[int, ...]) -> bool:
+    """Whether unsolved problems of such a batch are gathered; few stay together."""
+    return len(lanes) == 1 and lanes[0] > 16
+
+
 def on_hard_problems(function, task, iterate, count):
     """Applies `function(task, iterate, count)` to the unsolved problems of a batch only.
 
@@ -14,7 +19,7 @@ def on_hard_problems(function, task, iterate, count):
     caller repeats rounds until none is left.
     """
     lanes = iterate.best_residual.shape
-    if len(lanes) != 1 or lanes[0] <= 16:
+    if not is_gathered(lanes):
         new = function(task, iterate, count)
         return eqx.tree_at(
             lambda i: i.tries, new, jnp.where(iterate.done, iterate.tries, count + 1)

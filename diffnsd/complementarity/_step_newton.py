@@ -27,7 +27,7 @@ from .._jax import staged
 from .._numerics import matrix_inverse, matvec
 from ._dense import Statistics
 from ._elimination import back_substitute, congruence, eliminate, inputs, linearised
-from ._hard_problems import on_hard_problems
+from ._hard_problems import is_gathered, on_hard_problems
 from ._natural_map import (
     argument,
     derivative,
@@ -63,15 +63,16 @@ def solve_step_problem(problem: MixedProblem, z0, options: StepOptions):
 
     **Returns:** `v`, `z`, `Statistics`, and `(v, z)` of the tilted problem.
     """
-    task = _prepare(problem)
-    iterate = _newton(task, _start(problem, z0), options, options.newton_steps)
+    task, iterate, more = _prepare(problem), _start(problem, z0), options.newton_steps
+    if is_gathered(problem.rhs.shape[1:]):
+        iterate, more = _newton(task, iterate, options, more), 0
 
     def unfinished(carry):
         iterate, count = carry
         return jnp.any(~iterate.done) & (count < options.rounds)
 
     def hard(task, iterate, count):
-        return _hard(task, iterate, count, options)
+        return _hard(task, iterate, count, options, more)
 
     def round_(carry):
         iterate, count = carry
@@ -110,7 +111,7 @@ def _newton(
     task: "_Task",
     iterate: "_Iterate",
     options: StepOptions,
-    limit: int,
+    limit: Array | int,
     weaken: Array | float = 1.0,
 ):
     """Evaluates the iterate and makes Newton's step, `limit` times, then evaluates it again."""
@@ -162,8 +163,8 @@ def _newton(
     return jax.lax.while_loop(proceed, body, (iterate, jnp.zeros((), jnp.int32)))[0]
 
 
-def _hard(task: "_Task", iterate: "_Iterate", count: Array, options: StepOptions):
-    """One round: splitting first, except in the first round, then Newton.
+def _hard(task: "_Task", iterate: "_Iterate", count: Array, options: StepOptions, more: int):
+    """One round: splitting first, except in the first round, which has `more` steps, then Newton.
 
     Contacts that are redundant up to rounding stall at a residual that the regularisation
     sets, and cycle without it: the rounds go through several strengths. The first rounds look for
@@ -179,7 +180,8 @@ def _hard(task: "_Task", iterate: "_Iterate", count: Array, options: StepOptions
     known = iterate.has_tilted & (iterate.done | (count == 0))
     iterate = dataclasses.replace(iterate, is_tilted=tilted, has_tilted=known)
     weaken = 0.03 ** (count % 4).astype(task.size.dtype)
-    return _newton(task, iterate, options, options.hard_steps, weaken)
+    limit = options.hard_steps + jnp.where(count == 0, more, 0)
+    return _newton(task, iterate, options, limit, weaken)
 
 
 class _Task(eqx.Module):
@@ -390,7 +392,8 @@ def _statistics(task: _Task, it: _Iterate, options: StepOptions) -> Statistics:
     x = _map(argument, task.problem.blocks, w, it.best_z, task.rho)
     margin, violation = distances(task.problem, w, it.best_z, x, task.rho, task.size)
     first, second, third = options.links
-    link = jnp.where(it.tries == 0, first, jnp.where(it.tries == 1, second, third))
+    later = jnp.where(it.tries <= 1, second, third)
+    link = jnp.where(it.passes <= options.newton_steps, first, later)
     solved_by = jnp.where(it.passes == 0, 0, link).astype(jnp.int32)
     done = it.best_residual <= options.accept_tolerance
     return Statistics(it.best_residual, violation, it.passes, margin, solved_by, done)

@@ -3,9 +3,9 @@
 An integrator writes its smooth equations, linearised at any point `(v, z)`, as a mixed complementarity
 problem (`Linearisation`); solving that for the next `(v, z)` is Newton's method on the smooth part with
 the laws kept exact. The unknown of that problem is the increment of `v`, which keeps its digits in
-stiff systems. Where the multipliers enter as a generalised impulse, `residual(v) = B z`, `linear_problem` writes the
-problem; where they enter in any other way, `nonlinear_problem` does. Equations whose slopes do not
-depend on the point are affine, and one pass solves them.
+stiff systems. Where the multipliers enter as a generalised impulse, `residual(v) = B z`, `linear_problem`
+writes the problem; where they enter in any other way, `nonlinear_problem` does. Equations whose slopes
+do not depend on the point are affine, and one pass solves them.
 
 Derivative. The iterations are not differentiated. Where `y* = (v*, z*)` solves `F(y, p) + law(y) = 0`,
 a differentiated pass from it has the value `y*`; its slopes `S = ∂F/∂y (y*)` are constants:

@@ -217,7 +217,9 @@ def test_derivatives_do_not_depend_on_how_the_compiler_rounds(name, fusion_emitt
     options = {"xla_cpu_use_fusion_emitters": fusion_emitters}
     evaluate = jax.jit(in_both_modes(motion), compiler_options=options)
     _, slope, difference = evaluate(jnp.asarray(true))
-    assert np.abs(difference) < 1e-9 * np.max(np.abs(slope))  # measured at most 4e-15; 1e-3 to 1 before
+    assert np.abs(difference) < 1e-9 * np.max(
+        np.abs(slope)
+    )  # measured at most 4e-15; 1e-3 to 1 before
 
 
 @pytest.mark.slow
