@@ -75,6 +75,11 @@ def max_abs(x: Array) -> Array:
     return jnp.max(jnp.abs(x), initial=0.0)
 
 
+def is_least(x: Array) -> Array:
+    """Which entry of a vector is the least, the first of equal ones; none where all are infinite."""
+    return (jnp.arange(x.size) == jnp.argmin(x)) & jnp.isfinite(x)
+
+
 def cross(a: Array, b: Array) -> Array:
     """Cross product over the first axis (length 3)."""
     (u, v, w), (x, y, z) = jnp.unstack(a), jnp.unstack(b)

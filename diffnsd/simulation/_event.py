@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._jax import without_derivative
-from .._numerics import implicit_root
+from .._numerics import implicit_root, is_least
 from .._types import Args, Scalar, State
 
 
@@ -119,6 +119,4 @@ def located(
 
 def _pick(times: Array, away: Array) -> Array:
     """The nearest of some times."""
-    nearest = (away == jnp.min(away, initial=jnp.inf)) & jnp.isfinite(away)
-    first = nearest & (jnp.cumsum(nearest, dtype=jnp.int32) == 1)
-    return jnp.sum(jnp.where(first, times, 0))
+    return jnp.sum(jnp.where(is_least(away), times, 0)) if away.size else jnp.zeros_like(away, shape=())

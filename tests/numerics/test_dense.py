@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from diffnsd._jax import staged
-from diffnsd._numerics import UNROLL_LIMIT, lu_solve, matrix_inverse, matvec
+from diffnsd._numerics import (
+    UNROLL_LIMIT,
+    is_least,
+    lu_solve,
+    matrix_inverse,
+    matvec,
+    weighted_sum,
+)
 
 ORDERS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
 LANES = (5, 3)
@@ -65,3 +72,20 @@ def test_a_stage_runs_only_if_pending():
     assert np.all(value == 2) and bool(flag)
     value, flag = stage(False, jnp.ones(2))
     assert np.all(value == 0) and not bool(flag)
+
+
+def test_weighted_sums_over_either_axis():
+    random = np.random.default_rng(5)
+    a, x, y = (random.normal(size=s) for s in ((3, 4, 7), (4, 7), (3, 7)))
+    np.testing.assert_allclose(
+        weighted_sum(jnp.asarray(a), jnp.asarray(x), axis=1), np.einsum("ijl,jl->il", a, x)
+    )
+    np.testing.assert_allclose(
+        weighted_sum(jnp.asarray(a), jnp.asarray(y)), np.einsum("ijl,il->jl", a, y)
+    )
+
+
+def test_the_least_entry_is_one_entry():
+    found = is_least(jnp.array([3.0, 1.0, 1.0, np.inf]))
+    np.testing.assert_array_equal(found, [False, True, False, False])
+    assert not is_least(jnp.full(3, np.inf)).any()

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._jax import settle_where_pending, without_derivative
+from ..._numerics import is_least
 from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State
 from ...complementarity import AbstractSolver, Auto
@@ -270,12 +271,10 @@ class Located(AbstractWrappedIntegrator):
             slip0, slip1 = (jnp.sum(run.side * slips(frozen, *end), axis=0) for end in ends)
             part = slip0 / jnp.where(run.turned & (slip0 != slip1), slip0 - slip1, 1)
             turns = jnp.where(run.turned & located, jnp.clip(part, 0, 1), jnp.inf)
-        turning = (turns == jnp.min(turns)) & jnp.isfinite(turns) & (turns < jnp.min(times))
-        turning = turning & (jnp.cumsum(turning, dtype=jnp.int32) == 1)
+        turning = is_least(turns) & (turns < jnp.min(times))
         times = jnp.where(jnp.any(turning), jnp.inf, times)
         earliest = jnp.minimum(jnp.min(times), jnp.min(turns))
-        first = (times == earliest) & jnp.isfinite(times)
-        first = first & (jnp.cumsum(first, dtype=jnp.int32) == 1)
+        first = is_least(times)
         guess = jnp.where(jnp.isfinite(earliest), earliest, 0) * held.h
         at = held(frozen, guess)
         group = (times <= earliest + self.simultaneous) & jnp.isfinite(times)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._jax import repeat_where_pending, with_value, without_derivative
-from ..._numerics import implicit_root, max_abs
+from ..._numerics import implicit_root, is_least, max_abs
 from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State
 from ...complementarity._problem import broadcast_law
@@ -107,8 +107,7 @@ def switching_step(
         after = _outputs(model, t0 + h, run.end, run.trial.details.multipliers)
         parts = run.outputs / jnp.where(run.crossed, run.outputs - after, 1)
         parts = jax.lax.stop_gradient(jnp.where(run.crossed, parts, jnp.inf))
-        first = (parts == jnp.min(parts)) & run.crossed
-        first = first & (jnp.cumsum(first, dtype=jnp.int32) == 1)
+        first = is_least(parts)
         low, high = 1e-9 * length, (1 - 1e-9) * length
         s = jnp.where(run.pending, jnp.min(parts), 0.5) * length
 
