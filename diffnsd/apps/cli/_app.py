@@ -1,5 +1,6 @@
 """The commands. Heavy imports happen inside them, so that `--help` answers at once."""
 
+import os
 import signal
 import sys
 from importlib.metadata import version
@@ -110,6 +111,9 @@ class _Session:
     """Console, progress bars, precision and errors of one command."""
 
     def __enter__(self):
+        # The older code generator of XLA compiles in half the time; a later jaxlib may not know the flag.
+        if version("jaxlib").startswith("0.10."):
+            os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
         import jax
         from rich.console import Console
 
