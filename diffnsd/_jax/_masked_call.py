@@ -17,6 +17,8 @@ from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool, PyTree
 
+from ._loops import evaluated_again
+
 WHOLE = 16
 """Batches up to this size are not gathered."""
 
@@ -34,7 +36,7 @@ def repeat_where_pending(body: Callable, run, rounds: int):
     def once(run, _):
         return _where(run.pending, call_where(run.pending, body, run), run), None
 
-    return jax.lax.scan(once, jax.tree.map(_strong, run), length=rounds)[0]
+    return jax.lax.scan(evaluated_again(once), jax.tree.map(_strong, run), length=rounds)[0]
 
 
 def settle_where_pending(body: Callable, run, rounds: int, read: Callable) -> Any:
@@ -48,7 +50,7 @@ def settle_where_pending(body: Callable, run, rounds: int, read: Callable) -> An
         return _where(run.pending, body(run), run), None
 
     def settled(run):
-        return read(jax.lax.scan(once, run, length=rounds)[0])
+        return read(jax.lax.scan(evaluated_again(once), run, length=rounds)[0])
 
     run = jax.tree.map(_strong, run)
     return _where(run.pending, call_where(run.pending, settled, run), read(run))
