@@ -225,8 +225,20 @@ def lu_solve(a: Array, b: Array) -> Array:
         return one_by_one(jnp.linalg.solve, lead, b.reshape((n, -1)).T).T.reshape(b.shape)
     if n == 0:
         return b
-    solution = _eliminate(entries(a), [[x] for x in jnp.unstack(b)])
-    return jnp.stack([row[0] for row in solution])
+    # Row by row and not entry by entry: every entry would be a kernel of its own.
+    rest, heads = jnp.concatenate([a, b[:, None]], axis=1), []
+    for _ in range(n):
+        pivot, row = rest[0, 0], rest[0, 1:]
+        heads.append((pivot, row))
+        rest = rest[1:, 1:] - (rest[1:, 0] * (1 / pivot)[None])[:, None] * row[None]
+    # Divided again, no reciprocal kept: XLA would compute it, and all that leads to it, in every consumer.
+    solution: list[Array] = []
+    for pivot, row in reversed(heads):
+        *known, total = jnp.unstack(row)
+        for entry, x in zip(known, solution, strict=True):
+            total = total - entry * x
+        solution.insert(0, total / pivot)
+    return jnp.stack(solution)
 
 
 def newton_solve(a: Array, b: Array) -> Array:

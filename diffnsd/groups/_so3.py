@@ -76,18 +76,11 @@ def rotate(q: Quaternion, x: Float[Array, "3 ..."]) -> Float[Array, "3 ..."]:
 
 def rotation_matrix(q: Quaternion) -> Float[Array, "3 3 ..."]:
     """Rotation matrix, body to world, of a unit quaternion."""
-    w, x, y, z = jnp.unstack(q)
-    # Each product once: derivatives of higher order repeat them many times.
-    x2, y2, z2 = 2 * x, 2 * y, 2 * z
-    xx, yy, zz = x * x2, y * y2, z * z2
-    xy, xz, yz = x * y2, x * z2, y * z2
-    wx, wy, wz = w * x2, w * y2, w * z2
-    entries = [
-        *(1 - (yy + zz), xy - wz, xz + wy),
-        *(xy + wz, 1 - (xx + zz), yz - wx),
-        *(xz - wy, yz + wx, 1 - (xx + yy)),
-    ]
-    return jnp.stack(entries).reshape((3, 3, *q.shape[1:]))
+    w, v = q[0], q[1:]
+    # In products of arrays: derivatives of higher order repeat every product many times.
+    half = v[:, None] * v[None] + skew(w[None] * v)
+    unit = np.eye(3, dtype=q.dtype).reshape((3, 3) + (1,) * w.ndim)
+    return 2 * half + (1 - 2 * dot(v, v))[None, None] * unit
 
 
 class SO3(AbstractGroup):
