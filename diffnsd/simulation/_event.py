@@ -119,4 +119,8 @@ def located(
 
 def _pick(times: Array, away: Array) -> Array:
     """The nearest of some times."""
-    return jnp.sum(jnp.where(is_least(away), times, 0)) if away.size else jnp.zeros_like(away, shape=())
+    return (
+        jnp.sum(jnp.where(is_least(away), times, 0))
+        if away.size
+        else jnp.zeros_like(away, shape=())
+    )
