@@ -226,16 +226,17 @@ def lu_solve(a: Array, b: Array) -> Array:
     if n == 0:
         return b
     # Row by row and not entry by entry: every entry would be a kernel of its own.
-    rest, heads = jnp.concatenate([a, b[:, None]], axis=1), []
+    rest, right, heads = a, b, []
     for _ in range(n):
-        pivot, row = rest[0, 0], rest[0, 1:]
-        heads.append((pivot, row))
-        rest = rest[1:, 1:] - (rest[1:, 0] * (1 / pivot)[None])[:, None] * row[None]
+        pivot, row, first = rest[0, 0], rest[0, 1:], right[0]
+        heads.append((pivot, row, first))
+        factor = rest[1:, 0] * (1 / pivot)[None]
+        rest = rest[1:, 1:] - factor[:, None] * row[None]
+        right = right[1:] - factor * first[None]
     # Divided again, no reciprocal kept: XLA would compute it, and all that leads to it, in every consumer.
     solution: list[Array] = []
-    for pivot, row in reversed(heads):
-        *known, total = jnp.unstack(row)
-        for entry, x in zip(known, solution, strict=True):
+    for pivot, row, total in reversed(heads):
+        for entry, x in zip(jnp.unstack(row), solution, strict=True):
             total = total - entry * x
         solution.insert(0, total / pivot)
     return jnp.stack(solution)

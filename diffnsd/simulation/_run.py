@@ -141,7 +141,7 @@ def run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
         before = None
         if event.locate:
             given = model, grid.t0, grid.h, state0, memory, args
-            info = jax.eval_shape(lambda given: integrator.step(*given)[1], given)
+            info = jax.eval_shape(lambda: integrator.step(*given)[1])
             before = state0, memory, jnp.full(info.impacts.shape, jnp.inf, info.impacts.dtype)
         watch = _Watch(event.value(grid.t0, state0, args), none, before)
     never = jnp.full(saveat.impacts, jnp.inf, zero.dtype)
