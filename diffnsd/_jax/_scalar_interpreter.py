@@ -179,7 +179,7 @@ def _shuffled(eqn, operands) -> np.ndarray | None:
 
 
 def _unstacked(x, axis: int) -> list[np.ndarray]:
-    return [np.squeeze(part, axis) for part in np.split(x, x.shape[axis], axis)]
+    return [np.moveaxis(x, axis, 0)[row, ...] for row in range(x.shape[axis])]
 
 
 def _is_known(x) -> bool:

@@ -47,6 +47,16 @@ def test_values():
     } == {jnp.dtype("float32"), jnp.dtype(bool)}
 
 
+def test_rows_of_an_empty_array():
+    """A sum over no forces unstacks an array without rows."""
+
+    def total(x, forces):
+        return x + sum(jnp.unstack(forces))
+
+    equal(on_components(total)(X, jnp.zeros((0, 3))), X)
+    equal(on_components(total)(X, M), X + M.sum(0))
+
+
 def test_batches():
     xs = jnp.stack([X, -X, 2 * X])
     found = quick_jit(jax.vmap(on_components(program), in_axes=(0, None)))(xs, M)
