@@ -50,8 +50,8 @@ def test_values():
 def test_rows_of_an_empty_array():
     """A sum over no forces unstacks an array without rows."""
 
-    def total(x, forces):
-        return x + sum(jnp.unstack(forces))
+    def total(stage, x, forces):
+        return stage(lambda x, forces: x + sum(jnp.unstack(forces)), x, forces)
 
     equal(on_components(total)(X, jnp.zeros((0, 3))), X)
     equal(on_components(total)(X, M), X + M.sum(0))
