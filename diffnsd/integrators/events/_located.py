@@ -40,15 +40,15 @@ class Located(AbstractWrappedIntegrator):
         q(s) = q0 exp(s v0 + (s/h)² (log(q0^-1 q1) − h v0) + s² (s − h) j/6),
         v(s) = v0 + (s/h) (v1 − v0) + s (s − h) j/2
 
-    with `j` the change of the free acceleration per time (0 in models with joints and dry friction);
-    the law acts there at zero duration, `M (v⁺ − v⁻) = H^T P` with `v⁻ = v(s)`, and `inner` steps
+    with `j` the change of the acceleration per time, of the free motion, or in models with joints and dry
+    friction of the step; the law acts there at zero duration, `M (v⁺ − v⁻) = H^T P` with `v⁻ = v(s)`, and `inner` steps
     the rest `h − s`, which is a trial again, at most `max_impacts` times. What is left then is a
     plain step with all contacts. A step without impact is one step of `inner`.
 
     `s` is differentiated as a root, so that the derivative is that of the discrete motion. With `j`
-    first and second derivatives have the order of the values: a pendulum at a wall at h = 1e-3 and 1e-4,
-    5e-6 and 5e-8 in value, 4e-6 and 4e-8, 9e-6 and 6e-7. Without `j` first derivatives lose an order, and
-    second derivatives do not converge. Between impacts they are as good as those of `inner`. With
+    first derivatives have the order of the values, and in models without joints and dry friction so have
+    second derivatives: a pendulum at a wall at h = 1e-3 and 1e-4, 5e-6 and 5e-8 in value, 4e-6 and 4e-8,
+    9e-6 and 6e-7. Between impacts they are as good as those of `inner`. With
     `MoreauJean()` and constant forces values and sensitivities are exact: measured 1e-11 relative on a
     thrown ball (four impacts), oblique bounces that slip and stick, a slope, a column of two balls, a
     rod, and a rigid body on its corner, at h = 1e-2 and 1e-3. Values keep second order away from
@@ -204,6 +204,7 @@ class Located(AbstractWrappedIntegrator):
             end=end,
             carry=carry,
             strikes=strikes,
+            touching=known.touching,
             slow=before.slow,
             side=side,
             turned=turned,
@@ -218,7 +219,15 @@ class Located(AbstractWrappedIntegrator):
     def _strike(self, model, grid, args, run: "_Run") -> "_Run":
         """The first impact of a trial, and a new trial of what is left of the step."""
         t0, h = grid
-        curve = motion(model, t0 + run.past, h - run.past, run.start, run.end, args)
+        begin, rest = t0 + run.past, h - run.past
+
+        def middle():
+            held = tuple(run.side) if any(map(slip_rows, model.interactions)) else None
+            masked = model.masked(begin, run.start.q, ~run.strikes, run.touching, side=held)
+            given = masked, begin, rest / 2, run.start, run.carry, args
+            return self.inner.step(*without_derivative(given))[0]
+
+        curve = motion(model, begin, rest, run.start, run.end, args, middle)
         s, group, turning = self._first(model, curve, run)
         tiny = max(1e-12, 4 * float(jnp.finfo(h.dtype).eps))
         past = jnp.minimum(run.past + s, h - tiny * h)
@@ -308,9 +317,9 @@ class _Before(eqx.Module):
 class _Run(eqx.Module):
     """State within a step: where its final part ends, `past` its start, and a trial of the rest.
 
-    `strikes`: contacts that were left out of the trial; `side`: where friction was held, and against
-    which direction of the slip; `turned`: whose slip has changed its sign there; `unheld`: whose slip has
-    turned where it was not held; `pending`: whether anything crossed;
+    `strikes`: contacts that were left out of the trial; `touching`: closed when it began; `side`: where
+    friction was held, and against which direction of the slip; `turned`: whose slip has changed its sign
+    there; `unheld`: whose slip has turned where it was not held; `pending`: whether anything crossed;
     `before`, `trial`: the reports of the final part and of the trial.
     """
 
@@ -319,6 +328,7 @@ class _Run(eqx.Module):
     end: State
     carry: Carry
     strikes: Bool[Array, " c"]
+    touching: Bool[Array, " c"]
     slow: Float[Array, " c"]
     side: Float[Array, "2 c"]
     turned: Bool[Array, " c"]
