@@ -147,32 +147,30 @@ def motion(
     start: State,
     end: State,
     args: Args,
-    middle: Callable[[], State] | None = None,
+    middle: Callable[[], State],
 ) -> Motion:
     """The curve through the two ends of a step.
 
-    Its `jerk` is that of the free motion, or where reactions may act, which change with the motion too,
-    that of the step: `h² j = 4 (v1 − 2 v(h/2) + v0)` for a scheme of second order. Its own derivative is
-    left out: it enters derivatives of the state with the square of `h`.
+    Its `jerk` is that of the free motion, or where friction acts, whose turns are crossings too, that of
+    the step: `h² j = 4 (v1 − 2 v(h/2) + v0)` for a scheme of second order. Its own derivative is left out: it
+    enters derivatives of the state with the square of `h`. With joints it is left at zero: a step is of
+    first order in their reactions, and its half says nothing about how these change.
 
     **Arguments:** `middle`: makes the half of the step, without derivative.
     """
     group = model.system.group
     chord = group.log(group.compose(group.inverse(start.q), end.q))
-    first = free_acceleration(model, t, start, args)
-    jerk = (free_acceleration(model, t + h, end, args) - first) / h
-    if middle is not None and has_reactions(model):
-        v0, v, v1 = jax.lax.stop_gradient((start.v, middle().v, end.v))
-        bend, held = 4 * (v1 - 2 * v + v0), jax.lax.stop_gradient(h)
-        noise = 1e3 * jnp.finfo(v.dtype).eps * model.system.scales(start)[1]
-        bend = jnp.where(jnp.abs(bend) > jax.lax.stop_gradient(noise), bend, 0)
-        jerk = with_value(jerk, bend / held**2)
+    jerk = jnp.zeros_like(start.v)
+    if not any(i.law.holds_gap for i in model.interactions):
+        first = free_acceleration(model, t, start, args)
+        jerk = (free_acceleration(model, t + h, end, args) - first) / h
+        if any(map(slip_rows, model.interactions)):
+            v0, v, v1 = jax.lax.stop_gradient((start.v, middle().v, end.v))
+            bend, held = 4 * (v1 - 2 * v + v0), jax.lax.stop_gradient(h)
+            noise = 1e3 * jnp.finfo(v.dtype).eps * model.system.scales(start)[1]
+            bend = jnp.where(jnp.abs(bend) > jax.lax.stop_gradient(noise), bend, 0)
+            jerk = with_value(jerk, bend / held**2)
     return Motion(t, h, start, chord, end.v - start.v, jerk)
-
-
-def has_reactions(model: Model) -> bool:
-    """Whether reactions may act between impacts that are not forces of the free motion."""
-    return any(i.law.never_opens or slip_rows(i) for i in model.interactions)
 
 
 def crossing_times(h: Scalar, gap0, rate0, gap1, rate1, reach: float = 1.0) -> Array:

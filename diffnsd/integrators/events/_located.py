@@ -40,19 +40,21 @@ class Located(AbstractWrappedIntegrator):
         q(s) = q0 exp(s v0 + (s/h)² (log(q0^-1 q1) − h v0) + s² (s − h) j/6),
         v(s) = v0 + (s/h) (v1 − v0) + s (s − h) j/2
 
-    with `j` the change of the acceleration per time, of the free motion, or in models with joints and dry
-    friction of the step; the law acts there at zero duration, `M (v⁺ − v⁻) = H^T P` with `v⁻ = v(s)`, and `inner` steps
+    with `j` the change of the acceleration per time, of the free motion, or in models with friction of the
+    step (0 in models with joints); the law acts there at zero duration, `M (v⁺ − v⁻) = H^T P` with `v⁻ = v(s)`, and `inner` steps
     the rest `h − s`, which is a trial again, at most `max_impacts` times. What is left then is a
     plain step with all contacts. A step without impact is one step of `inner`.
 
     `s` is differentiated as a root, so that the derivative is that of the discrete motion. With `j`
-    first derivatives have the order of the values, and in models without joints and dry friction so have
-    second derivatives: a pendulum at a wall at h = 1e-3 and 1e-4, 5e-6 and 5e-8 in value, 4e-6 and 4e-8,
-    9e-6 and 6e-7. Between impacts they are as good as those of `inner`. With
-    `MoreauJean()` and constant forces values and sensitivities are exact: measured 1e-11 relative on a
-    thrown ball (four impacts), oblique bounces that slip and stick, a slope, a column of two balls, a
-    rod, and a rigid body on its corner, at h = 1e-2 and 1e-3. Values keep second order away from
-    resting contact.
+    first derivatives have the order of the values, and in models without friction so have second
+    derivatives: a pendulum at a wall at h = 1e-3 and 1e-4, 5e-6 and 5e-8 in value, 4e-6 and 4e-8,
+    9e-6 and 6e-7. Without `j` first derivatives lose an order, and second derivatives do not converge.
+    120 random mechanisms of three masses with stops, springs and dry friction, with 7 impacts and turns
+    each, at h = 1e-3: 1.5e-4 in the median, 2e-2 in the worst. Between impacts derivatives are as good as
+    those of `inner`. With `MoreauJean()` and constant forces values and sensitivities are exact: measured
+    1e-11 relative on a thrown ball (four impacts), oblique bounces that slip and stick, a slope, a column
+    of two balls, a rod, and a rigid body on its corner, at h = 1e-2 and 1e-3. Values keep second order away
+    from resting contact.
 
     What strikes, and what does not:
 
