@@ -6,6 +6,8 @@ from typing import Any
 import equinox as eqx
 import jax
 
+from ._batched_call import AbstractKernel, call
+
 
 def depends(function: Callable, *arguments) -> bool:
     """Whether the output of a function may depend on its arguments, judged by its jaxpr."""
@@ -41,6 +43,28 @@ def with_value(x, value):
 @with_value.defjvp
 def _(primals, tangents):
     return with_value(*primals), tangents[0]
+
+
+def with_value_in_loop(x, value):
+    """As `with_value`, for what a loop carries from pass to pass.
+
+    In reverse mode the body of a loop is evaluated in parts, and there JAX drops the rule of a
+    `custom_jvp`: forward over reverse mode would see `value` alone. A primitive keeps its rule.
+    """
+    return call(_Value(), x, value)[0]
+
+
+class _Value(AbstractKernel):
+    def __call__(self, x, value):
+        del x
+        return (value,)
+
+    def shapes(self, x, value):
+        del x
+        return (value,)
+
+    def jvp(self, primals, tangents):
+        return call(self, *primals), (tangents[0],)
 
 
 def without_derivative(tree) -> Any:
