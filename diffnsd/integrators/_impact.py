@@ -173,10 +173,10 @@ def motion(
     return Motion(t, h, start, chord, end.v - start.v, jerk)
 
 
-def crossing_times(h: Scalar, gap0, rate0, gap1, rate1, reach: float = 1.0) -> Array:
+def crossing_times(h: Scalar, gap0, rate0, gap1, rate1) -> Array:
     """When gaps that close fast reach zero, `(c,)` in units of `h`: roots of cubics through both ends.
 
-    Negative for gaps that are closed already. Those beyond `reach` are at `reach`.
+    Negative for gaps that are closed already. Those beyond one step are at one step.
     """
 
     def visit(_, x):
@@ -187,11 +187,11 @@ def crossing_times(h: Scalar, gap0, rate0, gap1, rate1, reach: float = 1.0) -> A
         value = gap0 + x * (h * rate0 + x * (b + x * a))
         slope = h * rate0 + x * (2 * b + 3 * x * a)
         fine = slope < 0
-        return jnp.where(fine, jnp.clip(x - value / jnp.where(fine, slope, 1), -reach, reach), x)
+        return jnp.where(fine, jnp.clip(x - value / jnp.where(fine, slope, 1), -1, 1), x)
 
     falls = gap0 - gap1 > 0
     chord = gap0 / jnp.where(falls, gap0 - gap1, 1)
-    return jax.lax.fori_loop(0, 6, visit, jnp.where(falls, jnp.clip(chord, -reach, reach), 0))
+    return jax.lax.fori_loop(0, 6, visit, jnp.where(falls, jnp.clip(chord, -1, 1), 0))
 
 
 def total_gap(which: Array) -> Callable[[Model, Scalar, State], Scalar]:
@@ -204,20 +204,16 @@ def total_gap(which: Array) -> Callable[[Model, Scalar, State], Scalar]:
     return indicator
 
 
-def crossing(
-    model: Model, curve: Motion, guess: Scalar, indicator: Callable, reach: float = 1.0
-) -> Scalar:
+def crossing(model: Model, curve: Motion, guess: Scalar, indicator: Callable) -> Scalar:
     """The time at which an indicator falls to zero along a curve, with all its derivatives.
 
-    `indicator(model, t, state)` is a number.
-
-    It is looked for up to `reach` lengths of the curve away.
+    `indicator(model, t, state)` is a number. It is looked for up to one length of the curve away.
     """
 
     def along(s):
         return indicator(model, curve.t + s, curve(model, s))
 
-    return implicit_root(along, guess, search=3, bound=reach * curve.h, falls=True)
+    return implicit_root(along, guess, search=3, bound=curve.h, falls=True)
 
 
 def coupled(model: Model, t: Scalar, state: State, first: Array) -> Array:
