@@ -9,7 +9,6 @@ from ._batched_call import AbstractKernel as AbstractKernel, call as call
 from ._dependence import (
     depends as depends,
     with_value as with_value,
-    with_value_in_loop as with_value_in_loop,
     without_derivative as without_derivative,
 )
 from ._fences import one_by_one as one_by_one, staged as staged

@@ -5,8 +5,10 @@ from typing import Any
 
 import equinox as eqx
 import jax
-
-from ._batched_call import AbstractKernel, call
+import jax.numpy as jnp
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 
 def depends(function: Callable, *arguments) -> bool:
@@ -29,42 +31,38 @@ def _reached(program, marks) -> list[bool]:
     return [id(v) in reached for v in program.outvars]
 
 
-@jax.custom_jvp
 def with_value(x, value):
-    """`x` in derivatives, and exactly `value` where it is evaluated.
+    """`x` in derivatives, and exactly `value` where it is evaluated; both of one shape.
 
     Not `x + stop_gradient(value − x)`: compiled code rounds two evaluations of one formula differently,
-    and next to a kink the last digit decides the derivative.
+    and next to a kink the last digit decides the derivative. And not by `jax.custom_jvp`: in reverse mode
+    the body of a loop is evaluated in parts, and there JAX drops such a rule, so that forward over
+    reverse mode would see `value` alone. A primitive keeps its rule.
     """
-    del x
-    return value
+    value = jnp.asarray(value)
+    return with_value_p.bind(jnp.asarray(x, value.dtype), value)
 
 
-@with_value.defjvp
-def _(primals, tangents):
-    return with_value(*primals), tangents[0]
+with_value_p = Primitive("with_value")
+with_value_p.def_impl(lambda x, value: value)
+with_value_p.def_abstract_eval(lambda x, value: ShapedArray(value.shape, value.dtype))
 
 
-def with_value_in_loop(x, value):
-    """As `with_value`, for what a loop carries from pass to pass.
+def _batch(arguments, axes):
+    size = next(x.shape[a] for x, a in zip(arguments, axes, strict=True) if a is not None)
+    pair = (
+        jnp.broadcast_to(x, (size, *x.shape)) if a is None else jnp.moveaxis(x, a, 0)
+        for x, a in zip(arguments, axes, strict=True)
+    )
+    return with_value_p.bind(*pair), 0
 
-    In reverse mode the body of a loop is evaluated in parts, and there JAX drops the rule of a
-    `custom_jvp`: forward over reverse mode would see `value` alone. A primitive keeps its rule.
-    """
-    return call(_Value(), x, value)[0]
 
-
-class _Value(AbstractKernel):
-    def __call__(self, x, value):
-        del x
-        return (value,)
-
-    def shapes(self, x, value):
-        del x
-        return (value,)
-
-    def jvp(self, primals, tangents):
-        return call(self, *primals), (tangents[0],)
+ad.primitive_jvps[with_value_p] = lambda primals, tangents: (
+    with_value_p.bind(*primals),
+    tangents[0],
+)
+batching.primitive_batchers[with_value_p] = _batch
+mlir.register_lowering(with_value_p, lambda context, x, value: [value])
 
 
 def without_derivative(tree) -> Any:

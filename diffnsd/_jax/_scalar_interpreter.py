@@ -26,7 +26,7 @@ _ELEMENTWISE = frozenset(
     "abs add add_any and atan2 cbrt ceil clamp convert_element_type copy copy_p cos cosh div eq "
     "erf exp exp2 expm1 floor ge gt integer_pow is_finite le log log1p logistic lt max min mul ne "
     "neg not or pow rem round rsqrt select_n sign sin sinh sqrt square stop_gradient sub tan tanh "
-    "xor".split()
+    "with_value xor".split()
 )
 _REDUCTIONS = {
     "reduce_sum": jax.lax.add,

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffnsd._jax import with_value
+from diffnsd._jax import evaluated_again, with_value
 
 
 def function(x):
@@ -31,3 +31,20 @@ def test_what_is_multiplied_sees_the_value_and_higher_derivatives_both():
 
 def test_the_given_value_has_no_derivative():
     assert jax.grad(lambda x: with_value(1.0, x))(2.0) == 0
+
+
+def test_a_rule_survives_in_the_body_of_a_loop():
+    """Forward over reverse mode, where JAX drops the rule of a `custom_jvp`: it saw -0.42."""
+
+    def through(x, step):
+        body = evaluated_again(lambda x, _: (step(x), None))
+        return jax.lax.scan(body, x, None, length=3)[0]
+
+    def held(x):
+        return with_value(jnp.sin(x), jax.lax.stop_gradient(jnp.sin(x)))
+
+    x = jnp.array(0.7)
+    for outer in (jax.jacfwd, jax.jacrev):
+        for inner in (jax.jacfwd, jax.jacrev):
+            found, known = (outer(inner(lambda x, s=s: through(x, s)))(x) for s in (held, jnp.sin))
+            np.testing.assert_allclose(found, known, rtol=1e-14)

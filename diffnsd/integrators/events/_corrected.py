@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..._jax import with_value_in_loop, without_derivative
+from ..._jax import with_value, without_derivative
 from ..._result import RESULTS
 from ..._types import Args, Scalar, State, Vector
 from ...complementarity import AbstractSolver, Auto
@@ -97,12 +97,12 @@ class Corrected(AbstractWrappedIntegrator):
         ahead = jnp.where(jnp.all(jnp.isfinite(ahead)), ahead, 0)
 
         by = _difference(group, there, true)
-        end = _shifted(group, end, with_value_in_loop(by, jnp.zeros_like(by)))
+        end = _shifted(group, end, with_value(by, jnp.zeros_like(by)))
         # Impulses and details have the derivative of the located motion too; what is counted is its own.
         names = ("impulses", "details")
         found = tuple(getattr(seen, name) for name in names)
         values = tuple(getattr(info, name) for name in names)
-        attached = jax.tree.map(with_value_in_loop, found, values)
+        attached = jax.tree.map(with_value, found, values)
         counts = seen.located, seen.missed, seen.slow, seen.merged, seen.impacts
         info = eqx.tree_at(
             lambda i: (i.impulses, i.details, i.located, i.missed, i.slow, i.merged, i.impacts),
