@@ -26,7 +26,7 @@ from jaxtyping import Array
 from .._jax import staged
 from .._numerics import matrix_inverse, matvec
 from ._dense import Statistics
-from ._elimination import back_substitute, congruence, eliminate, inputs, linearised
+from ._elimination import back_substitute, eliminate, linearised
 from ._hard_problems import is_gathered, on_hard_problems
 from ._natural_map import (
     argument,
@@ -39,7 +39,8 @@ from ._natural_map import (
     squared,
     tilt_for,
 )
-from ._problem import MixedProblem, apply, gather
+from ._problem import MixedProblem
+from ._step_splitting import split
 
 
 class StepOptions(eqx.Module):
@@ -88,7 +89,7 @@ def least_norm(problem: MixedProblem, v, z, stats: Statistics, options: StepOpti
     **Returns:** as `solve_step_problem`.
     """
     task = _prepare(problem)
-    iterate = _newton(task, _start(problem, z), options, options.hard_steps)
+    iterate = _newton(task, _softest(task, _start(problem, z)), options, options.hard_steps)
     new_v, new_z, new, tilted = _outcome(task, iterate, options)
     # A solution is moved to, never made: what the solver has not solved stays unsolved.
     found = stats.converged & new.converged & iterate.done & iterate.has_tilted
@@ -126,20 +127,21 @@ def _newton(
 
     def body(carry):
         it, since = carry
-        it, point = _visit(task, it, (since == 0) | jnp.any(~it.done), tolerance)
+        it, point = _visit(task, it, (since == 0) | jnp.any(~it.done), options)
         pending = jnp.any(~it.done) & (since < limit)
         far = damping * jnp.minimum(point.residual, 1.0)
+        followed = it.is_tilted & (point.residual < NEAR)
         eps = jnp.where(
             it.is_tilted,
-            jnp.where(point.residual < NEAR, tilt, jnp.maximum(tilt, far)),
+            jnp.where(followed, it.tilt, jnp.maximum(it.tilt, far)),
             jnp.maximum(proximal, far),
         )
-        near = it.is_tilted & (point.residual < NEAR)
+        near = followed & (it.tilt <= tilt)
         # Where rounding keeps the residual from falling further, it counts as small enough.
         least = max(0.01 * tolerance, 16 * float(jnp.finfo(dtype).eps))
         stalls = (point.residual <= least) & (point.residual >= 0.25 * it.before)
         landed = stalls | (point.residual <= LANDED * tilt)
-        landing = it.is_tilted & (it.before < NEAR) & landed
+        landing = it.is_tilted & (it.tilt <= tilt) & (it.before < NEAR) & landed
         dz, correction = _newton_step(task, point, eps, near & ~it.done, pending)
         z = _map(jnp.add, it.z, _where(landing, it.correction, dz))
         # Rounding of the correction must not leave the sets.
@@ -153,7 +155,9 @@ def _newton(
             correction=correction,
             # Without a step there is no correction: the next round makes one first.
             before=jnp.where(since < limit, point.residual, jnp.inf),
-            is_tilted=it.is_tilted & ~landing,
+            tilt=jnp.where(
+                landing, 0, jnp.where(followed, jnp.maximum(tilt, it.tilt / SOFTER), it.tilt)
+            ),
             has_tilted=it.has_tilted | landing,
             tilted_v=tilted[0],
             tilted_z=tilted[1],
@@ -164,21 +168,29 @@ def _newton(
 
 
 def _hard(task: "_Task", iterate: "_Iterate", count: Array, options: StepOptions, more: int):
-    """One round: splitting first, except in the first round, which has `more` steps, then Newton.
+    """One round of Newton's method, with a new start: none in the first round, which has `more` steps.
 
-    Contacts that are redundant up to rounding stall at a residual that the regularisation
-    sets, and cycle without it: the rounds go through several strengths. The first rounds look for
-    the solution of least norm, later ones accept any solution.
+    Where contacts may be redundant the second round follows the solution of the tilted problem from a
+    large tilt, at which it is the only one; later rounds start from splitting. Contacts that are redundant
+    up to rounding stall at a residual that the regularisation sets, and cycle without it: the rounds go
+    through several strengths. The first rounds look for the solution of least norm, later ones accept any.
     """
-    iterate = jax.lax.cond(
-        count > 0, lambda it: _splitting_phase(task, it, options), lambda it: it, iterate
+    redundant = _is_redundant(task.problem)
+    iterate = jax.lax.switch(
+        jnp.minimum(count, 2) if redundant else 2 * jnp.minimum(count, 1),
+        [
+            lambda it: it,
+            lambda it: _softest(task, it),
+            lambda it: _split(task, it, options),
+        ],
+        iterate,
     )
-    tilted = iterate.is_tilted & (count < 1) | _is_redundant(task.problem) & (
-        (count == 1) | (count == 2)
-    )
+    tilt = jnp.where((count == 2) & redundant, tilt_for(task.size.dtype), 0)
     # After splitting what the last search landed on does not belong to the point any more.
     known = iterate.has_tilted & (iterate.done | (count == 0))
-    iterate = dataclasses.replace(iterate, is_tilted=tilted, has_tilted=known)
+    iterate = dataclasses.replace(
+        iterate, tilt=jnp.where(count > 1, tilt, iterate.tilt), has_tilted=known
+    )
     weaken = 0.03 ** (count % 4).astype(task.size.dtype)
     limit = options.hard_steps + jnp.where(count == 0, more, 0)
     return _newton(task, iterate, options, limit, weaken)
@@ -200,8 +212,8 @@ class _Iterate(eqx.Module):
 
     - `z`: the point evaluated next. `before`: residual at the last evaluation.
     - `correction`: from the tilted solution to the solution of least norm.
-    - `is_tilted`: whether the tilted problem is being solved. `tilted_v`, `tilted_z`: its solution,
-      where `has_tilted`.
+    - `tilt`: that of the tilted problem that is being solved, 0 for none. `tilted_v`, `tilted_z`: its
+      solution at the last tilt, where `has_tilted`.
     - `done`: whether the best point is the solution sought.
     """
 
@@ -215,9 +227,13 @@ class _Iterate(eqx.Module):
     before: Array
     tilted_v: Array
     tilted_z: tuple[Array, ...]
-    is_tilted: Array
+    tilt: Array
     has_tilted: Array
     done: Array
+
+    @property
+    def is_tilted(self) -> Array:
+        return self.tilt > 0
 
 
 class _Point(eqx.Module):
@@ -242,6 +258,9 @@ LANDED = 2e-8
 NEAR = 1e-3
 """Residual below which Newton's method on the tilted problem is not damped."""
 
+SOFTEST, SOFTER = 1.0, 10.0
+"""The tilt at which a path of tilted solutions begins, and by what it falls from pass to pass."""
+
 
 def _where(condition, new, old):
     """Picks batch elements of pytrees."""
@@ -253,11 +272,13 @@ def _is_redundant(problem: MixedProblem) -> bool:
     return sum(block.offset.shape[1] for block in problem.blocks) > 1
 
 
-def _visit(task: _Task, it: _Iterate, pending, tolerance) -> tuple[_Iterate, _Point]:
+def _visit(task: _Task, it: _Iterate, pending, options) -> tuple[_Iterate, _Point]:
     """Evaluates the natural map at the iterate, in small stages, and keeps the best point.
 
     The best point of a batch element is final once it is done: converged, and not on the way to
-    the solution of least norm. Where all impulses are zero there is nothing to choose.
+    the solution of least norm. Where all impulses are zero there is nothing to choose. The solution of
+    least norm need only be good enough to be accepted: rounding of gaps may keep it from being better,
+    and what is better is then another solution, that the rounding has made.
     """
     problem, z = task.problem, it.z
     load = staged(pending, lambda p, z: p.load(z), problem, z)
@@ -267,15 +288,15 @@ def _visit(task: _Task, it: _Iterate, pending, tolerance) -> tuple[_Iterate, _Po
         pending, lambda p, w, z, r: _map(argument, p.blocks, w, z, r), problem, w, z, task.rho
     )
     f = staged(pending, lambda p, x, z: _map(residual, p.blocks, x, z), problem, x, z)
-    tilt = jnp.where(it.is_tilted, tilt_for(task.size.dtype), 0)
 
     def measured(f, z, size, tilt):
         g = _map(lambda f, z: f + tilt[None, None] * z, f, z)
         return g, relative(f, z, size), relative(g, z, size), squared(z) == 0
 
-    g, norm, tilted_norm, unloaded = staged(pending, measured, f, z, task.size, tilt)
+    g, norm, tilted_norm, unloaded = staged(pending, measured, f, z, task.size, it.tilt)
     settled = ~it.is_tilted | unloaded
-    reached = settled & (norm <= tolerance)
+    enough = jnp.where(it.has_tilted, options.accept_tolerance, options.tolerance)
+    reached = settled & (norm <= enough)
     better = ~it.done & (reached | (norm < it.best_residual))
     v_z_norm = _where(better, (v, z, norm), (it.best_v, it.best_z, it.best_residual))
     it = eqx.tree_at(
@@ -301,8 +322,24 @@ def _start(problem: MixedProblem, z0) -> _Iterate:
     zero, no = jnp.zeros(lanes, jnp.int32), jnp.zeros(lanes, bool)
     unknown = jnp.full(lanes, jnp.inf, v.dtype)
     correction = _map(jnp.zeros_like, z)
-    tilted = no | _is_redundant(problem)
-    return _Iterate(z, v, z, unknown, zero, zero, correction, unknown, v, z, tilted, no, no)
+    tilt = jnp.full(lanes, tilt_for(v.dtype) if _is_redundant(problem) else 0.0, v.dtype)
+    return _Iterate(z, v, z, unknown, zero, zero, correction, unknown, v, z, tilt, no, no)
+
+
+def _split(task: _Task, it: _Iterate, options: StepOptions) -> _Iterate:
+    """The start after operator splitting from the best point."""
+    best, steps = (it.best_v, it.best_z), options.splitting_steps
+    pending = jnp.any(~it.done)
+    z = split(task.problem, task.rho, best, steps, options.penalty, options.relaxation, pending)
+    passes = it.passes + jnp.where(it.done, 0, steps)
+    return dataclasses.replace(it, z=z, passes=passes)
+
+
+def _softest(task: _Task, it: _Iterate) -> _Iterate:
+    """The start of the path of tilted solutions: no impulses, and a tilt that makes the solution unique."""
+    tilt = jnp.full_like(it.tilt, SOFTEST if _is_redundant(task.problem) else 0.0)
+    z, tilt = _where(it.done, (it.z, it.tilt), (_map(jnp.zeros_like, it.z), tilt))
+    return dataclasses.replace(it, z=z, tilt=tilt)
 
 
 def _newton_step(task: _Task, point: _Point, eps, near, pending):
@@ -339,52 +376,6 @@ def _newton_step(task: _Task, point: _Point, eps, near, pending):
     count = jnp.where(jnp.any(near), 3, 1)
     start = zero, zero, tuple(-f for f in point.f)
     return jax.lax.fori_loop(0, count, body, start)[:2]
-
-
-def _splitting_phase(task, it, options):
-    """ADMM from the best iterate: `(W + sigma) z = −q − lift + sigma (y − dual)`, `y ∈ K`.
-
-    `sigma = penalty / rho` per contact. The linear solve is the elimination with diagonal blocks,
-    `A + H^T B / sigma`: W is not formed, its unsymmetric part is kept, the lift is refreshed each time.
-    """
-    problem, pending = task.problem, jnp.any(~it.done)
-    sigma = tuple(options.penalty / r for r in task.rho)
-    outputs = tuple(b.output for b in problem.blocks)
-    weighted = _map(lambda h, s: h / s[None, None], outputs, sigma)
-    matrix = staged(pending, congruence, problem.matrix, inputs(problem), weighted)
-    mobility = staged(pending, matrix_inverse, matrix)
-
-    def lifted(v):
-        def one(block):
-            w = block.local(v) + block.offset
-            return block.offset.at[0].add(block.law.lift(w)), w
-
-        return _map(one, problem.blocks)
-
-    def solve(v, y, dual, mobility):
-        target = _map(lambda y, d, q, s: y - d - q[0] / s[None], y, dual, lifted(v), sigma)
-        v = matvec(mobility, problem.rhs + sum(_map(gather, inputs(problem), target)))
-        z = _map(lambda t, h, s: t - apply(h, v) / s[None], target, outputs, sigma)
-        return v, z
-
-    def body(_, carry):
-        v, y, dual = carry
-        v, z = staged(pending, solve, v, y, dual, mobility)
-        mix = options.relaxation
-        moved = _map(lambda a, b, d: mix * a + (1 - mix) * b + d, z, y, dual)
-        y = _map(projected, problem.blocks, moved)
-        return v, y, _map(jnp.subtract, moved, y)
-
-    dual = _map(
-        lambda b, q, s: -q[1].at[0].add(b.law.lift(q[1])) / s[None],
-        problem.blocks,
-        lifted(it.best_v),
-        sigma,
-    )
-    start = it.best_v, it.best_z, dual
-    _, y, _ = jax.lax.fori_loop(0, options.splitting_steps, body, start)
-    passes = it.passes + jnp.where(it.done, 0, options.splitting_steps)
-    return eqx.tree_at(lambda i: (i.z, i.passes), it, (y, passes))
 
 
 def _statistics(task: _Task, it: _Iterate, options: StepOptions) -> Statistics:
