@@ -11,7 +11,6 @@ from diffnsd import BackwardEuler, Corrected, MoreauJean, State, simulate
 from diffnsd.laws import GapStabilized
 from diffnsd.models import bouncing_ball
 
-
 # The derivatives are those of `Located`, whose tests have all the motions.
 SOME = "ball", "oblique", "pendulum"
 
