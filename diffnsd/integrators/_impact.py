@@ -66,6 +66,35 @@ def free_acceleration(model: Model, t: Scalar, state: State, args: Args) -> Vect
     return lu_solve(model.system.mass(t, state.q), model.system.force(t, state, args))
 
 
+def jointed_acceleration(model: Model, t: Scalar, state: State, args: Args) -> Vector:
+    """The acceleration under the forces and the reactions of joints, without contacts, shape `(n,)`.
+
+        M a = F + H^T l,    d(H v + drift)/dt = 0
+
+    Joints that depend on each other share their reactions: a compliance of rounding size makes them unique.
+    """
+    free = free_acceleration(model, t, state, args)
+    joints = [i for i in model.interactions if i.law.holds_gap]
+    if not joints:
+        return free
+    group = model.system.group
+
+    def rates(s):
+        q = group.compose(state.q, group.exp(s * state.v))
+        moved = State(q, state.v + s * free)
+        parts = [i.relation.output(group, t + s, moved, None)[:, : i.rows] for i in joints]
+        return jnp.concatenate([part.reshape(-1) for part in parts])
+
+    change = jax.jvp(rates, (jnp.zeros_like(t),), (jnp.ones_like(t),))[1]
+    rows = [i.relation.linearised(group, t, state.q)[0][: i.rows] for i in joints]
+    jacobian = jnp.concatenate([h.transpose(2, 0, 1).reshape(-1, h.shape[1]) for h in rows])
+    moved = jax.vmap(lu_solve, (None, 0))(model.system.mass(t, state.q), jacobian)
+    compliance = jacobian @ moved.T
+    size = jnp.trace(compliance) * np.sqrt(jnp.finfo(change.dtype).eps)
+    reaction = lu_solve(compliance + size * jnp.eye(len(change), dtype=change.dtype), -change)
+    return free + reaction @ moved
+
+
 class Approach(eqx.Module):
     """How contacts move before a step.
 
@@ -151,25 +180,24 @@ def motion(
 ) -> Motion:
     """The curve through the two ends of a step.
 
-    Its `jerk` is that of the free motion, or where friction acts, whose turns are crossings too, that of
-    the step: `h² j = 4 (v1 − 2 v(h/2) + v0)` for a scheme of second order. Its own derivative is left out: it
-    enters derivatives of the state with the square of `h`. With joints it is left at zero: a step is of
-    first order in their reactions, and its half says nothing about how these change.
+    Its `jerk` is that of the motion under the forces and joints alone, or where friction acts, whose turns
+    are crossings too, that of the step: `h² j = 4 (v1 − 2 v(h/2) + v0)` for a scheme of second order. Its own
+    derivative is left out there: it enters derivatives of the state with the square of `h`. With joints a
+    step is of first order in their reactions, and its half says nothing about how these change.
 
     **Arguments:** `middle`: makes the half of the step, without derivative.
     """
     group = model.system.group
     chord = group.log(group.compose(group.inverse(start.q), end.q))
-    jerk = jnp.zeros_like(start.v)
-    if not any(i.law.holds_gap for i in model.interactions):
-        first = free_acceleration(model, t, start, args)
-        jerk = (free_acceleration(model, t + h, end, args) - first) / h
-        if any(map(slip_rows, model.interactions)):
-            v0, v, v1 = jax.lax.stop_gradient((start.v, middle().v, end.v))
-            bend, held = 4 * (v1 - 2 * v + v0), jax.lax.stop_gradient(h)
-            noise = 1e3 * jnp.finfo(v.dtype).eps * model.system.scales(start)[1]
-            bend = jnp.where(jnp.abs(bend) > jax.lax.stop_gradient(noise), bend, 0)
-            jerk = with_value(jerk, bend / held**2)
+    first = jointed_acceleration(model, t, start, args)
+    jerk = (jointed_acceleration(model, t + h, end, args) - first) / h
+    jointed = any(i.law.holds_gap for i in model.interactions)
+    if any(map(slip_rows, model.interactions)) and not jointed:
+        v0, v, v1 = jax.lax.stop_gradient((start.v, middle().v, end.v))
+        bend, held = 4 * (v1 - 2 * v + v0), jax.lax.stop_gradient(h)
+        noise = 1e3 * jnp.finfo(v.dtype).eps * model.system.scales(start)[1]
+        bend = jnp.where(jnp.abs(bend) > jax.lax.stop_gradient(noise), bend, 0)
+        jerk = with_value(jerk, bend / held**2)
     return Motion(t, h, start, chord, end.v - start.v, jerk)
 
 
