@@ -152,10 +152,16 @@ def lost_power(block: UnderLaw, w: Array, z: Array) -> Array:
 
 
 def scale(problem: MixedProblem, v: Array, rho: tuple[Array, ...]) -> Array:
-    """Size `|rho w_free|` of the problem, `v` the velocity without multipliers, shape `(...)`."""
+    """Size `|rho w_free|` of the problem, `v` the velocity without multipliers, shape `(...)`.
+
+    Of the contacts that are met in that motion alone: a problem is not larger, and its solution not less
+    accurate, for contacts that are far away.
+    """
     total = jnp.zeros_like(problem.rhs[0])
     for block, r in zip(problem.blocks, rho, strict=True):
-        w = jnp.where(block.active[None], block.local(v) + block.offset, 0)
+        w = block.local(v) + block.offset
+        met = jnp.any(projected(block, argument(block, w, jnp.zeros_like(w), r)) != 0, axis=0)
+        w = jnp.where(met[None], w, 0)
         total = total + short_sum(dot(w, w) * r * r, 0)
     return jnp.sqrt(total)
 
