@@ -39,7 +39,9 @@ def with_value(x, value):
     the body of a loop is evaluated in parts, and there JAX drops such a rule, so that forward over
     reverse mode would see `value` alone. A primitive keeps its rule.
     """
-    value = jnp.asarray(value)
+    x, value = jnp.asarray(x), jnp.asarray(value)
+    if x.shape != value.shape:
+        raise ValueError(f"x has shape {x.shape} and value has shape {value.shape}.")
     return with_value_p.bind(jnp.asarray(x, value.dtype), value)
 
 

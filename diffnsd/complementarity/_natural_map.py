@@ -13,7 +13,7 @@ from jaxtyping import Array
 
 from .._numerics import dot, short_sum, stacked
 from ..laws._base import AbstractLaw
-from ._problem import MixedProblem
+from ._problem import MixedProblem, apply
 
 EDGE = 1e-5, 1e-12
 """Distance from a change of mode that counts as none, relative to the largest argument: float32, float64."""
@@ -154,16 +154,25 @@ def lost_power(block: UnderLaw, w: Array, z: Array) -> Array:
 def scale(problem: MixedProblem, v: Array, rho: tuple[Array, ...]) -> Array:
     """Size `|rho w_free|` of the problem, `v` the velocity without multipliers, shape `(...)`.
 
-    Of the contacts that are met in that motion alone: a problem is not larger, and its solution not less
-    accurate, for contacts that are far away.
+    Only contacts that would close under that velocity count: a solution is not less accurate for contacts
+    that are far away. Where they close by rounding alone, the size is that of what was rounded; where
+    none closes, it is that of all contacts.
     """
-    total = jnp.zeros_like(problem.rhs[0])
+    met, rounded, every = (jnp.zeros_like(problem.rhs[0]) for _ in range(3))
     for block, r in zip(problem.blocks, rho, strict=True):
-        w = block.local(v) + block.offset
-        met = jnp.any(projected(block, argument(block, w, jnp.zeros_like(w), r)) != 0, axis=0)
-        w = jnp.where(met[None], w, 0)
-        total = total + short_sum(dot(w, w) * r * r, 0)
-    return jnp.sqrt(total)
+        w = jnp.where(block.active[None], block.local(v) + block.offset, 0)
+        closes = jnp.any(projected(block, argument(block, w, jnp.zeros_like(w), r)) != 0, axis=0)
+        parts = apply(jnp.abs(block.output), jnp.abs(v)) + jnp.abs(block.offset)
+        own = dot(w, w) * r * r
+        every = every + short_sum(own, 0)
+        met = met + short_sum(jnp.where(closes, own, 0), 0)
+        rounded = rounded + short_sum(jnp.where(closes, dot(parts, parts) * r * r, 0), 0)
+    size = jnp.maximum(met, ROUNDED[jnp.finfo(v.dtype).bits >= 64] ** 2 * rounded)
+    return jnp.sqrt(jnp.where(size > 0, size, every))
+
+
+ROUNDED = {True: 3e-6, False: 0.1}
+"""Of the terms of a velocity, in double and in single precision: a size of which rounding is a small part."""
 
 
 def squared(parts: tuple[Array, ...]) -> Array:

@@ -141,7 +141,7 @@ def _newton(
         least = max(0.01 * tolerance, 16 * float(jnp.finfo(dtype).eps))
         stalls = (point.residual <= least) & (point.residual >= 0.25 * it.before)
         landed = stalls | (point.residual <= LANDED * tilt)
-        landing = it.is_tilted & (it.tilt <= tilt) & (it.before < NEAR) & landed
+        landing = ~it.done & it.is_tilted & (it.tilt <= tilt) & (it.before < NEAR) & landed
         dz, correction = _newton_step(task, point, eps, near & ~it.done, pending)
         z = _map(jnp.add, it.z, _where(landing, it.correction, dz))
         # Rounding of the correction must not leave the sets.
@@ -168,7 +168,7 @@ def _newton(
 
 
 def _hard(task: "_Task", iterate: "_Iterate", count: Array, options: StepOptions, more: int):
-    """One round of Newton's method, with a new start: none in the first round, which has `more` steps.
+    """One round of Newton's method. The first continues from the current point, with `more` further steps.
 
     Where contacts may be redundant the second round follows the solution of the tilted problem from a
     large tilt, at which it is the only one; later rounds start from splitting. Contacts that are redundant
@@ -383,7 +383,7 @@ def _statistics(task: _Task, it: _Iterate, options: StepOptions) -> Statistics:
     x = _map(argument, task.problem.blocks, w, it.best_z, task.rho)
     margin, violation = distances(task.problem, w, it.best_z, x, task.rho, task.size)
     first, second, third = options.links
-    later = jnp.where(it.tries <= 1, second, third)
+    later = jnp.where(it.tries <= 1 + _is_redundant(task.problem), second, third)
     link = jnp.where(it.passes <= options.newton_steps, first, later)
     solved_by = jnp.where(it.passes == 0, 0, link).astype(jnp.int32)
     done = it.best_residual <= options.accept_tolerance

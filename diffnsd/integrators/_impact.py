@@ -85,13 +85,19 @@ def jointed_acceleration(model: Model, t: Scalar, state: State, args: Args) -> V
         parts = [i.relation.output(group, t + s, moved, None)[:, : i.rows] for i in joints]
         return jnp.concatenate([part.reshape(-1) for part in parts])
 
-    change = jax.jvp(rates, (jnp.zeros_like(t),), (jnp.ones_like(t),))[1]
     rows = [i.relation.linearised(group, t, state.q)[0][: i.rows] for i in joints]
+    on = [
+        jnp.ones(h.shape[2], bool) if i.mask is None else i.mask.on
+        for i, h in zip(joints, rows, strict=True)
+    ]
+    on = jnp.concatenate([jnp.repeat(x, len(h)) for x, h in zip(on, rows, strict=True)])
+    change = jnp.where(on, jax.jvp(rates, (jnp.zeros_like(t),), (jnp.ones_like(t),))[1], 0)
     jacobian = jnp.concatenate([h.transpose(2, 0, 1).reshape(-1, h.shape[1]) for h in rows])
+    jacobian = jnp.where(on[:, None], jacobian, 0)
     moved = jax.vmap(lu_solve, (None, 0))(model.system.mass(t, state.q), jacobian)
     compliance = jacobian @ moved.T
     size = jnp.trace(compliance) * np.sqrt(jnp.finfo(change.dtype).eps)
-    reaction = lu_solve(compliance + size * jnp.eye(len(change), dtype=change.dtype), -change)
+    reaction = lu_solve(compliance + jnp.diag(jnp.where(on & (size > 0), size, 1)), -change)
     return free + reaction @ moved
 
 

@@ -49,8 +49,8 @@ class Context(eqx.Module):
 
     @property
     def closed(self) -> Bool[Array, "..."]:
-        """Whether the predicted gap is closed; one that a solver's tolerance leaves open counts as closed."""
-        return self.predicted_gap <= jnp.finfo(self.gap.dtype).eps ** 0.75 * self.size
+        """Whether the predicted gap is closed; a gap of rounding size counts as closed."""
+        return self.predicted_gap <= 64 * jnp.finfo(self.gap.dtype).eps * self.size
 
 
 class AbstractLaw(eqx.Module):

@@ -9,7 +9,19 @@ from oracles import KnownMotion, ball, pair, read, rod
 from quick import quick_jit
 from scipy.integrate import solve_ivp
 
-from diffnsd import BackwardEuler, Located, MoreauJean, State, simulate
+from diffnsd import (
+    BackwardEuler,
+    Equality,
+    GapRelation,
+    Interaction,
+    LagrangianSystem,
+    Located,
+    Model,
+    MoreauJean,
+    NewtonImpact,
+    State,
+    simulate,
+)
 from diffnsd.laws import GapStabilized
 from diffnsd.models import ball_state, bouncing_ball, pendulum_wall
 
@@ -271,3 +283,21 @@ def test_what_was_not_located_is_counted(height, end, counts, words):
     found = (stats.located, stats.missed, stats.slow, stats.merged)
     assert tuple(int(x.sum()) for x in found) == counts
     assert solution.message.startswith(words) and bool(solution.message) == bool(words)
+
+
+def test_a_joint_that_is_switched_off_does_not_hold():
+    """A ball whose force grows with height, thrown against its floor beside a joint that is off."""
+
+    def end(height, joints):
+        floor = Interaction(GapRelation(lambda t, q: q), NewtonImpact(0.8))
+        held = Interaction(GapRelation(lambda t, q: q - 3.0), Equality(), mask=[False])
+        system = LagrangianSystem(jnp.eye(1), f_int=lambda t, q, v: 9.81 + 4 * q)
+        model = Model(system, (floor, held)[: 1 + joints])
+        out = simulate(model, MIDPOINT, 0.0, 0.6, 0.02, ball_state(0.0, height), throw=False)
+        return out.states.q[-1, 0]
+
+    # The joint makes nothing but a program of its own: measured 1e-16.
+    free, beside = (
+        quick_jit(jax.value_and_grad(lambda x, n=n: end(x, n)))(jnp.array(1.0)) for n in (0, 1)
+    )
+    np.testing.assert_allclose(beside, free, rtol=1e-10)
