@@ -41,7 +41,8 @@ class Located(AbstractWrappedIntegrator):
         v(s) = v0 + (s/h) (v1 − v0) + s (s − h) j/2
 
     with `j` the change of the acceleration per time, of the free motion, or in models with friction of the
-    step (of the motion under forces and joints where there are joints); the law acts there at zero duration, `M (v⁺ − v⁻) = H^T P` with
+    step (where there are joints, of the motion under forces
+    and joints); the law acts there at zero duration, `M (v⁺ − v⁻) = H^T P` with
     `v⁻ = v(s)`, and `inner` steps the rest `h − s`, which is a trial again, at most `max_impacts` times.
     What is left then is a plain step with all contacts. A step without impact is one step of `inner`.
 
