@@ -18,6 +18,9 @@ from ._problem import MixedProblem, apply
 EDGE = 1e-5, 1e-12
 """Distance from a change of mode that counts as none, relative to the largest argument: float32, float64."""
 
+ROUNDED = 0.1, 3e-6
+"""Least size of a problem relative to the terms of its velocities, above rounding: float32, float64."""
+
 
 def tilt_for(dtype) -> float:
     """The compliance that selects among impulses that are not unique, relative to a contact's own."""
@@ -169,10 +172,6 @@ def scale(problem: MixedProblem, v: Array, rho: tuple[Array, ...]) -> Array:
         rounded = rounded + short_sum(jnp.where(closes, dot(parts, parts) * r * r, 0), 0)
     size = jnp.maximum(met, ROUNDED[jnp.finfo(v.dtype).bits >= 64] ** 2 * rounded)
     return jnp.sqrt(jnp.where(size > 0, size, every))
-
-
-ROUNDED = {True: 3e-6, False: 0.1}
-"""Of the terms of a velocity, in double and in single precision: a size of which rounding is a small part."""
 
 
 def squared(parts: tuple[Array, ...]) -> Array:
