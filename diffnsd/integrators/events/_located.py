@@ -41,9 +41,10 @@ class Located(AbstractWrappedIntegrator):
         v(s) = v0 + (s/h) (v1 − v0) + s (s − h) j/2
 
     with `j` the change of the acceleration per time, of the motion under forces and joints alone, or in
-    models with friction and without joints of the step; the law acts there at zero duration,
-    `M (v⁺ − v⁻) = H^T P` with `v⁻ = v(s)`, and `inner` steps the rest `h − s`, which is a trial again, at most `max_impacts`
-    times. What is left then is a plain step with all contacts. A step without impact is one step of `inner`.
+    models with friction and without joints of the step; the law acts there at zero duration, `M (v⁺ −
+    v⁻) = H^T P` with `v⁻ = v(s)`, and `inner` steps the rest `h − s`, which is a trial again, at most
+    `max_impacts` times. What is left then is a plain step with all contacts. A step without impact is
+    one step of `inner`.
 
     `s` is differentiated as a root, so that the derivative is that of the discrete motion. With `j`
     first derivatives have the order of the values, and in models without friction so have second
