@@ -172,14 +172,15 @@ def back_substitute_transposed(
 def solve_both(tilted: Linearised, system: Linearised, first, second, eps: float):
     """Solves `(tilted + eps) x1 = first`, and from there `system x = second`.
 
-    `x` starts at `x1` and is refined with the same factors, `x += (tilted + eps)^-1 (second − system x)`.
-    Where `system` is regular, that is its solution; where it is singular, the part in its null space is
-    that of `x1`.
+    `x` starts at `x1` and is refined, `x += (system + eps)^-1 (second − system x)`. Where `system` is
+    regular, that is its solution; where it is singular, the part in its null space is that of `x1`: what
+    is refined lies in its range, which the factors of `system` itself keep free of that part. Those of
+    `tilted` are too far from it, by the square of the tilt times the curvature of the laws.
 
     **Arguments:** `first`, `second`: pairs `(r_v, r_z)`. **Returns:** `x1` and `x`, like them.
     """
-    solve = _factorised(tilted, eps, (first, second), back_substitute)
-    start = solve(first)
+    around, solve = _factorised((tilted, system), eps, (first, second), back_substitute)
+    start = around(first)
 
     def body(_, x):
         return jax.tree.map(
@@ -193,7 +194,7 @@ def solve_both(tilted: Linearised, system: Linearised, first, second, eps: float
 
 def solve_both_transposed(tilted: Linearised, system: Linearised, first, second, eps: float):
     """The transpose of `solve_both`."""
-    solve = _factorised(tilted, eps, (first, second), back_substitute_transposed)
+    around, solve = _factorised((tilted, system), eps, (first, second), back_substitute_transposed)
 
     def body(_, carry):
         rest, total = carry
@@ -204,10 +205,15 @@ def solve_both_transposed(tilted: Linearised, system: Linearised, first, second,
 
     zero = jax.tree.map(jnp.zeros_like, second)
     rest, total = jax.lax.fori_loop(0, REFINEMENTS, body, (second, zero))
-    return solve(jax.tree.map(jnp.add, first, rest)), total
+    return around(jax.tree.map(jnp.add, first, rest)), total
 
 
-def _factorised(system: Linearised, eps: float, right, substitute):
+def _factorised(systems: tuple[Linearised, ...], eps: float, right, substitute):
+    """Solves with each of the systems, raised by `eps`."""
     pending = jnp.any(jnp.stack([jnp.any(x != 0) for x in jax.tree.leaves(right)]))
-    factors = eliminate(system, jnp.full_like(system.matrix[0, 0], eps), pending)
-    return lambda r: substitute(factors, system, *r, pending)
+
+    def factorised(system):
+        factors = eliminate(system, jnp.full_like(system.matrix[0, 0], eps), pending)
+        return lambda r: substitute(factors, system, *r, pending)
+
+    return tuple(map(factorised, systems))

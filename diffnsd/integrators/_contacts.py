@@ -198,6 +198,21 @@ def left_out(selection: Selection, v, h) -> Array:
     return jnp.any(rest & (selection.seen.gap + h * jnp.minimum(normal, 0) < 0))
 
 
+def nearest_switch(
+    model: Model, t: Scalar, state: State, h: Scalar, gamma: float, selections
+) -> Array:
+    """How far the laws are from a jump of their shift, relative to the speed of the motion; `()`."""
+    least = jnp.full((), jnp.inf, state.v.dtype)
+    for interaction, selection in zip(model.interactions, selections, strict=True):
+        if interaction.law.switches:
+            seen = None if selection.seen is None else selection.seen.first(1)
+            around = context(interaction, model, t, state, h, gamma, seen=seen)
+            law = broadcast_law(interaction.law, around.gap.shape[0], around.gap.dtype)
+            least = jnp.minimum(least, jnp.min(law.edge(around), initial=jnp.inf))
+    speed = model.system.scales(state)[1]
+    return jax.lax.stop_gradient(least / jnp.where(speed > 0, speed, 1))
+
+
 def zero_impulses(model: Model, t0: Scalar, state: State) -> tuple[Array, ...]:
     """Impulses `(c, k)` of every interaction, zero: nothing to start from."""
     counts = model.contacts(t0, state.q)

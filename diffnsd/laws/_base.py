@@ -110,6 +110,18 @@ class AbstractLaw(eqx.Module):
         """
         return jnp.zeros_like(context.u_minus)
 
+    @property
+    def switches(self) -> bool:
+        """Whether the shift jumps where the data of a step pass a threshold, at distance `edge`."""
+        return False
+
+    def edge(self, context: Context) -> Float[Array, "..."]:
+        """How far the data are from a jump of the shift [m/s], shape `(...)`; infinite where none is near.
+
+        Only asked of a law that `switches`. It enters the `margin` of a step.
+        """
+        return jnp.full_like(context.gap, jnp.inf)
+
     def lift(self, w: Float[Array, "k ..."]) -> Float[Array, "..."]:
         """What slip adds to the normal row, shape `(...)`; nothing unless a law says otherwise."""
         return jnp.zeros_like(w[0])

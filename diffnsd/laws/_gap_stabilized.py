@@ -71,6 +71,19 @@ class GapStabilized(AbstractLaw):
     def set(self) -> AbstractSet:
         return self.law.set()
 
+    @property
+    def switches(self) -> bool:
+        return True
+
+    def edge(self, context: Context) -> Float[Array, "..."]:
+        # A contact that approaches rebounds if it closes and is fast enough, else it lands.
+        rebound = -self.law.shift(context)[0]
+        closing_speed = -context.gap / context.h - context.u_minus[0]
+        by_gap = jnp.where(rebound > self.rest_speed, jnp.abs(closing_speed), jnp.inf)
+        approaches = (rebound > 0) & (closing_speed >= 0)
+        by_speed = jnp.where(approaches, jnp.abs(rebound - self.rest_speed), jnp.inf)
+        return jnp.minimum(by_gap, by_speed)
+
     def shift(self, context: Context) -> Float[Array, "k ..."]:
         inner = self.law.shift(context)
         rebound = -inner[0]

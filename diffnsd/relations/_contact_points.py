@@ -42,7 +42,8 @@ class AbstractContactPoints(AbstractBodyRelation):
 
     def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
         del group
-        return jax.eval_shape(self._points, t, q)[0].shape[0]
+        # Not the method itself: JAX would compare it, and its traced parameters, with earlier ones.
+        return jax.eval_shape(lambda t, q: self._points(t, q), t, q)[0].shape[0]
 
     def _points(self, t: Scalar, q: Config) -> tuple[Array, Array, Array]:
         points = tuple(map(jnp.asarray, self.function(t, q)))

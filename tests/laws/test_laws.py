@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from diffnsd import MoreauJean, State, simulate
 from diffnsd.complementarity import ComplementarityProblem, solve_complementarity
 from diffnsd.laws import (
     Cohesive,
@@ -19,6 +20,7 @@ from diffnsd.laws import (
     RollingFriction,
     fremond_impact,
 )
+from diffnsd.models import bouncing_ball
 from diffnsd.sets import Free, HalfLine, SecondOrderCone
 
 RANDOM = np.random.default_rng(0)
@@ -142,6 +144,34 @@ def test_stabilised_shift():
     # A rebound slower than the threshold is a landing.
     slow = GapStabilized(CoulombFriction(0.3, 0.5, 0.4), rest_speed=0.6).shift(at)
     np.testing.assert_allclose(slow, landing, rtol=1e-14)
+
+
+def test_distance_from_a_rebound_that_becomes_a_landing():
+    """In speed: of closing within the step, for fast contacts, and of the rebound from `rest_speed`."""
+    h = 0.01
+    gap = jnp.asarray([0.02, 0.005, 0.005, -0.001, 0.005])
+    normal = jnp.asarray([-1.0, -0.6, -0.4, -0.1, 0.5])
+    at = context(jnp.stack([normal, jnp.ones(5), jnp.ones(5)]), gap, h=h)
+
+    # Rebounds at half the speed, at any: too far, closes by 0.1 m/s, misses by 0.1, closes, leaves.
+    edge = GapStabilized(CoulombFriction(0.3, 0.5)).edge(at)
+    np.testing.assert_allclose(edge, [1.0, 0.1, 0.1, 0.05, np.inf], rtol=1e-14)
+
+    edge = GapStabilized(CoulombFriction(0.3, 0.5), rest_speed=0.2).edge(at)
+    np.testing.assert_allclose(edge, [1.0, 0.1, np.inf, 0.15, np.inf], rtol=1e-14)
+
+    assert np.all(np.isinf(CoulombFriction(0.3, 0.5).edge(at)))
+    assert not CoulombFriction(0.3, 0.5).switches
+
+
+def test_the_margin_of_a_step_sees_it():
+    def margin(speed):
+        ball = bouncing_ball(law=GapStabilized(NewtonImpact(0.5)))
+        start = State(jnp.array([0.01]), jnp.array([speed]))
+        out = simulate(ball, MoreauJean(theta=1.0), 0.0, 0.01, 0.01, start)
+        return out.stats.margin[0]
+
+    assert margin(-1.0 - 1e-9) < 1e-8 and margin(-1.0 + 1e-9) < 1e-8 and margin(-2.0) > 0.1
 
 
 def test_stabilised_law_keeps_the_inner_one(moving):

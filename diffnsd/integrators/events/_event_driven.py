@@ -1,30 +1,33 @@
-"""Motion from event to event: the reference for what time stepping does with impacts.
+"""Motion from event to event: the reference for what time stepping does with impacts and friction.
 
 Between events the contacts of the index set `I` stay closed, at the level of accelerations:
 
     M v' = F + H_I^T lam_I,     d/dt u_I = 0,     lam_I >= 0
 
-and all others are open. The phase ends when a gap closes (an impact, `M (v⁺ − v⁻) = H^T P` with the
-law) or a force `lam_i` vanishes (the contact is released). Then `I` is determined again among the closed
-contacts at rest, by the complementarity of `lam` and accelerations.
+and all others are open; what slides has the force of its direction, what sticks is such a row of `I`. The
+phase ends when a gap closes (an impact, `M (v⁺ − v⁻) = H^T P` with the law), a force `lam_i` vanishes (the
+contact is released), a slip vanishes (it sticks or turns), or the force of what sticks reaches its bound
+(it slides). Then the modes are determined again among the closed contacts at rest, by the laws between
+`lam` and accelerations.
 """
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._jax import repeat_where_pending, without_derivative
 from ..._result import RESULTS, first_error
 from ..._types import Args, Local, Scalar, State
-from ...complementarity import AbstractSolver, Auto, ComplementarityProblem, solve_complementarity
-from ...laws import Complementarity
+from ...complementarity import AbstractSolver, Auto
 from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, NoMemory, StepInfo
-from .._impact import coupled, impact, normal_motion
-from ._event_phase import Field, Phase, at_closing, tiny_of
+from .._impact import coupled, impact, normal_motion, slip_rows
+from ._event_modes import modes
+from ._event_phase import Field, Phase, at_closing, rows_of, tiny_of
 
 
 class EventDriven(AbstractIntegrator):
@@ -46,6 +49,9 @@ class EventDriven(AbstractIntegrator):
     - Contacts that close at the same instant and are coupled strike together.
     - Redundant contacts that persist have no unique forces and a singular matrix: remove some of
       them.
+    - Friction has one direction of slip: Coulomb friction in the plane, dry friction of single rows.
+      What sticks is held at zero slip, a joint at the rate that it has: both drift by the error of the
+      solver.
 
     **Arguments:**
 
@@ -55,7 +61,7 @@ class EventDriven(AbstractIntegrator):
       evaluations of the gaps from an event to the end of the step.
     - `laws`: solver of the impacts and of the index set.
 
-    For contacts without friction: laws of one row that do not pull.
+    For unilateral contacts with one row or, with friction, in the plane; dry friction; joints.
 
     Reference: F. Pfeiffer, C. Glocker, Multibody dynamics with unilateral contacts (1996),
     doi:10.1002/9783527618385; V. Acary, B. Brogliato, Numerical methods for nonsmooth dynamical
@@ -102,16 +108,18 @@ class EventDriven(AbstractIntegrator):
         if model.stepping_problem is not None:
             return model.stepping_problem
         for interaction in model.interactions:
-            law = interaction.law
-            if interaction.rows != 1 or not law.is_unilateral:
-                return (
-                    f"EventDriven moves contacts without friction, not {type(law).__name__}; "
-                    "use Located(MoreauJean()), whose derivatives are true too"
-                )
+            law, slips = interaction.law, slip_rows(interaction)
             if law.needs_implicit_positions:
                 return (
                     "EventDriven finds the closing of gaps by itself, and has no use for a law that "
                     f"sees them; use the law without {type(law).__name__}"
+                )
+            others = interaction.rows - len(slips) - law.is_unilateral
+            if len(slips) > 1 or (others and not law.holds_gap):
+                return (
+                    "EventDriven moves unilateral contacts with one row or with friction in the plane, "
+                    f"dry friction of single rows, and joints, not {type(law).__name__} with "
+                    f"{interaction.rows} rows; use Located(MoreauJean()), whose derivatives are true too"
                 )
         return None
 
@@ -124,13 +132,16 @@ class EventDriven(AbstractIntegrator):
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
         counts = model.contacts(t0, state.q)
         c, dtype = sum(counts), state.v.dtype
+        rows = rows_of(model, t0, state.q)
         none, zero = jnp.zeros(c, bool), jnp.zeros((), dtype)
+        forces = jnp.zeros(len(rows.contact), dtype)
         start = _Run(
             past=zero,
             state=state,
-            impulses=jnp.zeros(c, dtype),
+            impulses=forces,
             hit=none,
             released=none,
+            loose=forces,
             pending=jnp.array(True),
             impacts=jnp.zeros((), jnp.int32),
             times=jnp.full(self.max_impacts, jnp.inf, dtype),
@@ -143,12 +154,12 @@ class EventDriven(AbstractIntegrator):
             result=RESULTS.successful,
         )
         start = jax.tree.map(jnp.asarray, start)
-        passes = 2 * self.max_impacts + 4
+        passes = (2 + 2 * bool(np.any(rows.is_slip))) * self.max_impacts + 4
         run = repeat_where_pending(
             lambda run: self._phase(model, t0, h, args, run, passes), start, passes
         )
         late = RESULTS.where(run.passes < 0, RESULTS.too_many_steps, RESULTS.successful)
-        impulses = tuple(_split(run.impulses, counts))
+        impulses = _split(run.impulses, counts, [i.rows for i in model.interactions])
         info = StepInfo(
             impulses=impulses,
             residual=run.residual,
@@ -168,17 +179,20 @@ class EventDriven(AbstractIntegrator):
         known, t, state, inputs = without_derivative((model, begin, run.state, args))
         gap, rate = normal_motion(known, t, state)
         tiny = tiny_of(known, state)
-        closed = gap <= tiny
+        # What cannot open has no gap; it is no contact that is held or left.
+        closed = (gap <= tiny) & jnp.isfinite(gap)
         due = closed & (rate < -tiny)
         may_hold = closed & (jnp.abs(rate) <= tiny) & ~run.released
-        held = self._held(known, t, state, inputs, may_hold)
+        held, stuck, side, fresh = modes(known, t, state, inputs, may_hold, run.loose, self.laws)
 
-        start = Phase(model, begin, run.state, held, closed & ~held, args)
-        part, hit, freed, found = self._next_event(without_derivative(start), length, due)
+        left = closed & ~held
+        start = Phase(model, begin, run.state, held, left, stuck, side, fresh, args)
+        part, event, found = self._next_event(without_derivative(start), length, due)
+        hit, freed, turned, loose = event
         end, impulses, inside, solved = self._flow(start, length, part)
-        s, end, impulses = at_closing(start, part * length, end, impulses, hit)
+        s, end, impulses = at_closing(start, part * length, end, impulses, hit, turned)
         # Without an event the phase ends with the step, whose length has a derivative of its own.
-        over = ~(jnp.any(hit) | jnp.any(freed))
+        over = ~(jnp.any(hit) | jnp.any(freed) | jnp.any(turned) | jnp.any(loose != 0))
         past = jnp.where(over, h, run.past + s)
 
         ok = RESULTS.successful
@@ -193,6 +207,7 @@ class EventDriven(AbstractIntegrator):
             impulses=run.impulses + impulses,
             hit=hit,
             released=freed,
+            loose=loose,
             pending=~over & ~exhausted & (result == ok),
             impacts=run.impacts,
             times=run.times,
@@ -220,7 +235,7 @@ class EventDriven(AbstractIntegrator):
         any_due = jnp.any(due)
         now = any_due & (jnp.arange(self.max_impacts, dtype=jnp.int32) == run.impacts)
         v = jnp.where(any_due, v, run.state.v)
-        kicks = jnp.where(any_due, jnp.concatenate([p[:, 0] for p in impulses]), 0)
+        kicks = jnp.where(any_due, jnp.concatenate([p.reshape(-1) for p in impulses]), 0)
         ok = RESULTS.successful
         result = RESULTS.where(any_due & ~stats.converged, RESULTS.not_converged, ok)
         result = first_error(
@@ -247,31 +262,21 @@ class EventDriven(AbstractIntegrator):
             ),
         )  # fmt: skip
 
-    def _held(self, model, t, state, args, candidates) -> Bool[Array, " c"]:
-        """The index set: `0 <= lam ⟂ d/dt u >= 0` for contacts that are closed and at rest."""
-        everything = Phase(model, t, state, jnp.zeros_like(candidates), candidates, args)
-        free, matrix, _, _ = everything.contact_terms(t, state)
-        both = candidates[:, None] & candidates[None, :]
-        eye = jnp.eye(free.shape[0], dtype=free.dtype)
-        problem = ComplementarityProblem(
-            jnp.where(both, matrix, eye),
-            jnp.where(candidates, free, 1),
-            ((Complementarity(), (free.shape[0], 1)),),
-        )
-        found = solve_complementarity(problem, self.laws, throw=False)
-        return candidates & (found.z > 0)
-
     def _next_event(self, phase: "Phase", length: Scalar, due: Array):
-        """Where in a phase, as a part of its length, and which contacts close or are released.
+        """Where in a phase, as a part of its length, and what happens there.
 
         At once, if contacts are `due`: closed, and still closing. Of those that close together the
         first one and all that are coupled to it are hit; others have a time of their own.
+
+        **Returns:** the part; contacts that close and that are released, `(c,)`, slips that vanish, and
+        directions in which what stuck begins to slide, else 0, `(r,)`; whether this was found.
         """
         length = jax.lax.stop_gradient(length)
 
         def watch(t, y, args, **rest):
             del args, rest
-            return jnp.min(phase.distances(t, length, y))
+            normal, slip = phase.distances(t, length, y)
+            return jnp.minimum(jnp.min(normal, initial=jnp.inf), jnp.min(slip, initial=jnp.inf))
 
         event = diffrax.Event(watch, optx.Bisection(1e-14, 1e-14, flip=True), direction=False)
         solution = self._solve(
@@ -282,20 +287,23 @@ class EventDriven(AbstractIntegrator):
         found = happened | (solution.result == diffrax.RESULTS.successful)
         now = jnp.any(due)
         happened, part = happened | now, jnp.where(now, 0, part)
-        distances = phase.distances(part, length, y)
-        released = phase.held & (distances <= jnp.min(distances)) & happened & ~now
-        distances = jnp.where(phase.held, jnp.inf, distances)
-        closes = jnp.where(
-            now,
-            due,
-            distances <= jnp.maximum(jnp.min(distances), tiny_of(phase.model, phase.state)),
-        )
-        closes = closes & happened & ~jnp.any(released)
-        first = closes & (jnp.cumsum(closes, dtype=jnp.int32) == 1)
+        normal, slip = phase.distances(part, length, y)
+        least = watch(part, y, None)
+        released = phase.held & (normal <= least) & happened & ~now
+        changes = (slip <= least) & happened & ~now
+        turned, breaks = changes & (phase.side != 0), changes & phase.stuck
         t, state = phase.at(part, length, y)
+        lam = phase.acceleration(t, state)[1]
+        loose = jnp.where(breaks, -jnp.sign(lam), 0)
+        gaps = jnp.where(phase.held, jnp.inf, normal)
+        nearest = jnp.min(gaps, initial=jnp.inf)
+        closes = gaps <= jnp.maximum(nearest, tiny_of(phase.model, phase.state))
+        closes = jnp.where(now, due, closes & jnp.isfinite(gaps))
+        closes = closes & happened & ~jnp.any(released) & ~jnp.any(changes)
+        first = closes & (jnp.cumsum(closes, dtype=jnp.int32) == 1)
         state = jax.tree.map(lambda a, b: jnp.where(now, a, b), phase.state, state)
         hit = first | (closes & coupled(phase.model, t, state, first))
-        return jnp.where(happened, part, 1.0), hit, released, found | now
+        return jnp.where(happened, part, 1.0), (hit, released, turned, loose), found | now
 
     def _flow(self, phase: "Phase", length: Scalar, part: Scalar):
         """The state after a part of the length, differentiable; the impulses of held contacts."""
@@ -313,7 +321,7 @@ class EventDriven(AbstractIntegrator):
         start = (
             jnp.zeros_like(phase.state.v),
             phase.state.v,
-            jnp.zeros(phase.held.shape, length.dtype),
+            jnp.zeros(phase.side.shape, length.dtype),
         )
         return diffrax.diffeqsolve(
             diffrax.ODETerm(field),
@@ -337,14 +345,16 @@ class _Run(eqx.Module):
     """State within a step.
 
     `past`: time since its start; `hit`: contacts whose impact is due; `released`: by the last event;
+    `loose`: directions of slips that broke loose in it;
     `passes`: -1 if too many were needed; `times`: of the impacts.
     """
 
     past: Scalar
     state: State
-    impulses: Float[Array, " c"]
+    impulses: Float[Array, " r"]
     hit: Bool[Array, " c"]
     released: Bool[Array, " c"]
+    loose: Float[Array, " r"]
     pending: Bool[Array, ""]
     impacts: Int[Array, ""]
     times: Float[Array, " i"]
@@ -357,10 +367,8 @@ class _Run(eqx.Module):
     result: RESULTS
 
 
-def _split(values: Array, counts) -> list[Local]:
-    """Normal impulses `(c,)` of all contacts as `(c, 1)` per interaction."""
-    parts, at = [], 0
-    for count in counts:
-        parts.append(values[at : at + count, None])
-        at += count
-    return parts
+def _split(values: Array, counts, rows) -> tuple[Local, ...]:
+    """Impulses of all rows as `(c, k)` per interaction."""
+    sizes = [count * k for count, k in zip(counts, rows, strict=True)]
+    parts = jnp.split(values, np.cumsum(sizes)[:-1])
+    return tuple(p.reshape(c, k) for p, c, k in zip(parts, counts, rows, strict=True))

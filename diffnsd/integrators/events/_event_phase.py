@@ -1,50 +1,138 @@
 """The smooth motion between two events, and its end as a root that is differentiated."""
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..._numerics import implicit_root, lu_solve, short_sum
 from ..._types import Args, Scalar, State, Vector
+from ...complementarity._problem import broadcast_law
 from ...model import Model
-from .._impact import normal_motion
+from .._impact import normal_motion, slip_rows
+
+
+class Rows(NamedTuple):
+    """The rows of all contacts, contact by contact, and what each of them is; known before tracing.
+
+    **Arguments:** `contact`: which one it belongs to; `is_normal`, `is_slip`; `normal`: for a slip under
+    Coulomb friction the row of its normal force, else its own; each of shape `(r,)`.
+    """
+
+    contact: np.ndarray
+    is_normal: np.ndarray
+    is_slip: np.ndarray
+    normal: np.ndarray
+
+    @property
+    def pairs(self) -> np.ndarray:
+        """`(r, r)`: 1 in the column of the normal force of a slip."""
+        own = np.arange(len(self.normal))
+        return (self.normal[:, None] == own) * (self.normal != own)[:, None] * 1.0
+
+
+def rows_of(model: Model, t: Scalar, q) -> Rows:
+    """The rows of a model."""
+    contact, is_normal, is_slip, normal, first = [], [], [], [], 0
+    for interaction, count in zip(model.interactions, model.contacts(t, q), strict=True):
+        k, slips = interaction.rows, slip_rows(interaction)
+        row = np.tile(np.arange(k), count)
+        start = sum(len(x) for x in contact)
+        own = start + np.arange(count * k)
+        opens = interaction.law.is_unilateral
+        contact.append(first + np.repeat(np.arange(count), k))
+        is_normal.append((row == 0) & opens)
+        is_slip.append(np.isin(row, slips))
+        normal.append(np.where(np.isin(row, slips) & opens, own - row, own))
+        first += count
+    return Rows(*map(np.concatenate, (contact, is_normal, is_slip, normal)))
+
+
+def limits(model: Model, t: Scalar, q, dtype) -> tuple[Array, Array, Array]:
+    """Bounds of the forces that are given, lower and upper, and friction coefficients, each `(r,)`."""
+    lower, upper, mu = [], [], []
+    for interaction, count in zip(model.interactions, model.contacts(t, q), strict=True):
+        shape = count, interaction.rows
+        admissible = broadcast_law(interaction.law, count, dtype).set()
+        interval = admissible.interval()
+        low, high = (0.0, 0.0) if interval is None else interval
+        factor = admissible.mu if interval is None else 0.0  # pyright: ignore[reportAttributeAccessIssue]
+        for out, value in ((lower, low), (upper, high), (mu, factor)):
+            column = jnp.broadcast_to(jnp.asarray(value, dtype), (count,))[:, None]
+            out.append(jnp.broadcast_to(column, shape).reshape(-1))
+    return jnp.concatenate(lower), jnp.concatenate(upper), jnp.concatenate(mu)
+
+
+def velocities(model: Model, t: Scalar, state: State) -> Float[Array, " r"]:
+    """The local velocities of all rows."""
+    group = model.system.group
+    parts = (i.relation.output(group, t, state, None)[:, : i.rows] for i in model.interactions)
+    return jnp.concatenate([part.reshape(-1) for part in parts])
 
 
 class Phase(eqx.Module):
-    """A smooth phase: where it starts, which contacts it holds, and which it leaves behind."""
+    """A smooth phase: where it starts, and in which modes.
+
+    **Arguments:** `held`: contacts that it keeps closed, `left`: closed ones that it leaves behind, `(c,)`;
+    `stuck`: rows other than normal ones whose velocity it keeps at zero, `side`: directions in which slips
+    slide, else 0, `fresh`: those of them that begin at zero, `(r,)`.
+    """
 
     model: Model
     t: Scalar
     state: State
     held: Bool[Array, " c"]
     left: Bool[Array, " c"]
+    stuck: Bool[Array, " r"]
+    side: Float[Array, " r"]
+    fresh: Bool[Array, " r"]
     args: Args
 
+    @property
+    def rows(self) -> Rows:
+        return rows_of(self.model, self.t, self.state.q)
+
+    @property
+    def on(self) -> Bool[Array, " r"]:
+        """Rows whose velocity stays as it is."""
+        rows = self.rows
+        return jnp.where(rows.is_normal, self.held[rows.contact], self.stuck)
+
     def contact_terms(self, t: Scalar, state: State):
-        """`d/dt u` without contact forces, `H M^-1 H^T`, `M^-1 H^T (n, c)`, free acceleration."""
+        """`d/dt u` without contact forces, `H M^-1 H^T`, `M^-1 H^T (n, r)`, free acceleration."""
         model, group = self.model, self.model.system.group
         mass = model.system.mass(t, state.q)
         a = lu_solve(mass, model.system.force(t, state, self.args))
-        rows = [i.relation.linearised(group, t, state.q)[0][0] for i in model.interactions]
-        normals = jnp.concatenate(rows, axis=1)
-        moved = lu_solve(mass[:, :, None], normals)
+        parts = []
+        for i in model.interactions:
+            h = i.relation.linearised(group, t, state.q)[0][: i.rows]
+            parts.append(h.transpose(1, 2, 0).reshape(h.shape[1], -1))
+        columns = jnp.concatenate(parts, axis=1)
+        moved = lu_solve(mass[:, :, None], columns)
 
         def rates(s):
             turn = s * state.v
             later = State(group.compose(state.q, group.exp(turn)), state.v + s * a)
-            return normal_motion(model, t + s, later)[1]
+            return velocities(model, t + s, later)
 
         zero = jnp.zeros_like(t)
         _, free = jax.jvp(rates, (zero,), (jnp.ones_like(zero),))
-        return free, short_sum(normals[:, :, None] * moved[:, None, :], 0), moved, a
+        return free, short_sum(columns[:, :, None] * moved[:, None, :], 0), moved, a
 
     def acceleration(self, t: Scalar, state: State) -> tuple[Vector, Array]:
-        """The acceleration with the held contacts, and their forces."""
+        """The acceleration with the forces of the contacts in these modes, and the forces, `(r,)`.
+
+        d/dt u_i = 0  where held or stuck,     lam_T = −mu s lam_N  or  lam_T = ∓L  where it slides
+        """
         free, matrix, moved, a = self.contact_terms(t, state)
-        both = self.held[:, None] & self.held[None, :]
-        eye = jnp.eye(free.shape[0], dtype=free.dtype)
-        lam = lu_solve(jnp.where(both, matrix, eye), jnp.where(self.held, -free, 0))
+        lower, upper, mu = limits(self.model, self.t, state.q, free.dtype)
+        slides = (self.side * mu)[:, None] * self.rows.pairs.astype(free.dtype)
+        given = jnp.where(self.side > 0, lower, jnp.where(self.side < 0, upper, 0))
+        on, eye = self.on, jnp.eye(free.shape[0], dtype=free.dtype)
+        lam = lu_solve(jnp.where(on[:, None], matrix, eye + slides), jnp.where(on, -free, given))
         return a + short_sum(moved * lam[None, :], 1), lam
 
     def at(self, part: Scalar, length: Scalar, y) -> tuple[Scalar, State]:
@@ -53,18 +141,36 @@ class Phase(eqx.Module):
         xi, v, _ = y
         return self.t + part * length, State(group.compose(self.state.q, group.exp(xi)), v)
 
-    def distances(self, part: Scalar, length: Scalar, y) -> Float[Array, " c"]:
-        """What reaches zero from above at the next event, `(c,)`.
+    def distances(self, part: Scalar, length: Scalar, y) -> tuple[Array, Array]:
+        """What reaches zero from above at the next event: for normals, `(c,)`, and for slips, `(r,)`.
 
-        Gaps of open contacts, forces of held ones. A contact that has just been left starts at zero:
-        its gap is divided by the time, which removes that root.
+        Gaps of open contacts and forces of held ones; speeds of what slides, and how far the force of what
+        sticks is from its bounds. What has just been left starts at zero: it is divided by the time, which
+        removes that root.
         """
         t, state = self.at(part, length, y)
         gap, _ = normal_motion(self.model, t, state)
         _, lam = self.acceleration(t, state)
         begins = part <= 0
-        slope = jnp.where(begins, 1, gap / jnp.where(begins, 1, part))
-        return jnp.where(self.held, lam, jnp.where(self.left, slope, gap))
+
+        def after_start(x):
+            return jnp.where(begins, 1, x / jnp.where(begins, 1, part))
+
+        rows = self.rows
+        force = (
+            jnp.full_like(gap, jnp.inf).at[rows.contact[rows.is_normal]].set(lam[rows.is_normal])
+        )
+        normal = jnp.where(self.held, force, jnp.where(self.left, after_start(gap), gap))
+        # Joints have no gap.
+        normal = jnp.where(jnp.isfinite(gap), normal, jnp.inf)
+
+        speed = self.side * velocities(self.model, t, state)
+        lower, upper, mu = limits(self.model, self.t, state.q, lam.dtype)
+        reach = mu * lam[rows.normal]
+        inside = jnp.minimum(upper + reach - lam, lam - lower + reach)
+        sliding = jnp.where(self.fresh, after_start(speed), speed)
+        slip = jnp.where(self.side != 0, sliding, jnp.where(self.stuck, inside, jnp.inf))
+        return normal, jnp.where(rows.is_slip, slip, jnp.inf)
 
 
 class Field(eqx.Module):
@@ -81,13 +187,12 @@ class Field(eqx.Module):
         return jax.tree.map(lambda x: self.length * x, (turn, a, lam))
 
 
-def at_closing(phase: Phase, s: Scalar, state: State, impulses: Array, hit: Array):
+def at_closing(phase: Phase, s: Scalar, state: State, impulses: Array, hit: Array, turned: Array):
     """Time, state and impulses with the derivative of the event time; values change by rounding.
 
-    A root of the gap along the motion to third order.
+    A root of the gap, or of the slip, along the motion to third order.
     """
     group = phase.model.system.group
-    weights = jnp.where(hit, 1 / jnp.maximum(jnp.sum(hit, dtype=s.dtype), 1), 0)
     t = phase.t + s
 
     a, lam = phase.acceleration(t, state)
@@ -107,11 +212,16 @@ def at_closing(phase: Phase, s: Scalar, state: State, impulses: Array, hit: Arra
         there = along(ds)
         return State(there.q, there.v + ds * ds / 2 * jerk)
 
-    def gap(ds):
-        gaps, _ = normal_motion(phase.model, t + ds, moved(ds))
-        return jnp.sum(jnp.where(hit, weights * gaps, 0))
+    def mean(values, which):
+        return jnp.sum(jnp.where(which, values, 0)) / jnp.maximum(jnp.sum(which, dtype=s.dtype), 1)
 
-    ds = implicit_root(gap, zero, falls=True)
+    def falls(ds):
+        there = moved(ds)
+        gaps, _ = normal_motion(phase.model, t + ds, there)
+        speeds = phase.side * velocities(phase.model, t + ds, there)
+        return mean(gaps, hit) + mean(speeds, turned)
+
+    ds = implicit_root(falls, zero, falls=True)
     return s + ds, moved(ds), impulses + ds * lam
 
 

@@ -4,9 +4,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._jax import settle_where_pending, without_derivative
+from ..._jax import SAVED_NAME, settle_where_pending, without_derivative
 from ..._numerics import is_least
 from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State
@@ -168,7 +169,7 @@ class Located(AbstractWrappedIntegrator):
         t0, h = grid
         t, rest = t0 + past, h - past
         frozen, at, whole, here, inputs = without_derivative((model, t, h, state, args))
-        before = approach(frozen, at, whole, here, inputs, self.slow)
+        before = _kept(approach(frozen, at, whole, here, inputs, self.slow))
         reach = 1.5 * jax.lax.stop_gradient(rest) * before.fastest
         strikes = known.may & before.strikes & (before.gap < reach)
         none = jnp.zeros_like(strikes)
@@ -232,12 +233,13 @@ class Located(AbstractWrappedIntegrator):
 
         curve = motion(model, begin, rest, run.start, run.end, args, middle)
         s, group, turning = self._first(model, curve, run)
+        group, turning = _kept((group, turning))
         tiny = max(1e-12, 4 * float(jnp.finfo(h.dtype).eps))
         past = jnp.minimum(run.past + s, h - tiny * h)
         t = t0 + past
         before = curve(model, s)
 
-        gap, rate = without_derivative(normal_motion(model, t, before))
+        gap, rate = _kept(without_derivative(normal_motion(model, t, before)))
         touching = group | (resting(run.slow, h, gap, rate) & ~run.strikes)
         # Where friction turns nothing strikes, and no contact takes part.
         again, turns = jnp.any(run.unheld), jnp.any(turning)
@@ -341,6 +343,11 @@ class _Run(eqx.Module):
     before: StepInfo
     trial: StepInfo
     result: RESULTS
+
+
+def _kept(found):
+    """What has no derivative, named so that reverse mode keeps it: it would be made again."""
+    return jax.tree.map(lambda x: checkpoint_name(x, SAVED_NAME), found)
 
 
 def _one_slip(model: Model, t: Scalar, state: State) -> np.ndarray:

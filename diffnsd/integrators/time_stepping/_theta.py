@@ -11,7 +11,15 @@ from ..._types import Args, Scalar, State
 from ...complementarity import AbstractAdjoint, AbstractSolver, Auto, ImplicitAdjoint
 from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, StepInfo, WarmStart, check_fractions
-from .._contacts import build_block, context, law_at, left_out, select, zero_impulses
+from .._contacts import (
+    build_block,
+    context,
+    law_at,
+    left_out,
+    nearest_switch,
+    select,
+    zero_impulses,
+)
 from .._step import (
     Contact,
     Newton,
@@ -301,5 +309,7 @@ def theta_step(scheme, model: Model, t0, h, state: State, carry: Carry, args: Ar
     for selection in selections:
         overflow = overflow | left_out(selection, v, h)
     result = outcome(stats, newton_converged, overflow, v)
+    switch = nearest_switch(model, t0, state, h, scheme.gamma, selections)
+    stats = eqx.tree_at(lambda s: s.margin, stats, jnp.minimum(stats.margin, switch))
     info = StepInfo.of(impulses, stats)
     return State(q, v), info, jax.lax.stop_gradient(impulses), result

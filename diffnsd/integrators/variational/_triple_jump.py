@@ -37,6 +37,11 @@ class TripleJump(AbstractWrappedIntegrator):
             )
         if problem := restart_problem(self, self.inner):
             return problem
+        if self.inner.keeps_impact_times:
+            return (
+                f"{type(self.inner).__name__} looks for events forwards in time; use it without "
+                "TripleJump"
+            )
         if self.inner.order % 2:
             return (
                 f"TripleJump needs a method of even order, the inner one has {self.inner.order}; use "

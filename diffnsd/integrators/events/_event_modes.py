@@ -1,0 +1,66 @@
+"""What holds, sticks and slides when a smooth phase begins."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..._types import Args, Scalar, State
+from ...complementarity import ComplementarityProblem, solve_complementarity
+from ...complementarity._problem import broadcast_law
+from ...model import Model
+from .._impact import slip_rows
+from ._event_phase import Phase, limits, rows_of, tiny_of, velocities
+
+
+def modes(model: Model, t: Scalar, state: State, args: Args, may_hold, loose, solver):
+    """What holds, sticks and slides: the laws between forces and accelerations.
+
+    `0 <= lam ⟂ d/dt u >= 0` for contacts that are closed and at rest; friction by the direction of the
+    slip, or where it vanishes by that of its rate. What has just broken loose slides.
+
+    **Arguments:** `may_hold`: contacts that are closed and at rest, `(c,)`; `loose`: directions of slips that
+    have just broken loose, else 0, `(r,)`; `solver`: of the laws.
+
+    **Returns:** `held (c,)`; `stuck`, `side`, and which slips begin at zero, `(r,)`.
+    """
+    rows, tiny = rows_of(model, t, state.q), tiny_of(model, state)
+    no = jnp.zeros(len(rows.contact), bool)
+    everything = Phase(model, t, state, may_hold, may_hold, no, 0.0 * loose, no, args)
+    free, matrix, _, _ = everything.contact_terms(t, state)
+    opens = np.zeros(len(may_hold), bool)
+    opens[rows.contact[rows.is_normal]] = True
+    active = jnp.where(opens, may_hold, _is_on(model, t, state))
+    slip = velocities(model, t, state)
+    moves = rows.is_slip & (jnp.abs(slip) > tiny)
+    side = jnp.where(loose != 0, loose, jnp.where(moves, jnp.sign(slip), 0))
+    side = jnp.where(active[rows.contact], side, 0)
+
+    laws, at = [], 0
+    for interaction, count in zip(model.interactions, model.contacts(t, state.q), strict=True):
+        law, k = broadcast_law(interaction.law, count, free.dtype), interaction.rows
+        own = side[at : at + count * k].reshape(count, k)
+        if slip_rows(interaction):
+            law = law.held((own[:, slip_rows(interaction)[0]],))
+        laws.append((law, (count, k)))
+        at += count * k
+    problem = ComplementarityProblem(matrix, free, tuple(laws), active)
+    found = solve_complementarity(problem, solver, throw=False)
+
+    normal = jnp.zeros_like(may_hold, dtype=free.dtype)
+    normal = normal.at[rows.contact[rows.is_normal]].set(found.z[rows.is_normal])
+    held = may_hold & (normal > 0)
+    takes_part = jnp.where(opens, held, active)[rows.contact]
+    lower, upper, mu = limits(model, t, state.q, free.dtype)
+    reach = mu * found.z[rows.normal]
+    bound = jnp.where(found.z > 0, upper + reach, lower - reach)
+    slips = jnp.abs(found.z - bound) <= 1e-9 * jnp.abs(bound)
+    starts = jnp.where(slips & (jnp.abs(found.w) > tiny), jnp.sign(found.w), 0)
+    side = jnp.where(rows.is_slip & takes_part, jnp.where(side != 0, side, starts), 0)
+    stuck = jnp.asarray(~rows.is_normal) & takes_part & (side == 0)
+    return held, stuck, side, (side != 0) & ~moves
+
+
+def _is_on(model: Model, t: Scalar, state: State) -> Array:
+    """Which contacts no mask switches off, `(c,)`."""
+    pairs = zip(model.interactions, model.contacts(t, state.q), strict=True)
+    return jnp.concatenate([jnp.ones(c, bool) if i.mask is None else i.mask.on for i, c in pairs])
