@@ -10,7 +10,7 @@ unique either under sliding friction. The solution sought is the limit, as `tilt
 the tilted problem `F(v, z) + tilt z = 0`, in which every contact has a small compliance relative
 to its own. Without friction it has the least norm of all impulses that make the same motion. It
 depends on the problem alone, not on the start or the method. Newton's method solves the tilted
-problem to rounding and steps from there to the limit.
+problem to rounding and steps from there to the limit; a start that is the limit is recognised.
 
 References: P. Alart, A. Curnier (1991), doi:10.1016/0045-7825(91)90022-X; J. Carpentier,
 Q. Le Lidec, L. Montaut (2024), arXiv:2405.17020.
@@ -103,9 +103,10 @@ def least_norm(problem: MixedProblem, v, z, stats: Statistics, options: StepOpti
 
 
 def _outcome(task: "_Task", iterate: "_Iterate", options: StepOptions):
-    best = iterate.best_v, iterate.best_z
-    tilted = _where(iterate.has_tilted, (iterate.tilted_v, iterate.tilted_z), best)
-    return *best, _statistics(task, iterate, options), tilted
+    v, z = best = iterate.best_v, iterate.best_z
+    tilted_z = _where(iterate.has_tilted, iterate.tilted_z, z)
+    tilted_v = _where(iterate.has_tilted, matvec(task.mobility, task.problem.load(tilted_z)), v)
+    return *best, _statistics(task, iterate, options), (tilted_v, tilted_z)
 
 
 def _newton(
@@ -116,10 +117,6 @@ def _newton(
     weaken: Array | float = 1.0,
 ):
     """Evaluates the iterate and makes Newton's step, `limit` times, then evaluates it again."""
-    tolerance = options.tolerance
-    proximal, damping = options.proximal * weaken, options.damping * weaken**0.5
-    dtype = task.size.dtype
-    tilt = tilt_for(dtype)
 
     def proceed(carry):
         it, since = carry
@@ -129,42 +126,66 @@ def _newton(
         it, since = carry
         it, point = _visit(task, it, (since == 0) | jnp.any(~it.done), options)
         pending = jnp.any(~it.done) & (since < limit)
-        far = damping * jnp.minimum(point.residual, 1.0)
-        followed = it.is_tilted & (point.residual < NEAR)
-        eps = jnp.where(
-            it.is_tilted,
-            jnp.where(followed, it.tilt, jnp.maximum(it.tilt, far)),
-            jnp.maximum(proximal, far),
-        )
-        near = followed & (it.tilt <= tilt)
-        # Where rounding keeps the residual from falling further, it counts as small enough.
-        least = max(0.01 * tolerance, 16 * float(jnp.finfo(dtype).eps))
-        stalls = (point.residual <= least) & (point.residual >= 0.25 * it.before)
-        landed = stalls | (point.residual <= LANDED * tilt)
-        landing = ~it.done & it.is_tilted & (it.tilt <= tilt) & (it.before < NEAR) & landed
-        dz, correction = _newton_step(task, point, eps, near & ~it.done, pending)
-        z = _map(jnp.add, it.z, _where(landing, it.correction, dz))
-        # Rounding of the correction must not leave the sets.
-        z = _where(landing, _map(projected, task.problem.blocks, z), z)
-        passes = it.passes + jnp.where(~it.done & (since < limit), 1, 0)
-        tilted = _where(landing, (point.v, point.z), (it.tilted_v, it.tilted_z))
-        it = dataclasses.replace(
+        it = jax.lax.cond(
+            pending,
+            lambda it, point: _advance(task, it, point, options, weaken, pending),
+            lambda it, _: it,
             it,
-            z=z,
-            passes=passes,
-            correction=correction,
-            # Without a step there is no correction: the next round makes one first.
-            before=jnp.where(since < limit, point.residual, jnp.inf),
-            tilt=jnp.where(
-                landing, 0, jnp.where(followed, jnp.maximum(tilt, it.tilt / SOFTER), it.tilt)
-            ),
-            has_tilted=it.has_tilted | landing,
-            tilted_v=tilted[0],
-            tilted_z=tilted[1],
+            point,
         )
         return it, since + 1
 
     return jax.lax.while_loop(proceed, body, (iterate, jnp.zeros((), jnp.int32)))[0]
+
+
+def _advance(
+    task: "_Task", it: "_Iterate", point: "_Point", options: StepOptions, weaken, pending: Array
+) -> "_Iterate":
+    """Newton's step, for one of three right-hand sides.
+
+    - `−(F + tilt z)`, on the way to a solution of the tilted problem; of `F = 0` where no tilt is left.
+    - `−F` from the solution of the tilted problem, `landing`: it leads to the limit. There `F = −tilt z`
+      has no part in null spaces, so that of `z`, which is none, is kept.
+    - `−eps z` at a start that solves `F = 0` already: `−U z` with `U = eps (J + eps)^-1` is its part in
+      null spaces, reversed. Where that is nothing, the start is the limit and `stays`.
+    """
+    tilt = tilt_for(task.size.dtype)
+    norm, residual = point.norm, point.residual
+
+    # After landing `F` is of second order, but its part in null spaces would make a large step there.
+    far = options.damping * weaken**0.5 * jnp.minimum(residual, 1.0)
+    far = jnp.where(it.has_tilted, RESTRAINED * far, far)
+    least = jnp.where(it.is_tilted, it.tilt, options.proximal * weaken)
+    least = jnp.where(it.has_tilted & (norm < LANDED), RESTRAINED * tilt, least)
+    on_path = (it.tilt > tilt) & (residual < NEAR)
+    solved = ~it.done & it.is_tilted & (it.passes == 0) & (norm <= options.tolerance)
+    eps = jnp.where(solved, SLIGHT * tilt, jnp.maximum(least, jnp.where(on_path, 0, far)))
+
+    # Where rounding keeps the residual from falling further, it counts as small enough.
+    rounding = max(0.01 * options.tolerance, 16 * float(jnp.finfo(task.size.dtype).eps))
+    stalls = (residual <= rounding) & (residual >= 0.25 * it.before)
+    landing = ~it.done & (it.tilt == tilt) & (stalls | (residual <= LANDED * tilt))
+
+    weight = jnp.where(landing, 0, jnp.where(solved, eps, it.tilt))[None, None]
+    right = _map(lambda f, z: -jnp.where(solved, 0, f) - weight * z, point.f, point.z)
+    dz = _newton_step(task, point, right, eps, pending)
+    z = _map(jnp.add, point.z, dz)
+    stays = solved & (squared(dz) <= (10 * options.tolerance) ** 2 * squared(point.z))
+    # To first order, the tilted solution of a limit `z` is `z − (tilt / eps) U z`.
+    tilted_z = _where(landing, point.z, _map(lambda z, d: z + d / SLIGHT, point.z, dz))
+    # Rounding must not leave the sets.
+    z = _where(landing, _map(projected, task.problem.blocks, z), z)
+    softer = jnp.where(on_path, jnp.maximum(tilt, it.tilt / SOFTER), it.tilt)
+    return dataclasses.replace(
+        it,
+        z=_where(it.done | solved, it.z, z),
+        before=residual,
+        passes=it.passes + jnp.where(it.done, 0, 1),
+        tilt=jnp.where(landing, 0, softer),
+        tilted_z=_where(landing | stays, tilted_z, it.tilted_z),
+        has_tilted=it.has_tilted | landing | stays,
+        done=it.done | stays,
+    )
 
 
 def _hard(task: "_Task", iterate: "_Iterate", count: Array, options: StepOptions, more: int):
@@ -211,9 +232,8 @@ class _Iterate(eqx.Module):
     **Arguments:**
 
     - `z`: the point evaluated next. `before`: residual at the last evaluation.
-    - `correction`: from the tilted solution to the solution of least norm.
-    - `tilt`: that of the tilted problem that is being solved, 0 for none. `tilted_v`, `tilted_z`: its
-      solution at the last tilt, where `has_tilted`.
+    - `tilt`: that of the tilted problem that is being solved, 0 for none. `tilted_z`: its solution at
+      the last tilt, where `has_tilted`.
     - `done`: whether the best point is the solution sought.
     """
 
@@ -223,9 +243,7 @@ class _Iterate(eqx.Module):
     best_residual: Array
     passes: Array
     tries: Array
-    correction: tuple[Array, ...]
     before: Array
-    tilted_v: Array
     tilted_z: tuple[Array, ...]
     tilt: Array
     has_tilted: Array
@@ -237,13 +255,14 @@ class _Iterate(eqx.Module):
 
 
 class _Point(eqx.Module):
-    """The natural map at a point, tilted where the tilted problem is being solved."""
+    """The natural map at a point. `norm`: its residual; `residual`: that of the problem being solved."""
 
     v: Array
     z: tuple[Array, ...]
     w: tuple[Array, ...]
     x: tuple[Array, ...]
     f: tuple[Array, ...]
+    norm: Array
     residual: Array
 
 
@@ -253,10 +272,18 @@ def _map(function, *parts):
 
 
 LANDED = 2e-8
-"""Residual of the tilted problem, relative to the tilt, at which its part in null spaces is accurate."""
+"""Residual of the tilted problem, relative to the tilt, at which its part in null spaces is accurate.
+
+Also the residual below which a point that was landed on is only polished."""
+
+SLIGHT = 1e-4
+"""`eps`, relative to the tilt, with which a start is examined for a part in null spaces."""
+
+RESTRAINED = 100.0
+"""After landing: by what steps are damped more, and `eps` near a solution, relative to the tilt."""
 
 NEAR = 1e-3
-"""Residual below which Newton's method on the tilted problem is not damped."""
+"""Residual below which the path of tilted solutions is followed to a smaller tilt."""
 
 SOFTEST, SOFTER = 1.0, 10.0
 """The tilt at which a path of tilted solutions begins, and by what it falls from pass to pass."""
@@ -291,9 +318,9 @@ def _visit(task: _Task, it: _Iterate, pending, options) -> tuple[_Iterate, _Poin
 
     def measured(f, z, size, tilt):
         g = _map(lambda f, z: f + tilt[None, None] * z, f, z)
-        return g, relative(f, z, size), relative(g, z, size), squared(z) == 0
+        return relative(f, z, size), relative(g, z, size), squared(z) == 0
 
-    g, norm, tilted_norm, unloaded = staged(pending, measured, f, z, task.size, it.tilt)
+    norm, tilted_norm, unloaded = staged(pending, measured, f, z, task.size, it.tilt)
     settled = ~it.is_tilted | unloaded
     enough = jnp.where(it.has_tilted, options.accept_tolerance, options.tolerance)
     reached = settled & (norm <= enough)
@@ -302,7 +329,7 @@ def _visit(task: _Task, it: _Iterate, pending, options) -> tuple[_Iterate, _Poin
     it = eqx.tree_at(
         lambda i: (i.best_v, i.best_z, i.best_residual, i.done), it, (*v_z_norm, it.done | reached)
     )
-    return it, _Point(v, z, w, x, g, tilted_norm)
+    return it, _Point(v, z, w, x, f, norm, tilted_norm)
 
 
 def _prepare(problem: MixedProblem) -> _Task:
@@ -321,9 +348,8 @@ def _start(problem: MixedProblem, z0) -> _Iterate:
     lanes, v = problem.rhs.shape[1:], problem.rhs
     zero, no = jnp.zeros(lanes, jnp.int32), jnp.zeros(lanes, bool)
     unknown = jnp.full(lanes, jnp.inf, v.dtype)
-    correction = _map(jnp.zeros_like, z)
     tilt = jnp.full(lanes, tilt_for(v.dtype) if _is_redundant(problem) else 0.0, v.dtype)
-    return _Iterate(z, v, z, unknown, zero, zero, correction, unknown, v, z, tilt, no, no)
+    return _Iterate(z, v, z, unknown, zero, zero, unknown, z, tilt, no, no)
 
 
 def _split(task: _Task, it: _Iterate, options: StepOptions) -> _Iterate:
@@ -342,15 +368,10 @@ def _softest(task: _Task, it: _Iterate) -> _Iterate:
     return dataclasses.replace(it, z=z, tilt=tilt)
 
 
-def _newton_step(task: _Task, point: _Point, eps, near, pending):
-    """Newton's step of the multipliers, and the correction of a tilted solution that it leads to.
+def _newton_step(task: _Task, point: _Point, right, eps, pending):
+    """Solves `(J + eps) dz = right`.
 
     The velocity is recomputed from them: dv carries the rounding error of the proximal term.
-
-    The solution `y` of `F + eps z = 0` has no component in the null space of `J`, the directions in
-    which contacts are redundant. From there `J c = eps y` leads to the solution of least norm of
-    `F = 0`, by two proximal steps that add no such component: `c = U y + U² y` with
-    `U = eps (J + eps)^-1`. The correction is computed only if some problem is `near`.
     """
     problem = task.problem
     pairs = staged(
@@ -363,19 +384,7 @@ def _newton_step(task: _Task, point: _Point, eps, near, pending):
     )
     system = linearised(problem, [d for d, _ in pairs], [n for _, n in pairs])
     factors = eliminate(system, eps, pending)
-
-    def body(k, carry):
-        dz, correction, right = carry
-        step = back_substitute(factors, system, None, right, pending)[1]
-        dz = _where(k == 0, step, dz)
-        correction = _map(lambda c, s: jnp.where(k == 0, c, c + s), correction, step)
-        right = _map(lambda z, s: eps[None, None] * jnp.where(k == 0, z + s, s), point.z, step)
-        return dz, correction, right
-
-    zero = _map(jnp.zeros_like, point.f)
-    count = jnp.where(jnp.any(near), 3, 1)
-    start = zero, zero, tuple(-f for f in point.f)
-    return jax.lax.fori_loop(0, count, body, start)[:2]
+    return back_substitute(factors, system, None, right, pending)[1]
 
 
 def _statistics(task: _Task, it: _Iterate, options: StepOptions) -> Statistics:
