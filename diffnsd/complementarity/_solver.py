@@ -5,7 +5,8 @@ import jax.numpy as jnp
 
 from ._closed_form import one_unknown
 from ._problem import MixedProblem
-from ._step_newton import StepOptions, solve_step_problem
+from ._step_newton import solve_step_problem
+from ._step_point import StepOptions
 from .solvers._base import AbstractContactSolver, AbstractSolver, check_tolerance
 from .solvers._chain import Chain
 from .solvers._first_order import AcceleratedProjectedGradient, ProjectedGaussSeidel

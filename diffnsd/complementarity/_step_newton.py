@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._jax import staged
-from .._numerics import matrix_inverse, matvec
+from .._numerics import matvec
 from ._dense import Statistics
 from ._elimination import back_substitute, eliminate, linearised
 from ._hard_problems import is_gathered, on_hard_problems
@@ -33,30 +33,23 @@ from ._natural_map import (
     derivative,
     distances,
     projected,
-    relative,
-    residual,
-    scale,
     squared,
     tilt_for,
 )
 from ._problem import MixedProblem
+from ._step_point import (
+    Iterate,
+    Point,
+    StepOptions,
+    Task,
+    by_block,
+    is_redundant,
+    pick,
+    prepare,
+    start,
+    visit,
+)
 from ._step_splitting import split
-
-
-class StepOptions(eqx.Module):
-    """The numbers of `Auto` for a dtype; `links`: values of `solved_by`, see `Auto.__call__`."""
-
-    tolerance: float
-    accept_tolerance: float
-    proximal: float
-    damping: float = 0.1
-    newton_steps: int = 5
-    hard_steps: int = 25
-    splitting_steps: int = 50
-    rounds: int = 20
-    relaxation: float = 1.6
-    penalty: float = 1.0
-    links: tuple[int, int, int] = (1, 1, 1)
 
 
 def solve_step_problem(problem: MixedProblem, z0, options: StepOptions):
@@ -64,7 +57,7 @@ def solve_step_problem(problem: MixedProblem, z0, options: StepOptions):
 
     **Returns:** `v`, `z`, `Statistics`, and `(v, z)` of the tilted problem.
     """
-    task, iterate, more = _prepare(problem), _start(problem, z0), options.newton_steps
+    task, iterate, more = prepare(problem), start(problem, z0), options.newton_steps
     if is_gathered(problem.rhs.shape[1:]):
         iterate, more = _newton(task, iterate, options, more), 0
 
@@ -88,8 +81,8 @@ def least_norm(problem: MixedProblem, v, z, stats: Statistics, options: StepOpti
 
     **Returns:** as `solve_step_problem`.
     """
-    task = _prepare(problem)
-    iterate = _newton(task, _softest(task, _start(problem, z)), options, options.hard_steps)
+    task = prepare(problem)
+    iterate = _newton(task, _softest(task, start(problem, z)), options, options.hard_steps)
     new_v, new_z, new, tilted = _outcome(task, iterate, options)
     # A solution is moved to, never made: what the solver has not solved stays unsolved.
     found = stats.converged & new.converged & iterate.done & iterate.has_tilted
@@ -98,20 +91,20 @@ def least_norm(problem: MixedProblem, v, z, stats: Statistics, options: StepOpti
         new,
         (stats.iterations + new.iterations, stats.solved_by),
     )
-    v, z, stats = _where(found, (new_v, new_z, new), (v, z, stats))
-    return v, z, stats, _where(found, tilted, (v, z))
+    v, z, stats = pick(found, (new_v, new_z, new), (v, z, stats))
+    return v, z, stats, pick(found, tilted, (v, z))
 
 
-def _outcome(task: "_Task", iterate: "_Iterate", options: StepOptions):
+def _outcome(task: Task, iterate: Iterate, options: StepOptions):
     v, z = best = iterate.best_v, iterate.best_z
-    tilted_z = _where(iterate.has_tilted, iterate.tilted_z, z)
-    tilted_v = _where(iterate.has_tilted, matvec(task.mobility, task.problem.load(tilted_z)), v)
+    tilted_z = pick(iterate.has_tilted, iterate.tilted_z, z)
+    tilted_v = pick(iterate.has_tilted, matvec(task.mobility, task.problem.load(tilted_z)), v)
     return *best, _statistics(task, iterate, options), (tilted_v, tilted_z)
 
 
 def _newton(
-    task: "_Task",
-    iterate: "_Iterate",
+    task: Task,
+    iterate: Iterate,
     options: StepOptions,
     limit: Array | int,
     weaken: Array | float = 1.0,
@@ -124,7 +117,7 @@ def _newton(
 
     def body(carry):
         it, since = carry
-        it, point = _visit(task, it, (since == 0) | jnp.any(~it.done), options)
+        it, point = visit(task, it, (since == 0) | jnp.any(~it.done), options)
         pending = jnp.any(~it.done) & (since < limit)
         it = jax.lax.cond(
             pending,
@@ -139,8 +132,8 @@ def _newton(
 
 
 def _advance(
-    task: "_Task", it: "_Iterate", point: "_Point", options: StepOptions, weaken, pending: Array
-) -> "_Iterate":
+    task: Task, it: Iterate, point: Point, options: StepOptions, weaken, pending: Array
+) -> Iterate:
     """Newton's step, for one of three right-hand sides.
 
     - `−(F + tilt z)`, on the way to a solution of the tilted problem; of `F = 0` where no tilt is left.
@@ -158,7 +151,7 @@ def _advance(
     least = jnp.where(it.is_tilted, it.tilt, options.proximal * weaken)
     least = jnp.where(it.has_tilted & (norm < LANDED), RESTRAINED * tilt, least)
     on_path = (it.tilt > tilt) & (residual < NEAR)
-    solved = ~it.done & it.is_tilted & (it.passes == 0) & (norm <= options.tolerance)
+    solved = ~it.done & it.is_tilted & (it.passes == 0) & (norm <= options.tolerance) & point.exact
     eps = jnp.where(solved, SLIGHT * tilt, jnp.maximum(least, jnp.where(on_path, 0, far)))
 
     # Where rounding keeps the residual from falling further, it counts as small enough.
@@ -167,28 +160,31 @@ def _advance(
     landing = ~it.done & (it.tilt == tilt) & (stalls | (residual <= LANDED * tilt))
 
     weight = jnp.where(landing, 0, jnp.where(solved, eps, it.tilt))[None, None]
-    right = _map(lambda f, z: -jnp.where(solved, 0, f) - weight * z, point.f, point.z)
-    dz = _newton_step(task, point, right, eps, pending)
-    z = _map(jnp.add, point.z, dz)
-    stays = solved & (squared(dz) <= (10 * options.tolerance) ** 2 * squared(point.z))
+    right = by_block(lambda f, z: -jnp.where(solved, 0, f) - weight * z, point.f, point.z)
+    w = pick(solved, _creep(task, point, tilt), point.w)
+    dz = _newton_step(task, dataclasses.replace(point, w=w), right, eps, pending)
+    z = by_block(jnp.add, point.z, dz)
+    stays = solved & (
+        squared(dz) <= (10 * max(options.tolerance, SLIGHT * tilt)) ** 2 * squared(point.z)
+    )
     # To first order, the tilted solution of a limit `z` is `z − (tilt / eps) U z`.
-    tilted_z = _where(landing, point.z, _map(lambda z, d: z + d / SLIGHT, point.z, dz))
+    tilted_z = pick(landing, point.z, by_block(lambda z, d: z + d / SLIGHT, point.z, dz))
     # Rounding must not leave the sets.
-    z = _where(landing, _map(projected, task.problem.blocks, z), z)
+    z = pick(landing, by_block(projected, task.problem.blocks, z), z)
     softer = jnp.where(on_path, jnp.maximum(tilt, it.tilt / SOFTER), it.tilt)
     return dataclasses.replace(
         it,
-        z=_where(it.done | solved, it.z, z),
-        before=residual,
+        z=pick(it.done | solved, it.z, z),
+        before=jnp.where(landing, jnp.inf, residual),
         passes=it.passes + jnp.where(it.done, 0, 1),
         tilt=jnp.where(landing, 0, softer),
-        tilted_z=_where(landing | stays, tilted_z, it.tilted_z),
+        tilted_z=pick(landing | stays, tilted_z, it.tilted_z),
         has_tilted=it.has_tilted | landing | stays,
         done=it.done | stays,
     )
 
 
-def _hard(task: "_Task", iterate: "_Iterate", count: Array, options: StepOptions, more: int):
+def _hard(task: Task, iterate: Iterate, count: Array, options: StepOptions, more: int):
     """One round of Newton's method. The first continues from the current point, with `more` further steps.
 
     Where contacts may be redundant the second round follows the solution of the tilted problem from a
@@ -196,7 +192,7 @@ def _hard(task: "_Task", iterate: "_Iterate", count: Array, options: StepOptions
     up to rounding stall at a residual that the regularisation sets, and cycle without it: the rounds go
     through several strengths. The first rounds look for the solution of least norm, later ones accept any.
     """
-    redundant = _is_redundant(task.problem)
+    redundant = is_redundant(task.problem)
     iterate = jax.lax.switch(
         jnp.minimum(count, 2) if redundant else 2 * jnp.minimum(count, 1),
         [
@@ -217,60 +213,6 @@ def _hard(task: "_Task", iterate: "_Iterate", count: Array, options: StepOptions
     return _newton(task, iterate, options, limit, weaken)
 
 
-class _Task(eqx.Module):
-    """A problem with what is computed from it once."""
-
-    problem: MixedProblem
-    mobility: Array
-    rho: tuple[Array, ...]
-    size: Array
-
-
-class _Iterate(eqx.Module):
-    """The current point, the best point evaluated so far, and the tilted solution.
-
-    **Arguments:**
-
-    - `z`: the point evaluated next. `before`: residual at the last evaluation.
-    - `tilt`: that of the tilted problem that is being solved, 0 for none. `tilted_z`: its solution at
-      the last tilt, where `has_tilted`.
-    - `done`: whether the best point is the solution sought.
-    """
-
-    z: tuple[Array, ...]
-    best_v: Array
-    best_z: tuple[Array, ...]
-    best_residual: Array
-    passes: Array
-    tries: Array
-    before: Array
-    tilted_z: tuple[Array, ...]
-    tilt: Array
-    has_tilted: Array
-    done: Array
-
-    @property
-    def is_tilted(self) -> Array:
-        return self.tilt > 0
-
-
-class _Point(eqx.Module):
-    """The natural map at a point. `norm`: its residual; `residual`: that of the problem being solved."""
-
-    v: Array
-    z: tuple[Array, ...]
-    w: tuple[Array, ...]
-    x: tuple[Array, ...]
-    f: tuple[Array, ...]
-    norm: Array
-    residual: Array
-
-
-def _map(function, *parts):
-    """Applies a function block by block."""
-    return tuple(function(*part) for part in zip(*parts, strict=True))
-
-
 LANDED = 2e-8
 """Residual of the tilted problem, relative to the tilt, at which its part in null spaces is accurate.
 
@@ -289,70 +231,7 @@ SOFTEST, SOFTER = 1.0, 10.0
 """The tilt at which a path of tilted solutions begins, and by what it falls from pass to pass."""
 
 
-def _where(condition, new, old):
-    """Picks batch elements of pytrees."""
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
-
-
-def _is_redundant(problem: MixedProblem) -> bool:
-    """Whether contacts may be redundant: a single contact counts as regular."""
-    return sum(block.offset.shape[1] for block in problem.blocks) > 1
-
-
-def _visit(task: _Task, it: _Iterate, pending, options) -> tuple[_Iterate, _Point]:
-    """Evaluates the natural map at the iterate, in small stages, and keeps the best point.
-
-    The best point of a batch element is final once it is done: converged, and not on the way to
-    the solution of least norm. Where all impulses are zero there is nothing to choose. The solution of
-    least norm need only be good enough to be accepted: rounding of gaps may keep it from being better,
-    and what is better is then another solution, that the rounding has made.
-    """
-    problem, z = task.problem, it.z
-    load = staged(pending, lambda p, z: p.load(z), problem, z)
-    v = staged(pending, matvec, task.mobility, load)
-    w = staged(pending, lambda p, v: p.local(v), problem, v)
-    x = staged(
-        pending, lambda p, w, z, r: _map(argument, p.blocks, w, z, r), problem, w, z, task.rho
-    )
-    f = staged(pending, lambda p, x, z: _map(residual, p.blocks, x, z), problem, x, z)
-
-    def measured(f, z, size, tilt):
-        g = _map(lambda f, z: f + tilt[None, None] * z, f, z)
-        return relative(f, z, size), relative(g, z, size), squared(z) == 0
-
-    norm, tilted_norm, unloaded = staged(pending, measured, f, z, task.size, it.tilt)
-    settled = ~it.is_tilted | unloaded
-    enough = jnp.where(it.has_tilted, options.accept_tolerance, options.tolerance)
-    reached = settled & (norm <= enough)
-    better = ~it.done & (reached | (norm < it.best_residual))
-    v_z_norm = _where(better, (v, z, norm), (it.best_v, it.best_z, it.best_residual))
-    it = eqx.tree_at(
-        lambda i: (i.best_v, i.best_z, i.best_residual, i.done), it, (*v_z_norm, it.done | reached)
-    )
-    return it, _Point(v, z, w, x, f, norm, tilted_norm)
-
-
-def _prepare(problem: MixedProblem) -> _Task:
-    """What is computed once per problem."""
-    some = jnp.any(problem.matrix != 0)
-    rho = problem.penalties()
-    mobility = staged(some, matrix_inverse, problem.matrix)
-    free = staged(some, matvec, mobility, problem.rhs)
-    size = staged(some, scale, problem, free, rho)
-    return _Task(problem, mobility, rho, size)
-
-
-def _start(problem: MixedProblem, z0) -> _Iterate:
-    """Initial iterate: the warm start projected on the sets, its residual not evaluated yet."""
-    z = _map(projected, problem.blocks, z0)
-    lanes, v = problem.rhs.shape[1:], problem.rhs
-    zero, no = jnp.zeros(lanes, jnp.int32), jnp.zeros(lanes, bool)
-    unknown = jnp.full(lanes, jnp.inf, v.dtype)
-    tilt = jnp.full(lanes, tilt_for(v.dtype) if _is_redundant(problem) else 0.0, v.dtype)
-    return _Iterate(z, v, z, unknown, zero, zero, unknown, z, tilt, no, no)
-
-
-def _split(task: _Task, it: _Iterate, options: StepOptions) -> _Iterate:
+def _split(task: Task, it: Iterate, options: StepOptions) -> Iterate:
     """The start after operator splitting from the best point."""
     best, steps = (it.best_v, it.best_z), options.splitting_steps
     pending = jnp.any(~it.done)
@@ -361,14 +240,25 @@ def _split(task: _Task, it: _Iterate, options: StepOptions) -> _Iterate:
     return dataclasses.replace(it, z=z, passes=passes)
 
 
-def _softest(task: _Task, it: _Iterate) -> _Iterate:
+def _softest(task: Task, it: Iterate) -> Iterate:
     """The start of the path of tilted solutions: no impulses, and a tilt that makes the solution unique."""
-    tilt = jnp.full_like(it.tilt, SOFTEST if _is_redundant(task.problem) else 0.0)
-    z, tilt = _where(it.done, (it.z, it.tilt), (_map(jnp.zeros_like, it.z), tilt))
+    tilt = jnp.full_like(it.tilt, SOFTEST if is_redundant(task.problem) else 0.0)
+    z, tilt = pick(it.done, (it.z, it.tilt), (by_block(jnp.zeros_like, it.z), tilt))
     return dataclasses.replace(it, z=z, tilt=tilt)
 
 
-def _newton_step(task: _Task, point: _Point, right, eps, pending):
+def _creep(task: Task, point: Point, tilt: float):
+    """Velocities of the tilted solution where a contact sticks: against its impulse, not rounding."""
+    return by_block(
+        lambda inside, z, rho, w: jnp.where(inside[None], -tilt * z / rho[None], w),
+        point.inside,
+        point.z,
+        task.rho,
+        point.w,
+    )
+
+
+def _newton_step(task: Task, point: Point, right, eps, pending):
     """Solves `(J + eps) dz = right`.
 
     The velocity is recomputed from them: dv carries the rounding error of the proximal term.
@@ -376,7 +266,7 @@ def _newton_step(task: _Task, point: _Point, right, eps, pending):
     problem = task.problem
     pairs = staged(
         pending,
-        lambda p, w, x, r: _map(derivative, p.blocks, w, x, r),
+        lambda p, w, x, r: by_block(derivative, p.blocks, w, x, r),
         problem,
         point.w,
         point.x,
@@ -387,12 +277,12 @@ def _newton_step(task: _Task, point: _Point, right, eps, pending):
     return back_substitute(factors, system, None, right, pending)[1]
 
 
-def _statistics(task: _Task, it: _Iterate, options: StepOptions) -> Statistics:
+def _statistics(task: Task, it: Iterate, options: StepOptions) -> Statistics:
     w = task.problem.local(it.best_v)
-    x = _map(argument, task.problem.blocks, w, it.best_z, task.rho)
+    x = by_block(argument, task.problem.blocks, w, it.best_z, task.rho)
     margin, violation = distances(task.problem, w, it.best_z, x, task.rho, task.size)
     first, second, third = options.links
-    later = jnp.where(it.tries <= 1 + _is_redundant(task.problem), second, third)
+    later = jnp.where(it.tries <= 1 + is_redundant(task.problem), second, third)
     link = jnp.where(it.passes <= options.newton_steps, first, later)
     solved_by = jnp.where(it.passes == 0, 0, link).astype(jnp.int32)
     done = it.best_residual <= options.accept_tolerance

@@ -67,7 +67,7 @@ def step(mu, v0, warm=None, max_active=4, solver=None, tilt=(1.0, 0.0, 0.0, 0.0)
     warm = jnp.zeros((8, 3)) if warm is None else warm
     zero, args = jnp.zeros(()), (State(pose, v0), (warm,), None)
     state, info, _, _ = method.step(model, zero, jnp.asarray(H), *args)
-    return state.v, info.impulses[0], info.residual
+    return state.v, info.impulses[0], info
 
 
 run = quick_jit(step)
@@ -95,8 +95,8 @@ def test_candidates_and_warm_starts_make_no_difference(max_active, warm):
 @pytest.mark.parametrize("solver", SOLVERS, ids=lambda s: type(s).__name__)
 def test_solvers_make_no_difference(solver):
     v, _, _ = run(0.18, SPIN)
-    other, _, residual = run(0.18, SPIN, WARM, solver=solver)
-    assert residual <= 1e-8
+    other, _, info = run(0.18, SPIN, WARM, solver=solver)
+    assert info.residual <= 1e-8
     np.testing.assert_allclose(other, v, rtol=0, atol=1e-8)
 
 
@@ -110,9 +110,15 @@ def test_a_batch_makes_no_difference():
 @pytest.mark.parametrize("max_active", [4, None])
 @pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev])
 def test_the_derivative_is_that_of_the_motion(mode, max_active):
-    derivative = quick_jit(mode(lambda mu, v: step(mu, v, WARM, max_active)[0], argnums=(0, 1)))
-    for mu, v, stuck in ((0.18, SPIN, None), (0.5, TURN, 2)):
-        by_mu, by_v = derivative(mu, v)
+    derivative = quick_jit(mode(lambda *x: step(*x, max_active)[0], argnums=(0, 1)))
+    itself = run(0.18, SPIN)[1], run(0.5, TURN)[1]  # the solution is recognised, not searched for
+    for mu, v, stuck, warm in (
+        (0.18, SPIN, None, WARM),
+        (0.5, TURN, 2, WARM),
+        (0.18, SPIN, None, itself[0]),
+        (0.5, TURN, 2, itself[1]),
+    ):
+        by_mu, by_v = derivative(mu, v, warm)
         exact = by_hand(mu + 1e-30j, v, stuck)[0].imag / 1e-30
         # Measured 4e-10 where all slide and 4e-7 where one sticks, of the largest entry: the part along
         # which impulses are redundant is that of the tilted problem, whose tilt is 1e-6.
@@ -121,6 +127,20 @@ def test_the_derivative_is_that_of_the_motion(mode, max_active):
         for i in (0, 1, 5):
             exact = by_hand(mu, v + 1e-30j * np.eye(6)[i], stuck)[0].imag / 1e-30
             np.testing.assert_allclose(by_v[:, i], exact, rtol=0, atol=1e-6 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize(("mu", "v"), [(0.18, SPIN), (0.5, TURN)], ids=["slides", "sticks"])
+def test_a_start_that_is_the_solution_is_recognised(mu, v):
+    expected, impulses, cold = run(mu, v)
+    other, kept, info = run(mu, v, impulses)
+    assert cold.iterations > 2 and info.iterations == 1
+    np.testing.assert_array_equal(kept, impulses)
+    np.testing.assert_allclose(other, expected, rtol=0, atol=1e-15)
+    # Any other share of the same load solves the equations as well where corners stick, and is not the limit.
+    moved = impulses.at[np.array([0, 2, 4, 6]), 0].add(1e-4 * DIAGONALS)
+    _, again, info = run(mu, v, moved)
+    assert info.iterations > 1
+    np.testing.assert_allclose(again, impulses, rtol=0, atol=1e-8)
 
 
 def test_a_corner_that_sticks():

@@ -10,7 +10,8 @@ from jaxtyping import Array
 
 from .._dense import DenseProblem, Statistics
 from .._problem import MixedProblem
-from .._step_newton import StepOptions, least_norm
+from .._step_newton import least_norm
+from .._step_point import StepOptions
 from ._drive import solve_step
 
 

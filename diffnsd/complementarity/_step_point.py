@@ -1,0 +1,162 @@
+"""Points of the search for the solution of a step problem: how they are evaluated, and the best so far."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._jax import staged
+from .._numerics import matrix_inverse, matvec
+from ._natural_map import argument, projected, relative, scale, squared, tilt_for
+from ._problem import MixedProblem
+
+
+class StepOptions(eqx.Module):
+    """The numbers of `Auto` for a dtype; `links`: values of `solved_by`, see `Auto.__call__`."""
+
+    tolerance: float
+    accept_tolerance: float
+    proximal: float
+    damping: float = 0.1
+    newton_steps: int = 5
+    hard_steps: int = 25
+    splitting_steps: int = 50
+    rounds: int = 20
+    relaxation: float = 1.6
+    penalty: float = 1.0
+    links: tuple[int, int, int] = (1, 1, 1)
+
+
+class Task(eqx.Module):
+    """A problem with what is computed from it once."""
+
+    problem: MixedProblem
+    mobility: Array
+    rho: tuple[Array, ...]
+    size: Array
+
+
+class Iterate(eqx.Module):
+    """The current point, the best point evaluated so far, and the tilted solution.
+
+    **Arguments:**
+
+    - `z`: the point evaluated next. `before`: residual at the last evaluation, infinite at the start
+      and after the step from a tilted solution to the limit.
+    - `tilt`: that of the tilted problem that is being solved, 0 for none. `tilted_z`: its solution at
+      the last tilt, where `has_tilted`.
+    - `done`: whether the best point is the solution sought.
+    """
+
+    z: tuple[Array, ...]
+    best_v: Array
+    best_z: tuple[Array, ...]
+    best_residual: Array
+    passes: Array
+    tries: Array
+    before: Array
+    tilted_z: tuple[Array, ...]
+    tilt: Array
+    has_tilted: Array
+    done: Array
+
+    @property
+    def is_tilted(self) -> Array:
+        return self.tilt > 0
+
+
+class Point(eqx.Module):
+    """The natural map at a point.
+
+    **Arguments:**
+
+    - `inside`: which contacts have their argument `x` in the set. `exact`: whether `f` is below the
+      tolerance relative to `z` itself.
+    - `norm`: relative residual. `residual`: that of the tilted problem that is being solved.
+    """
+
+    v: Array
+    z: tuple[Array, ...]
+    w: tuple[Array, ...]
+    x: tuple[Array, ...]
+    f: tuple[Array, ...]
+    inside: tuple[Array, ...]
+    exact: Array
+    norm: Array
+    residual: Array
+
+
+def is_redundant(problem: MixedProblem) -> bool:
+    """Whether contacts may be redundant: a single contact counts as regular."""
+    return sum(block.offset.shape[1] for block in problem.blocks) > 1
+
+
+def visit(task: Task, it: Iterate, pending, options) -> tuple[Iterate, Point]:
+    """Evaluates the natural map at the iterate, in small stages, and keeps the best point.
+
+    The best point of a batch element is final once it is done: converged, and not on the way to
+    the solution of least norm. Where all impulses are zero there is nothing to choose. The solution of
+    least norm need only be good enough to be accepted: rounding of gaps may keep it from being better,
+    and what is better is then another solution, that the rounding has made.
+    """
+    problem, z = task.problem, it.z
+    load = staged(pending, lambda p, z: p.load(z), problem, z)
+    v = staged(pending, matvec, task.mobility, load)
+    w = staged(pending, lambda p, v: p.local(v), problem, v)
+    x = staged(
+        pending, lambda p, w, z, r: by_block(argument, p.blocks, w, z, r), problem, w, z, task.rho
+    )
+
+    def mapped(p, x, z):
+        on_sets = by_block(projected, p.blocks, x)
+        inside = by_block(lambda a, b: jnp.all(a == b, axis=0), on_sets, x)
+        return by_block(jnp.subtract, z, on_sets), inside
+
+    f, inside = staged(pending, mapped, problem, x, z)
+
+    def measured(f, z, size, tilt):
+        g = by_block(lambda f, z: f + tilt[None, None] * z, f, z)
+        exact = squared(f) <= options.tolerance**2 * squared(z)
+        return relative(f, z, size), relative(g, z, size), exact, squared(z) == 0
+
+    norm, tilted_norm, exact, unloaded = staged(pending, measured, f, z, task.size, it.tilt)
+    settled = ~it.is_tilted | unloaded
+    polished = it.has_tilted & (it.before < jnp.inf)
+    enough = jnp.where(polished, options.accept_tolerance, options.tolerance)
+    reached = settled & (norm <= enough) & (exact | polished | ~it.has_tilted)
+    better = ~it.done & (reached | (norm < it.best_residual))
+    v_z_norm = pick(better, (v, z, norm), (it.best_v, it.best_z, it.best_residual))
+    it = eqx.tree_at(
+        lambda i: (i.best_v, i.best_z, i.best_residual, i.done), it, (*v_z_norm, it.done | reached)
+    )
+    return it, Point(v, z, w, x, f, inside, exact, norm, tilted_norm)
+
+
+def prepare(problem: MixedProblem) -> Task:
+    """What is computed once per problem."""
+    some = jnp.any(problem.matrix != 0)
+    rho = problem.penalties()
+    mobility = staged(some, matrix_inverse, problem.matrix)
+    free = staged(some, matvec, mobility, problem.rhs)
+    size = staged(some, scale, problem, free, rho)
+    return Task(problem, mobility, rho, size)
+
+
+def start(problem: MixedProblem, z0) -> Iterate:
+    """Initial iterate: the warm start projected on the sets, its residual not evaluated yet."""
+    z = by_block(projected, problem.blocks, z0)
+    lanes, v = problem.rhs.shape[1:], problem.rhs
+    zero, no = jnp.zeros(lanes, jnp.int32), jnp.zeros(lanes, bool)
+    unknown = jnp.full(lanes, jnp.inf, v.dtype)
+    tilt = jnp.full(lanes, tilt_for(v.dtype) if is_redundant(problem) else 0.0, v.dtype)
+    return Iterate(z, v, z, unknown, zero, zero, unknown, z, tilt, no, no)
+
+
+def by_block(function, *parts):
+    """Applies a function block by block."""
+    return tuple(function(*part) for part in zip(*parts, strict=True))
+
+
+def pick(condition, new, old):
+    """Picks batch elements of pytrees."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
