@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._jax import staged
-from .._numerics import dot, matvec
+from .._numerics import matvec
 from ._dense import Statistics
 from ._elimination import back_substitute, eliminate, linearised
 from ._hard_problems import is_gathered, on_hard_problems
@@ -38,7 +38,6 @@ from ._natural_map import (
 )
 from ._problem import MixedProblem
 from ._step_point import (
-    LANDED,
     Iterate,
     Point,
     StepOptions,
@@ -135,14 +134,13 @@ def _newton(
 def _advance(
     task: Task, it: Iterate, point: Point, options: StepOptions, weaken, pending: Array
 ) -> Iterate:
-    """Newton's step, for one of these right-hand sides.
+    """Newton's step, for one of three right-hand sides.
 
-    - `−F`, `direct`: to a solution near a start, not a chosen one yet.
     - `−(F + tilt z)`, on the way to a solution of the tilted problem; of `F = 0` where no tilt is left.
     - `−F` from the solution of the tilted problem, `landing`: it leads to the limit. There `F = −tilt z`
       has no part in null spaces, so that of `z`, which is none, is kept.
-    - `−eps z` at a solution of `F = 0` that was found without a tilt: `−U z` with `U = eps (J + eps)^-1`
-      is its part in null spaces, reversed. Where that is nothing, it is the limit and `stays`.
+    - `−eps z` at a start that solves `F = 0` already: `−U z` with `U = eps (J + eps)^-1` is its part in
+      null spaces, reversed. Where that is nothing, the start is the limit and `stays`.
     """
     tilt = tilt_for(task.size.dtype)
     norm, residual = point.norm, point.residual
@@ -153,22 +151,15 @@ def _advance(
     least = jnp.where(it.is_tilted, it.tilt, options.proximal * weaken)
     least = jnp.where(it.has_tilted & (norm < LANDED), RESTRAINED * tilt, least)
     on_path = (it.tilt > tilt) & (residual < NEAR)
-    # The tilted problem would load a contact that is almost closed: whether `F = 0` does is seen first.
-    begins = (it.passes == 0) & _idle(task, point) & (norm <= DIRECT[1])
-    examined = it.direct & it.is_tilted & ~it.done
-    solved = examined & (norm <= options.tolerance) & point.exact
-    direct = examined & ~solved & (begins | (it.passes > 0) & (it.passes < DIRECT[0]))
-    least = jnp.where(direct, options.proximal, jnp.where(solved, SLIGHT * tilt, least))
-    eps = jnp.where(solved, least, jnp.maximum(least, jnp.where(on_path, 0, far)))
+    solved = ~it.done & it.is_tilted & (it.passes == 0) & (norm <= options.tolerance) & point.exact
+    eps = jnp.where(solved, SLIGHT * tilt, jnp.maximum(least, jnp.where(on_path, 0, far)))
 
     # Where rounding keeps the residual from falling further, it counts as small enough.
     rounding = max(0.01 * options.tolerance, 16 * float(jnp.finfo(task.size.dtype).eps))
     stalls = (residual <= rounding) & (residual >= 0.25 * it.before)
-    landing = (
-        ~it.done & ~direct & ~solved & (it.tilt == tilt) & (stalls | (residual <= LANDED * tilt))
-    )
+    landing = ~it.done & (it.tilt == tilt) & (stalls | (residual <= LANDED * tilt))
 
-    weight = jnp.where(landing | direct, 0, jnp.where(solved, eps, it.tilt))[None, None]
+    weight = jnp.where(landing, 0, jnp.where(solved, eps, it.tilt))[None, None]
     right = by_block(lambda f, z: -jnp.where(solved, 0, f) - weight * z, point.f, point.z)
     w = pick(solved, _creep(task, point, tilt), point.w)
     dz = _newton_step(task, dataclasses.replace(point, w=w), right, eps, pending)
@@ -189,7 +180,6 @@ def _advance(
         tilt=jnp.where(landing, 0, softer),
         tilted_z=pick(landing | stays, tilted_z, it.tilted_z),
         has_tilted=it.has_tilted | landing | stays,
-        direct=direct,
         done=it.done | stays,
     )
 
@@ -223,17 +213,16 @@ def _hard(task: Task, iterate: Iterate, count: Array, options: StepOptions, more
     return _newton(task, iterate, options, limit, weaken)
 
 
+LANDED = 2e-8
+"""Residual of the tilted problem, relative to the tilt, at which its part in null spaces is accurate.
+
+Also the residual below which a point that was landed on is only polished."""
+
 SLIGHT = 1e-4
 """`eps`, relative to the tilt, with which a start is examined for a part in null spaces."""
 
 RESTRAINED = 100.0
 """After landing: by what steps are damped more, and `eps` near a solution, relative to the tilt."""
-
-IDLE = 1e-3
-"""How far open a contact without impulse counts as almost closed, relative to all impulses."""
-
-DIRECT = 5, 1e-3
-"""Steps that look for a solution of `F = 0` itself, and the residual of a start from which they do."""
 
 NEAR = 1e-3
 """Residual below which the path of tilted solutions is followed to a smaller tilt."""
@@ -256,18 +245,6 @@ def _softest(task: Task, it: Iterate) -> Iterate:
     tilt = jnp.full_like(it.tilt, SOFTEST if is_redundant(task.problem) else 0.0)
     z, tilt = pick(it.done, (it.z, it.tilt), (by_block(jnp.zeros_like, it.z), tilt))
     return dataclasses.replace(it, z=z, tilt=tilt)
-
-
-def _idle(task: Task, point: Point):
-    """Whether a contact is almost closed and bears nothing."""
-    size = jnp.sqrt(squared(point.z))[None]
-
-    def idle(block, z, w, rho):
-        near = jnp.abs(rho * w[0]) <= IDLE * size
-        return jnp.any(block.active & (dot(z, z) == 0) & near, axis=0)
-
-    each = by_block(idle, task.problem.blocks, point.z, point.w, task.rho)
-    return jnp.any(jnp.stack(each), axis=0)
 
 
 def _creep(task: Task, point: Point, tilt: float):

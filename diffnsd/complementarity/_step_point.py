@@ -6,14 +6,9 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._jax import staged
-from .._numerics import dot, matrix_inverse, matvec
+from .._numerics import matrix_inverse, matvec
 from ._natural_map import argument, projected, relative, scale, squared, tilt_for
 from ._problem import MixedProblem
-
-LANDED = 2e-8
-"""Residual of the tilted problem, relative to the tilt, at which its part in null spaces is accurate.
-
-Also the residual below which a point that was landed on is only polished."""
 
 
 class StepOptions(eqx.Module):
@@ -50,8 +45,7 @@ class Iterate(eqx.Module):
       and after the step from a tilted solution to the limit.
     - `tilt`: that of the tilted problem that is being solved, 0 for none. `tilted_z`: its solution at
       the last tilt, where `has_tilted`.
-    - `direct`: whether `F = 0` is still solved without a tilt, from the start. `done`: whether the best
-      point is the solution sought.
+    - `done`: whether the best point is the solution sought.
     """
 
     z: tuple[Array, ...]
@@ -64,7 +58,6 @@ class Iterate(eqx.Module):
     tilted_z: tuple[Array, ...]
     tilt: Array
     has_tilted: Array
-    direct: Array
     done: Array
 
     @property
@@ -77,8 +70,8 @@ class Point(eqx.Module):
 
     **Arguments:**
 
-    - `inside`: which contacts have their argument `x` in the set, to the tolerance. `exact`: whether `f`
-      is below the tolerance relative to `z` itself.
+    - `inside`: which contacts have their argument `x` in the set. `exact`: whether `f` is below the
+      tolerance relative to `z` itself.
     - `norm`: relative residual. `residual`: that of the tilted problem that is being solved.
     """
 
@@ -116,8 +109,7 @@ def visit(task: Task, it: Iterate, pending, options) -> tuple[Iterate, Point]:
 
     def mapped(p, x, z):
         on_sets = by_block(projected, p.blocks, x)
-        limit = options.tolerance**2 * squared(z)[None]
-        inside = by_block(lambda a, b: dot(a - b, a - b) <= limit, on_sets, x)
+        inside = by_block(lambda a, b: jnp.all(a == b, axis=0), on_sets, x)
         return by_block(jnp.subtract, z, on_sets), inside
 
     f, inside = staged(pending, mapped, problem, x, z)
@@ -132,11 +124,6 @@ def visit(task: Task, it: Iterate, pending, options) -> tuple[Iterate, Point]:
     polished = it.has_tilted & (it.before < jnp.inf)
     enough = jnp.where(polished, options.accept_tolerance, options.tolerance)
     reached = settled & (norm <= enough) & (exact | polished | ~it.has_tilted)
-    # Where gaps are of the size of the tilt, no limit is near its solution: any solution counts then.
-    far = norm > max(LANDED, options.accept_tolerance)
-    lost = it.has_tilted & settled & ~reached & (polished | far)
-    kept = lost & (it.best_residual <= options.tolerance)
-    it = eqx.tree_at(lambda i: (i.has_tilted, i.done), it, (it.has_tilted & ~lost, it.done | kept))
     better = ~it.done & (reached | (norm < it.best_residual))
     v_z_norm = pick(better, (v, z, norm), (it.best_v, it.best_z, it.best_residual))
     it = eqx.tree_at(
@@ -162,7 +149,7 @@ def start(problem: MixedProblem, z0) -> Iterate:
     zero, no = jnp.zeros(lanes, jnp.int32), jnp.zeros(lanes, bool)
     unknown = jnp.full(lanes, jnp.inf, v.dtype)
     tilt = jnp.full(lanes, tilt_for(v.dtype) if is_redundant(problem) else 0.0, v.dtype)
-    return Iterate(z, v, z, unknown, zero, zero, unknown, z, tilt, no, ~no, no)
+    return Iterate(z, v, z, unknown, zero, zero, unknown, z, tilt, no, no)
 
 
 def by_block(function, *parts):
