@@ -95,9 +95,10 @@ def visit(task: Task, it: Iterate, pending, options) -> tuple[Iterate, Point]:
     """Evaluates the natural map at the iterate, in small stages, and keeps the best point.
 
     The best point of a batch element is final once it is done: converged, and not on the way to
-    the solution of least norm. Where all impulses are zero there is nothing to choose. The solution of
-    least norm need only be good enough to be accepted: rounding of gaps may keep it from being better,
-    and what is better is then another solution, that the rounding has made.
+    the solution of least norm. Where all impulses are zero there is nothing to choose. The limit
+    of the tilted solution is polished once where it is not accurate beside the impulses themselves, and
+    need then only be good enough to be accepted: rounding of gaps may keep it from being better, and what
+    is better is then another solution, that the rounding has made.
     """
     problem, z = task.problem, it.z
     load = staged(pending, lambda p, z: p.load(z), problem, z)

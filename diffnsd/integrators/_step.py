@@ -32,9 +32,13 @@ from .._jax import depends, evaluated_again, without_derivative
 from .._numerics import max_abs
 from .._result import RESULTS, first_error
 from .._types import Vector
-from ..complementarity import Block, ImplicitAdjoint, MixedProblem, solve_mixed
+from ..complementarity import Auto, Block, ImplicitAdjoint, MixedProblem, solve_mixed
 from ..complementarity._problem import gather
 from ..laws import AbstractLaw
+
+# Multipliers of relays follow a small quotient of states, and sensitivities of events are exact to rounding
+# only where the velocities after impacts are: both need more digits than the impulses of a step do.
+PRECISE = Auto(tolerance=1e-13, accept_tolerance=1e-9)
 
 
 class Newton(eqx.Module):

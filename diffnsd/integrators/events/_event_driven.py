@@ -22,10 +22,11 @@ from jaxtyping import Array, Bool, Float, Int
 from ..._jax import repeat_where_pending, without_derivative
 from ..._result import RESULTS, first_error
 from ..._types import Args, Local, Scalar, State
-from ...complementarity import AbstractSolver, Auto
+from ...complementarity import AbstractSolver
 from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, NoMemory, StepInfo
 from .._impact import coupled, impact, normal_motion, slip_rows
+from .._step import PRECISE
 from ._event_modes import modes
 from ._event_phase import Field, Phase, at_closing, rows_of, tiny_of
 
@@ -73,8 +74,7 @@ class EventDriven(AbstractIntegrator):
     max_impacts: int = eqx.field(default=16, static=True)
     max_steps: int = eqx.field(default=256, static=True)
     looks: int = eqx.field(default=64, static=True)
-    # Sensitivities are exact to rounding only where the velocities after impacts are.
-    laws: AbstractSolver = Auto(tolerance=1e-13, accept_tolerance=1e-9)
+    laws: AbstractSolver = PRECISE
 
     def __check_init__(self):
         if self.max_impacts < 1:

@@ -9,16 +9,13 @@ import jax.numpy as jnp
 from ..._numerics import hold, lu_solve, matvec
 from ..._result import RESULTS
 from ..._types import Args, Scalar, State
-from ...complementarity import AbstractAdjoint, AbstractSolver, Auto, ImplicitAdjoint
+from ...complementarity import AbstractAdjoint, AbstractSolver, ImplicitAdjoint
 from ...model import Model
 from ...systems import AbstractSystem
 from .._base import AbstractIntegrator, AbstractMemory, StepInfo, WarmStart, check_fractions
 from .._contacts import zero_impulses
-from .._step import Newton
+from .._step import PRECISE, Newton
 from ._first_order_step import Memory, Smooth, first_order_step, unreached
-
-# Multipliers of relays follow a small quotient of states: they need more digits than impulses do.
-PRECISE = Auto(tolerance=1e-13, accept_tolerance=1e-9)
 
 
 class AbstractFirstOrderScheme(AbstractIntegrator):
