@@ -5,6 +5,8 @@ mass matrix of one block each. Both are kept as what they are: storage and work 
 contacts and not with its product with the number of bodies, and nothing is unrolled over either.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -128,6 +130,54 @@ class BlockRows(eqx.Module):
         return total  # pyright: ignore[reportReturnType]
 
 
+class OwnRows(eqx.Module):
+    """`H` of a problem `w = v + offset`, or `G H`: a contact has entries in its own columns alone.
+
+    Column `at + j c + i` is that of row `j` of contact `i`.
+
+    **Arguments:** `values`: `G`, shape `(k, k, c, ...)`, `None` for the unit matrix; `rows`: `(k, c)`;
+    `at`: the first column; `n`: number of columns.
+    """
+
+    values: Array | None
+    rows: tuple[int, int] = eqx.field(static=True)
+    at: int = eqx.field(static=True)
+    n: int = eqx.field(static=True)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """`(k, n, c)`, the shape of the matrix."""
+        k, c = self.rows
+        return k, self.n, c
+
+    def apply(self, v: Array) -> Array:
+        """`H v`, shape `(k, c, ...)`."""
+        k, c = self.rows
+        own = v[self.at : self.at + k * c].reshape((k, c, *v.shape[1:]))
+        return own if self.values is None else weighted_sum(self.values, own, axis=1)
+
+    def gather(self, z: Array) -> Array:
+        """`H^T z`, shape `(n, ...)`."""
+        own = z if self.values is None else weighted_sum(self.values, z)
+        own = own.reshape((-1, *z.shape[2:]))
+        pad = (self.at, self.n - self.at - len(own))
+        return jnp.pad(own, (pad, *((0, 0),) * (own.ndim - 1)))
+
+    def times(self, left: Any) -> "OwnRows":
+        """`G H` for `G (k, k, c, ...)`."""
+        values = (
+            left if self.values is None else weighted_sum(left[:, :, None], self.values, axis=1)
+        )
+        return eqx.tree_at(lambda r: r.values, self, values, is_leaf=lambda x: x is None)
+
+    def after(self, columns: Array) -> Array:
+        """`B H` for `B (k, n, c, ...)`: the columns of the contacts, shape `(n, k c, ...)`."""
+        moved = columns
+        if self.values is not None:
+            moved = weighted_sum(columns[:, None], self.values[:, :, None])
+        return jnp.swapaxes(moved, 0, 1).reshape((self.n, -1, *columns.shape[3:]))
+
+
 def _without_absent(x: Array, bodies: Bodies) -> Array:
     """Entries of contacts that have no body on this side are zero."""
     present = _present(bodies, x.shape[2])
@@ -140,23 +190,23 @@ def _listed(bodies: int | tuple[int | None, ...], contacts: int) -> Array:
     return jnp.asarray(_numbers(listed))
 
 
-def dense(matrix: "Array | BlockRows") -> Float[Array, "k n c"]:
-    """Rows of contacts as an array."""
+def dense(matrix: "Array | BlockRows | OwnRows"):
+    """Rows of contacts as an array, but `OwnRows` as they are."""
     return matrix.dense() if isinstance(matrix, BlockRows) else matrix
 
 
-def apply(matrix: "Array | BlockRows", v: Array) -> Array:
+def apply(matrix: "Array | BlockRows | OwnRows", v: Array) -> Array:
     """`H v` for `H (k, n, c, ...)` and `v (n, ...)`."""
-    if isinstance(matrix, BlockRows):
+    if isinstance(matrix, BlockRows | OwnRows):
         return matrix.apply(v)
     if v.shape[0] > UNROLL_LIMIT:
         return jnp.einsum("knc...,n...->kc...", matrix, v)
     return weighted_sum(matrix, v, axis=1)
 
 
-def gather(matrix: "Array | BlockRows", z: Array) -> Array:
+def gather(matrix: "Array | BlockRows | OwnRows", z: Array) -> Array:
     """`H^T z` for `H (k, n, c, ...)` and `z (k, c, ...)`: unrolled over rows, summed over contacts."""
-    if isinstance(matrix, BlockRows):
+    if isinstance(matrix, BlockRows | OwnRows):
         return matrix.gather(z)
     return short_sum(weighted_sum(matrix, z), 1)
 

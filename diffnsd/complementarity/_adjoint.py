@@ -88,10 +88,10 @@ def central_path(problem: MixedProblem, z0: tuple[Array, ...], kappa):
     **Arguments:** `z0`: the exact solution. **Returns:** `v`, `z`, `Statistics`.
     """
     rho = problem.penalties()
-    matrix = problem.matrix
 
     def visit(z):
-        v = lu_solve(matrix, problem.load(z))
+        load = problem.load(z)
+        v = load if problem.matrix is None else lu_solve(problem.matrix, load)
         w = problem.local(v)
         x = tuple(map(argument, problem.blocks, w, z, rho))
         f = tuple(
@@ -120,7 +120,7 @@ def central_path(problem: MixedProblem, z0: tuple[Array, ...], kappa):
             least = jnp.where(better, norm, least)
         return best, least, count + 1
 
-    tolerance = 1e-10 if jnp.finfo(matrix.dtype).bits >= 64 else 1e-5
+    tolerance = 1e-10 if jnp.finfo(problem.rhs.dtype).bits >= 64 else 1e-5
 
     def proceed(carry):
         _, norm, count = carry

@@ -1,8 +1,8 @@
 """Complementarity problems in condensed form, `w = W z + q`, for any number of unknowns.
 
-Steps of small systems are solved on components (`_solver`); what is larger, or given by its matrix,
-is solved here with dense linear algebra. A batch holds `l` problems: matrices have them on the first
-axis, `W (l, m, m)`, as LAPACK needs them, vectors on the last, `z (m, l)`, as the laws do.
+The form on which methods of a chain work, with dense linear algebra. A batch holds `l` problems:
+matrices have them on the first axis, `W (l, m, m)`, as LAPACK needs them, vectors on the last, `z (m, l)`,
+as the laws do. Unknowns of a law come component by component: row `j` of contact `i` is `j c + i`.
 """
 
 import math
@@ -11,11 +11,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._jax import one_by_one
 from ..laws._base import AbstractLaw
 from ._natural_map import argument, derivative, lost_power, projected
+from ._problem import MixedProblem
 
 
 class Statistics(eqx.Module):
@@ -53,11 +55,11 @@ class Statistics(eqx.Module):
         )
 
     @staticmethod
-    def like(lane: Any) -> "Statistics":
-        """Shapes of the statistics; `lane` has the shape of the batch and the dtype of the problem."""
-        shape: Any = jax.ShapeDtypeStruct(lane.shape, lane.dtype)
-        count: Any = jax.ShapeDtypeStruct(lane.shape, jnp.int32)
-        done: Any = jax.ShapeDtypeStruct(lane.shape, jnp.bool_)
+    def like(rhs: Any) -> "Statistics":
+        """Shapes of the statistics; `rhs` has those of the unknowns, the batch last."""
+        shape: Any = jax.ShapeDtypeStruct(rhs.shape[1:], rhs.dtype)
+        count: Any = jax.ShapeDtypeStruct(rhs.shape[1:], jnp.int32)
+        done: Any = jax.ShapeDtypeStruct(rhs.shape[1:], jnp.bool_)
         return Statistics(shape, shape, count, shape, count, done)
 
 
@@ -76,16 +78,14 @@ def split(shapes, x: Array) -> tuple[Array, ...]:
     """Splits a vector `(m, ...)` into `(k, c, ...)` for every law."""
     parts, at = [], 0
     for c, k in shapes:
-        rows = x[at : at + c * k].reshape((c, k, *x.shape[1:]))
-        parts.append(jnp.swapaxes(rows, 0, 1))
+        parts.append(x[at : at + c * k].reshape((k, c, *x.shape[1:])))
         at += c * k
     return tuple(parts)
 
 
 def join(parts) -> Array:
     """The inverse of `split`."""
-    flat = [jnp.swapaxes(x, 0, 1).reshape((-1, *x.shape[2:])) for x in parts]
-    return jnp.concatenate(flat)
+    return jnp.concatenate([x.reshape((-1, *x.shape[2:])) for x in parts])
 
 
 def norm(x: Array) -> Array:
@@ -133,6 +133,10 @@ class DenseProblem(eqx.Module):
     def split(self, x: Array) -> tuple[Array, ...]:
         """The parts of a vector, `(k, c, l)` for every law."""
         return split(self.shapes, x)
+
+    def mixed(self) -> MixedProblem:
+        """The same as the problem of a step, with the batch on the last axis of all arrays."""
+        return MixedProblem.of_matrix(jnp.moveaxis(self.W, 0, 2), self.q, self.contacts)
 
     def apply(self, z: Array) -> Array:
         """`W z`."""
@@ -271,17 +275,15 @@ def newton_matrix(W: Array, shapes, d, n) -> Array:
     lanes, m, _ = W.shape
     out, at = [], 0
     for (c, k), di, ni in zip(shapes, d, n, strict=True):
-        rows = W[:, at : at + c * k].reshape((lanes, c, k, m))
-        weight, own = (jnp.transpose(x, (3, 2, 0, 1)) for x in (ni, di))  # (l, c, k, k)
-        own = jnp.eye(k, dtype=W.dtype)[None, None] - own
-        product = [
-            sum(weight[:, :, i, j, None] * rows[:, :, j] for j in range(k)) for i in range(k)
-        ]
-        square = own[:, :, :, None, :] * jnp.eye(c, dtype=W.dtype)[None, :, None, :, None]
+        rows = W[:, at : at + c * k].reshape((lanes, k, c, m))
+        weight, own = (jnp.moveaxis(x, 3, 0) for x in (ni, di))  # (l, k, k, c)
+        own = np.eye(k, dtype=W.dtype)[None, :, :, None] - own
+        product = [sum(weight[:, i, j, :, None] * rows[:, j] for j in range(k)) for i in range(k)]
+        square = jnp.swapaxes(own, 2, 3)[..., None] * np.eye(c, dtype=W.dtype)[None, None, :, None]
         placed = jnp.pad(
-            square.reshape((lanes, c, k, c * k)), ((0, 0), (0, 0), (0, 0), (at, m - at - c * k))
+            square.reshape((lanes, k, c, c * k)), ((0, 0), (0, 0), (0, 0), (at, m - at - c * k))
         )
-        out.append((jnp.stack(product, axis=2) + placed).reshape((lanes, c * k, m)))
+        out.append((jnp.stack(product, axis=1) + placed).reshape((lanes, c * k, m)))
         at += c * k
     return jnp.concatenate(out, axis=1)
 

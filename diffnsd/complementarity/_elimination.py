@@ -17,8 +17,10 @@ factorised is n x n whatever the number of contacts:
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
+from .._block_rows import OwnRows
 from .._jax import staged
 from .._numerics import (
     UNROLL_LIMIT,
@@ -36,17 +38,17 @@ REFINEMENTS = 3
 
 
 class Linearised(eqx.Module):
-    """The matrix above: `matrix (n, n, ...)` and per block `output`, `input`, `d`, `n`."""
+    """The matrix above: `matrix (n, n, ...)`, `None` for one, and per block `output`, `input`, `d`, `n`."""
 
-    matrix: Array
-    output: tuple[Array, ...]
+    matrix: Array | None
+    output: tuple[Array | OwnRows, ...]
     input: tuple[Array, ...]
     d: tuple[Array, ...]
     n: tuple[Array, ...]
 
     def product(self, dv: Array, dz: tuple[Array, ...]) -> tuple[Array, tuple[Array, ...]]:
         """The matrix times `(dv, dz)`."""
-        top = matvec(self.matrix, dv)
+        top = dv if self.matrix is None else matvec(self.matrix, dv)
         low = []
         for h, b, d, n, part in zip(self.output, self.input, self.d, self.n, dz, strict=True):
             top = top - gather(b, part)
@@ -55,7 +57,7 @@ class Linearised(eqx.Module):
 
     def transposed(self, a: Array, c: tuple[Array, ...]) -> tuple[Array, tuple[Array, ...]]:
         """The transpose of the matrix times `(a, c)`."""
-        top = matvec(swap(self.matrix), a)
+        top = a if self.matrix is None else matvec(swap(self.matrix), a)
         low = []
         for h, b, d, n, part in zip(self.output, self.input, self.d, self.n, c, strict=True):
             top = top + gather(h, blockwise(swap(n), part))
@@ -66,6 +68,14 @@ class Linearised(eqx.Module):
 def inputs(problem: MixedProblem) -> tuple[Array, ...]:
     """`B` of every block."""
     return tuple(b.output if b.input is None else b.input for b in problem.blocks)
+
+
+def loads(problem: MixedProblem) -> Array:
+    """`B` of all contacts side by side, shape `(n, m, ...)`."""
+    every = inputs(problem)
+    return jnp.concatenate(
+        [jnp.swapaxes(b, 0, 1).reshape((b.shape[1], -1, *b.shape[3:])) for b in every], axis=1
+    )
 
 
 def linearised(problem: MixedProblem, d, n) -> Linearised:
@@ -94,13 +104,19 @@ def regularised_inverse(d: Array, eps) -> Array:
     return stacked(inverse(rows))
 
 
-def products(left: Array, right: Array) -> Array:
+def products(left: Array, right):
     """Blockwise `(k, k, c, ...)` times `(k, x, c, ...)`."""
+    if isinstance(right, OwnRows):
+        return right.times(left)
     return weighted_sum(left[:, :, None], right, axis=1)
 
 
-def congruence(matrix: Array, left: tuple[Array, ...], right: tuple[Array, ...]) -> Array:
-    """`A + sum_i B_i X_i` with `B, X (k, n, c, ...)`, shape `(n, n, ...)`."""
+def congruence(matrix: Array | None, left: tuple[Array, ...], right: tuple) -> Array:
+    """`A + sum_i B_i X_i` with `B, X (k, n, c, ...)`, shape `(n, n, ...)`; `None` is the unit matrix."""
+    if matrix is None:
+        columns = jnp.concatenate([x.after(b) for b, x in zip(left, right, strict=True)], axis=1)
+        n = len(columns)
+        return columns + np.eye(n, dtype=columns.dtype).reshape(n, n, *(1,) * (columns.ndim - 2))
     for b, x in zip(left, right, strict=True):
         if matrix.shape[0] > UNROLL_LIMIT:
             matrix = matrix + jnp.einsum("kic...,kjc...->ij...", b, x)
@@ -113,7 +129,7 @@ class Factors(eqx.Module):
     """Everything about the regularised matrix that does not depend on the right-hand side."""
 
     inverse: tuple[Array, ...]
-    reduced: tuple[Array, ...]
+    reduced: tuple[Array | OwnRows, ...]
     matrix: Array
 
 
@@ -213,7 +229,8 @@ def _factorised(systems: tuple[Linearised, ...], eps: float, right, substitute):
     pending = jnp.any(jnp.stack([jnp.any(x != 0) for x in jax.tree.leaves(right)]))
 
     def factorised(system):
-        factors = eliminate(system, jnp.full_like(system.matrix[0, 0], eps), pending)
+        level = jnp.full(system.d[0].shape[3:], eps, system.d[0].dtype)
+        factors = eliminate(system, level, pending)
         return lambda r: substitute(factors, system, *r, pending)
 
     return tuple(map(factorised, systems))

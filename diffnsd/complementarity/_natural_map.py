@@ -165,7 +165,7 @@ def scale(problem: MixedProblem, v: Array, rho: tuple[Array, ...]) -> Array:
     for block, r in zip(problem.blocks, rho, strict=True):
         w = jnp.where(block.active[None], block.local(v) + block.offset, 0)
         closes = jnp.any(projected(block, argument(block, w, jnp.zeros_like(w), r)) != 0, axis=0)
-        parts = apply(jnp.abs(block.output), jnp.abs(v)) + jnp.abs(block.offset)
+        parts = apply(jax.tree.map(jnp.abs, block.output), jnp.abs(v)) + jnp.abs(block.offset)
         own = dot(w, w) * r * r
         every = every + short_sum(own, 0)
         met = met + short_sum(jnp.where(closes, own, 0), 0)

@@ -126,14 +126,14 @@ def _judged(problem, z: Array, outcome: Outcome, solver, passes: Array, throw: b
 def _measures(pair: tuple[Condensed, Array]) -> tuple[Array, Array]:
     """The residual of the velocity and the violation of the laws."""
     linear, z = pair
-    dense = linear.dense()
-    w = dense.velocity(z[:, None])
-    return dense.residuals(z[:, None], w)[1][0], dense.violation(z[:, None], w)[0]
+    dense, z = linear.dense(), z[linear.order, None]
+    w = dense.velocity(z)
+    return dense.residuals(z, w)[1][0], dense.violation(z, w)[0]
 
 
 def _residual(linear: Condensed, z: Array) -> Array:
-    dense = linear.dense()
-    return dense.residual(z[:, None], dense.velocity(z[:, None]))[0]
+    dense, z = linear.dense(), z[linear.order, None]
+    return dense.residual(z, dense.velocity(z))[0]
 
 
 def _iterate(problem, z0: Array, solver, max_steps: int) -> _Run:

@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._jax import one_by_one
@@ -55,14 +56,18 @@ class Delassus(eqx.Module):
 
 
 class Products(eqx.Module):
-    """A large operator of which only products are used, for one problem: `(m, 1)` to `(m, 1)`."""
+    """A large operator of which only products are used, for one problem: `(m, 1)` to `(m, 1)`.
+
+    **Arguments:** `operator`; `order`: where it has the unknowns of the problem.
+    """
 
     operator: Any
+    order: np.ndarray
 
     def __call__(self, z: Array) -> Array:
         multiply = getattr(self.operator, "mv", None)
-        x = z[:, 0]
-        return (self.operator @ x if multiply is None else multiply(x))[:, None]
+        x = z[np.argsort(self.order), 0]
+        return (self.operator @ x if multiply is None else multiply(x))[self.order, None]
 
     def frobenius(self) -> Array:
         """`|W|`: exact for a sparse matrix, else from products with 16 fixed signs per entry."""

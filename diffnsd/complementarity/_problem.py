@@ -3,12 +3,15 @@
     A v = b + sum_i B_i z_i,    w_i = H_i v + offset_i,    K_i* ∋ w_i + lift_i(w_i) e_N ⟂ z_i ∈ K_i
 
 Mechanical contact has `B_i = H_i^T`, and the solver of small systems never forms the Delassus operator
-`W = H A^-1 H^T`; a dense problem `w = W z + q` is the instance `A = 1`, `B = W`, `H = 1`.
+`W = H A^-1 H^T`. A problem that is given by its matrix, `w = W z + q`, is the instance `A = 1`, `b = 0`,
+`B = W`, `H = 1` (`of_matrix`), whose unit matrices are never formed.
 
 Axes come matrix first, then contacts, then anything: the functions of this folder are elementwise
 in all trailing axes, which is how a batch is solved (`_jax.call`).
 """
 
+import functools
+import operator
 from typing import Any
 
 import equinox as eqx
@@ -17,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._block_rows import BlockDiagonal, BlockRows, apply, dense, gather
-from .._numerics import UNROLL_LIMIT
+from .._block_rows import BlockDiagonal, BlockRows, OwnRows, apply, dense, gather
+from .._numerics import UNROLL_LIMIT, matvec
 from ..laws._base import AbstractLaw
 
 
@@ -27,8 +30,8 @@ class Block(eqx.Module):
 
     **Arguments:**
 
-    - `output`: `H`, shape `(k, n, c, ...)`. `input`: `B` in the same shape, `None` for `H`. Until a
-      problem is handed to a solver `H` may be `BlockRows`.
+    - `output`: `H`, shape `(k, n, c, ...)`, or `OwnRows`. `input`: `B` in the same shape, `None` for `H`.
+      Until a problem is handed to a solver `H` may be `BlockRows`.
     - `offset`: shape `(k, c, ...)`, the law's shift included.
     - `law`: with leaves of shape `(c, ...)`.
     - `active`: shape `(c, ...)`; contacts that are not active have `z = 0`.
@@ -62,13 +65,31 @@ class Block(eqx.Module):
 class MixedProblem(eqx.Module):
     """The step problem in mixed form; see the module's docstring.
 
-    **Arguments:** `matrix`: `A`, shape `(n, n, ...)`, or until it is handed to a solver its blocks;
-    `rhs`: `b`, shape `(n, ...)`; `blocks`.
+    **Arguments:** `matrix`: `A`, shape `(n, n, ...)`, `None` for the unit matrix, or until it is handed to a
+    solver its blocks; `rhs`: `b`, shape `(n, ...)`; `blocks`.
     """
 
     matrix: Any
     rhs: Float[Array, "n ..."]
     blocks: tuple[Block, ...]
+
+    @staticmethod
+    def of_matrix(W: Array, q: Array, contacts) -> "MixedProblem":
+        """`w = W z + q`, rows of a law component by component: row `j` of contact `i` is `j c + i`.
+
+        **Arguments:** `W`: shape `(m, m, ...)`; `q`: shape `(m, ...)`; `contacts`: `law`, `active` and
+        `shape = (c, k)` for every law.
+        """
+        at, blocks = 0, []
+        for part in contacts:
+            c, k = part.shape
+            here = slice(at, at + c * k)
+            columns = jnp.swapaxes(W[:, here].reshape((len(W), k, c, *W.shape[2:])), 0, 1)
+            offset = q[here].reshape((k, c, *q.shape[1:]))
+            rows = OwnRows(None, (k, c), at, len(W))
+            blocks.append(Block(rows, columns, offset, part.law, part.active))
+            at += c * k
+        return MixedProblem(None, jnp.zeros_like(q), tuple(blocks))
 
     @property
     def is_blockwise(self) -> bool:
@@ -92,6 +113,10 @@ class MixedProblem(eqx.Module):
             total = total + block.generalised(part)
         return total
 
+    def defect(self, v: Array, z: tuple[Array, ...]) -> Array:
+        """`b + B z − A v`, shape `(n, ...)`."""
+        return self.load(z) - (v if self.matrix is None else matvec(self.matrix, v))
+
     def local(self, v: Array) -> tuple[Array, ...]:
         """`w_i = H_i v + offset_i` for every block."""
         return tuple(block.local(v) + block.offset for block in self.blocks)
@@ -99,12 +124,37 @@ class MixedProblem(eqx.Module):
     def penalties(self) -> tuple[Array, ...]:
         """`rho` of every block, shape `(c, ...)`."""
         n = self.rhs.shape[0]
+        if self.matrix is None:
+            return self._given_steps()
         if n > UNROLL_LIMIT:
             diagonal = jnp.moveaxis(jnp.diagonal(self.matrix), -1, 0)
         else:
             diagonal = jnp.stack([self.matrix[i, i] for i in range(n)])
         diagonal = jnp.abs(diagonal)
         return tuple(block.penalty(jnp.where(diagonal > 0, diagonal, 1)) for block in self.blocks)
+
+    def _given_steps(self) -> tuple[Array, ...]:
+        """`rho` where `W` is given: one over the mean diagonal of a contact's block.
+
+        Where that is negligible compared with its rows, as in circuits, one over their size.
+        """
+        columns: list[Any] = [block.input for block in self.blocks]
+        squares = [jnp.sum(x * x, axis=(0, 2)) for x in columns]
+        rows, out = jnp.sqrt(functools.reduce(operator.add, squares) / len(self.rhs)), []
+        for block, x in zip(self.blocks, columns, strict=True):
+            at, (k, c) = block.output.at, block.output.rows
+            own = x[:, at : at + k * c].reshape((k, k, c, c, *self.rhs.shape[1:]))
+            diagonals = [jnp.moveaxis(jnp.diagonal(own[j, j]), -1, 0) for j in range(k)]
+            a = jnp.mean(jnp.abs(jnp.stack(diagonals)), axis=0)
+            b = jnp.mean(block.output.apply(rows), axis=0)
+            size = jnp.where(a > 1e-3 * b, a, b)
+            out.append(1 / jnp.where(size > 0, size, 1))
+        return tuple(out)
+
+
+def moved(mobility: Array | None, load: Array) -> Array:
+    """`A^-1 load`, shape `(n, ...)`, from `A^-1`; `None` is the unit matrix."""
+    return load if mobility is None else matvec(mobility, load)
 
 
 def broadcast_law(law: AbstractLaw, contacts: int, dtype) -> AbstractLaw:

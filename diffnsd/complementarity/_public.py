@@ -262,17 +262,19 @@ def _by_products(problem, contacts, guess, solver, throw: bool) -> Complementari
         )
     W, q, contacts = without_derivative((problem.W, problem.q, contacts))
     lane = jax.tree.map(lambda x: x[..., None], contacts)
-    dense = DenseProblem(Products(W), q[:, None], lane)
-    best = solve_batch(solver, dense, guess[:, None])
+    order = Condensed(W, q, contacts).order
+    back = np.argsort(order)
+    dense = DenseProblem(Products(W, order), q[order, None], lane)
+    best = solve_batch(solver, dense, guess[order, None])
     w = dense.velocity(best.z)
     stats = jax.tree.map(lambda x: x[0], judge(solver, dense.prepared(), best))
     result = RESULTS.where(stats.converged, RESULTS.successful, RESULTS.not_converged)
-    z = best.z[:, 0]
+    z = best.z[back, 0]
     if throw:
         z = result.error_if(z, result != RESULTS.successful)
     return ComplementaritySolution(
         z=z,
-        w=w[:, 0],
+        w=w[back, 0],
         residual=stats.residual,
         velocity_residual=dense.residuals(best.z, w)[1][0],
         violation=stats.violation,

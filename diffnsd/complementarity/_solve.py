@@ -18,8 +18,8 @@ from .._block_rows import BlockDiagonal
 from .._jax import SAVED_NAME, AbstractKernel, call
 from .._numerics import UNROLL_LIMIT, newton_solve
 from ._adjoint import AbstractAdjoint, ImplicitAdjoint, central_path
-from ._dense import Statistics
-from ._elimination import inputs
+from ._dense import Contacts, Statistics
+from ._elimination import loads
 from ._problem import Block, MixedProblem
 from ._tangents import solution_tangents
 
@@ -29,13 +29,16 @@ def solve_mixed(
     z0: tuple[Array, ...],
     solver,
     adjoint: AbstractAdjoint = ImplicitAdjoint(),  # noqa: B008 (an immutable constant)
-) -> tuple[Array, tuple[Array, ...], Statistics]:
+    report: Any = Statistics,
+    tangents: Callable = solution_tangents,
+) -> tuple[Array, tuple[Array, ...], Any]:
     """Solves a `MixedProblem` and attaches the implicit derivative, forward and reverse.
 
     **Arguments:** `problem`; `z0`: warm start of the multipliers; `solver`: for example `Auto()`;
-    `adjoint`: at which point the laws are differentiated.
+    `adjoint`: at which point the laws are differentiated; `report`: what the solver reports;
+    `tangents`: the linear solve of the derivative.
 
-    **Returns:** `v (n,)`, `z` per block `(k, c)`, `Statistics` (without derivative).
+    **Returns:** `v (n,)`, `z` per block `(k, c)`, `Statistics` or another `report` (without derivative).
     """
     if not problem.blocks:
         return _without_contacts(problem)
@@ -50,28 +53,23 @@ def solve_mixed(
         kappa = jax.lax.stop_gradient(jnp.asarray(kappa, problem.rhs.dtype))
     dynamic, static = eqx.partition((problem, kappa), eqx.is_array)
     floats, others = eqx.partition(dynamic, eqx.is_inexact_array)
-    kernel = Solve(solver, static) if kappa is None else Relaxed(solver, static)
+    kernel = (Solve if kappa is None else Relaxed)(solver, static, report, tangents)
     z0 = jax.lax.stop_gradient(z0)
     return checkpoint_name(call(kernel, floats, others, z0), SAVED_NAME)[:3]
-
-
-def _shapes(floats):
-    """Shapes of `v`, `z` and the statistics."""
-    problem, _ = floats
-    lane: Any = jax.ShapeDtypeStruct(problem.rhs.shape[1:], problem.rhs.dtype)
-    offsets = tuple(block.offset for block in problem.blocks)
-    return problem.rhs, offsets, Statistics.like(lane), (problem.rhs, offsets)
 
 
 class Solve(AbstractKernel):
     """The solver's iterations, and the implicit function theorem as their derivative.
 
     **Arguments:** `solver`; `static`: the parts of the problem that are not arrays, and of the
-    parameter of the central path where the solution on it is wanted.
+    parameter of the central path where the solution on it is wanted; `report`: what the solver reports;
+    `tangents`: see `solution_tangents`.
     """
 
     solver: Callable
     static: tuple
+    report: Any
+    tangents: Callable
 
     def __call__(self, floats, others, z0):
         problem, kappa = eqx.combine(floats, others, self.static)
@@ -82,7 +80,9 @@ class Solve(AbstractKernel):
 
     def shapes(self, floats, others, z0):
         del others, z0
-        return _shapes(floats)
+        problem, _ = floats
+        offsets = tuple(block.offset for block in problem.blocks)
+        return problem.rhs, offsets, self.report.like(problem.rhs), (problem.rhs, offsets)
 
     def jvp(self, primals, tangents):
         floats, others, z0 = primals
@@ -92,28 +92,21 @@ class Solve(AbstractKernel):
         def instance(floats):
             return eqx.combine(floats, others, self.static)
 
-        tilted_tangent, tangent = solution_tangents(instance, floats, tangents[0], (v, z), tilted)
+        tilted_tangent, tangent = self.tangents(instance, floats, tangents[0], (v, z), tilted)
         return (v, z, stats, tilted), (*tangent, None, tilted_tangent)
 
 
-class Relaxed(AbstractKernel):
+class Relaxed(Solve):
     """The solver's iterations, with the derivative of the solution on the central path."""
-
-    solver: Callable
-    static: tuple
 
     def __call__(self, floats, others, z0):
         problem, _ = eqx.combine(floats, others, self.static)
         return self.solver(problem, z0)
 
-    def shapes(self, floats, others, z0):
-        del others, z0
-        return _shapes(floats)
-
     def jvp(self, primals, tangents):
         floats, others, _ = primals
         v, z, stats, tilted = checkpoint_name(call(self, *primals), SAVED_NAME)
-        path = Solve(central_path, self.static)
+        path = Solve(central_path, self.static, Statistics, self.tangents)
 
         def relaxed(floats):
             point = call(path, floats, others, jax.lax.stop_gradient(z))
@@ -161,8 +154,7 @@ def _few_contacts(problem: MixedProblem, z0, solver, adjoint):
     Outside of the kernel `A` is inverted once for all problems of a batch that share it.
     """
     solve = _solves(problem.matrix)
-    parts = [jnp.swapaxes(b, 0, 1).reshape(b.shape[1], -1) for b in inputs(problem)]
-    columns = jnp.concatenate(parts, axis=1)
+    columns = loads(problem)
     outputs = [jnp.swapaxes(b.output, 1, 2).reshape(-1, b.output.shape[1]) for b in problem.blocks]
     outputs = jnp.concatenate(outputs)
     free, moved = solve(problem.rhs), solve(columns)
@@ -192,23 +184,9 @@ def _bodies(problem: MixedProblem, z0, solver, adjoint):
 
 
 def _condensed(given: tuple[Block, ...], delassus, start, z0, solver, adjoint):
-    """Multipliers and statistics of `w = W z + q`, `W (m, m)` and `q (m,)` row by row."""
-    m = len(start)
-    unit = np.eye(m, dtype=start.dtype) if m <= UNROLL_LIMIT else jnp.eye(m, dtype=start.dtype)
-
-    def taken(matrix, at, shape):
-        """The columns of a block, `(k, m, c)`."""
-        mine = matrix[:, at : at + shape[0] * shape[1]]
-        return mine.reshape(-1, *shape).swapaxes(0, 1)
-
-    at, blocks = 0, []
-    for block in given:
-        shape = block.offset.shape
-        size = shape[0] * shape[1]
-        offset = block.offset + start[at : at + size].reshape(shape)
-        own = jnp.asarray(taken(unit, at, shape)), taken(delassus, at, shape)
-        blocks.append(Block(*own, offset, block.law, block.active))
-        at += size
-    small = MixedProblem(jnp.asarray(unit), jnp.zeros_like(start), tuple(blocks))
+    """Multipliers and statistics of `w = W z + q`, `W (m, m)` and `q (m,)` component by component."""
+    offsets = jnp.concatenate([block.offset.reshape(-1) for block in given])
+    contacts = [Contacts(b.law, b.active, (b.offset.shape[1], len(b.offset))) for b in given]
+    small = MixedProblem.of_matrix(delassus, start + offsets, contacts)
     _, z, stats = solve_mixed(small, z0, solver, adjoint)
     return z, stats

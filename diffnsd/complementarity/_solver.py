@@ -12,16 +12,16 @@ from .solvers._chain import Chain
 from .solvers._first_order import AcceleratedProjectedGradient, ProjectedGaussSeidel
 from .solvers._interior_point import InteriorPoint
 from .solvers._pivoting import Enumeration, Lemke
+from .solvers._regularised import RegularisedNewton
 from .solvers._semismooth import LevenbergMarquardt, Newton
-from .solvers._small import SmallBatches
 from .solvers._splitting import Splitting
 
 
 class Auto(AbstractSolver):
     """The default solver: a chain of methods, from the fastest to the most dependable.
 
-    It prints as the `Chain` that it is. In a step of a small system the links `Newton` and `Splitting`
-    have their own implementation, on components and without forming `W`; see `Auto.__call__`.
+    It prints as the `Chain` that it is. In steps the first link, `RegularisedNewton`, and splitting between
+    its rounds work without forming `W`, and no other link is needed; see `Auto.__call__`.
 
     In steps Newton's matrix is regularised by `eps = max(proximal, damping * residual)`: far from the
     solution this is a proximal-point step, near it Newton's method. The few problems of a batch that
@@ -41,8 +41,8 @@ class Auto(AbstractSolver):
     - `accept_tolerance`: residual accepted as success, at least `tolerance`. `None` is `tolerance` where
       that is given, else 1e-8 in float64 and 1e-5 in float32.
 
-    Large systems, and `solve_complementarity`, use the tolerances, `newton_steps`, `hard_steps` and
-    `rounds`; the other numbers are for the steps of small systems.
+    `solve_complementarity` uses the tolerances, `newton_steps`, `hard_steps` and `rounds`; the other numbers
+    are for steps.
     """
 
     tolerance: float | None = eqx.field(default=None, static=True)
@@ -63,13 +63,14 @@ class Auto(AbstractSolver):
     @property
     def chain(self) -> Chain:
         """The same solver as a `Chain`."""
-        first = SmallBatches(tolerance=self.tolerance), Newton(self.newton_steps, 1e-6)
+        more, tolerance = self.hard_steps if self.rounds else 0, self.tolerance
+        first = (RegularisedNewton(self.newton_steps, more, tolerance=tolerance),)
         tolerances = {
             "tolerance": self.tolerance,
             "accept_tolerance": self.accept_tolerance_for(jnp.result_type(float)),
         }
         if self.rounds == 0:
-            return Chain(first[1:], **tolerances)
+            return Chain(first, **tolerances)
         search = (
             Newton(self.hard_steps),
             InteriorPoint(100, cones=False),
@@ -118,14 +119,10 @@ class Auto(AbstractSolver):
     def __call__(self, problem: MixedProblem, z0):
         """Solves the step problems of a batch; see `AbstractSolver.__call__`.
 
-        A single row of a single contact has a closed form. `solved_by` names the first link `Newton`
-        for the passes on all problems, the next one for those on the problems that were left, and
-        `Splitting` once splitting was needed.
+        A single row of a single contact has a closed form. `solved_by` is `Splitting` once splitting was
+        needed.
         """
-        dtype = problem.rhs.dtype
-        names = self.names
-        first = names.index("Newton")
-        later = [i for i in range(first + 1, len(names)) if names[i] in ("Newton", "Splitting")]
+        dtype, names = problem.rhs.dtype, self.names
         options = StepOptions(
             tolerance=self.tolerance_for(dtype),
             accept_tolerance=self.accept_tolerance_for(dtype),
@@ -137,11 +134,7 @@ class Auto(AbstractSolver):
             rounds=self.rounds,
             relaxation=self.relaxation,
             penalty=self.penalty,
-            links=(
-                first,
-                later[0] if later else first,
-                names.index("Splitting") if later else first,
-            ),
+            splitting=names.index("Splitting") if "Splitting" in names else 1,
         )
         if len(problem.blocks) == 1 and problem.blocks[0].offset.shape[:2] == (1, 1):
             point = one_unknown(problem, options.accept_tolerance)

@@ -1,4 +1,4 @@
-"""The solver of the steps of small systems: warm-started Newton, and splitting where it fails.
+"""The solver of steps, and the first one of given matrices: Newton's method, and splitting where it fails.
 
 Newton's method on the natural map with the proximal term of `_elimination` needs a few passes from
 a warm start and fails on some redundant or badly started problems; operator splitting (ADMM with
@@ -24,7 +24,6 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._jax import staged
-from .._numerics import matvec
 from ._dense import Statistics
 from ._elimination import back_substitute, eliminate, linearised
 from ._hard_problems import is_gathered, on_hard_problems
@@ -36,7 +35,7 @@ from ._natural_map import (
     squared,
     tilt_for,
 )
-from ._problem import MixedProblem
+from ._problem import MixedProblem, moved
 from ._step_point import (
     Iterate,
     Point,
@@ -98,7 +97,7 @@ def least_norm(problem: MixedProblem, v, z, stats: Statistics, options: StepOpti
 def _outcome(task: Task, iterate: Iterate, options: StepOptions):
     v, z = best = iterate.best_v, iterate.best_z
     tilted_z = pick(iterate.has_tilted, iterate.tilted_z, z)
-    tilted_v = pick(iterate.has_tilted, matvec(task.mobility, task.problem.load(tilted_z)), v)
+    tilted_v = pick(iterate.has_tilted, moved(task.mobility, task.problem.load(tilted_z)), v)
     return *best, _statistics(task, iterate, options), (tilted_v, tilted_z)
 
 
@@ -193,15 +192,9 @@ def _hard(task: Task, iterate: Iterate, count: Array, options: StepOptions, more
     through several strengths. The first rounds look for the solution of least norm, later ones accept any.
     """
     redundant = is_redundant(task.problem)
-    iterate = jax.lax.switch(
-        jnp.minimum(count, 2) if redundant else 2 * jnp.minimum(count, 1),
-        [
-            lambda it: it,
-            lambda it: _softest(task, it),
-            lambda it: _split(task, it, options),
-        ],
-        iterate,
-    )
+    starts = [lambda it: it, lambda it: _softest(task, it), lambda it: _split(task, it, options)]
+    starts = (starts if redundant else starts[::2])[: options.rounds]
+    iterate = jax.lax.switch(count, starts, iterate)
     tilt = jnp.where((count == 2) & redundant, tilt_for(task.size.dtype), 0)
     # After splitting what the last search landed on does not belong to the point any more.
     known = iterate.has_tilted & (iterate.done | (count == 0))
@@ -281,9 +274,7 @@ def _statistics(task: Task, it: Iterate, options: StepOptions) -> Statistics:
     w = task.problem.local(it.best_v)
     x = by_block(argument, task.problem.blocks, w, it.best_z, task.rho)
     margin, violation = distances(task.problem, w, it.best_z, x, task.rho, task.size)
-    first, second, third = options.links
-    later = jnp.where(it.tries <= 1 + is_redundant(task.problem), second, third)
-    link = jnp.where(it.passes <= options.newton_steps, first, later)
+    link = jnp.where(it.tries <= 1 + is_redundant(task.problem), 1, options.splitting)
     solved_by = jnp.where(it.passes == 0, 0, link).astype(jnp.int32)
     done = it.best_residual <= options.accept_tolerance
     return Statistics(it.best_residual, violation, it.passes, margin, solved_by, done)

@@ -6,13 +6,13 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._jax import staged
-from .._numerics import matrix_inverse, matvec
+from .._numerics import matrix_inverse
 from ._natural_map import argument, projected, relative, scale, squared, tilt_for
-from ._problem import MixedProblem
+from ._problem import MixedProblem, moved
 
 
 class StepOptions(eqx.Module):
-    """The numbers of `Auto` for a dtype; `links`: values of `solved_by`, see `Auto.__call__`."""
+    """The numbers of `Auto` for a dtype; `splitting`: `solved_by` once that was needed, else it is 1."""
 
     tolerance: float
     accept_tolerance: float
@@ -24,14 +24,14 @@ class StepOptions(eqx.Module):
     rounds: int = 20
     relaxation: float = 1.6
     penalty: float = 1.0
-    links: tuple[int, int, int] = (1, 1, 1)
+    splitting: int = 1
 
 
 class Task(eqx.Module):
     """A problem with what is computed from it once."""
 
     problem: MixedProblem
-    mobility: Array
+    mobility: Array | None
     rho: tuple[Array, ...]
     size: Array
 
@@ -102,7 +102,7 @@ def visit(task: Task, it: Iterate, pending, options) -> tuple[Iterate, Point]:
     """
     problem, z = task.problem, it.z
     load = staged(pending, lambda p, z: p.load(z), problem, z)
-    v = staged(pending, matvec, task.mobility, load)
+    v = staged(pending, moved, task.mobility, load)
     w = staged(pending, lambda p, v: p.local(v), problem, v)
     x = staged(
         pending, lambda p, w, z, r: by_block(argument, p.blocks, w, z, r), problem, w, z, task.rho
@@ -135,10 +135,11 @@ def visit(task: Task, it: Iterate, pending, options) -> tuple[Iterate, Point]:
 
 def prepare(problem: MixedProblem) -> Task:
     """What is computed once per problem."""
-    some = jnp.any(problem.matrix != 0)
-    rho = problem.penalties()
-    mobility = staged(some, matrix_inverse, problem.matrix)
-    free = staged(some, matvec, mobility, problem.rhs)
+    rho, mobility = problem.penalties(), None
+    some = jnp.any(rho[0] > 0)
+    if problem.matrix is not None:
+        mobility = staged(some, matrix_inverse, problem.matrix)
+    free = staged(some, moved, mobility, problem.rhs)
     size = staged(some, scale, problem, free, rho)
     return Task(problem, mobility, rho, size)
 

@@ -2,8 +2,10 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
+from .._block_rows import OwnRows
 from .._jax import staged
 from .._numerics import matrix_inverse, matvec
 from ._elimination import congruence, inputs
@@ -26,7 +28,7 @@ def split(
     blocks = problem.blocks
     sigma = tuple(penalty / r for r in rho)
     outputs = tuple(b.output for b in blocks)
-    weighted = tuple(h / s[None, None] for h, s in zip(outputs, sigma, strict=True))
+    weighted = tuple(map(_over, outputs, sigma))
     matrix = staged(pending, congruence, problem.matrix, inputs(problem), weighted)
     mobility = staged(pending, matrix_inverse, matrix)
 
@@ -58,3 +60,12 @@ def split(
         _, w = lifted(block, v)
         dual.append(-w.at[0].add(block.law.lift(w)) / s[None])
     return jax.lax.fori_loop(0, steps, body, (v, z, tuple(dual)))[1]
+
+
+def _over(output, sigma: Array):
+    """`H / sigma`, `sigma (c, ...)`."""
+    if not isinstance(output, OwnRows):
+        return output / sigma[None, None]
+    k = output.shape[0]
+    unit = np.eye(k, dtype=sigma.dtype).reshape((k, k, *(1,) * sigma.ndim))
+    return output.times(unit / sigma[None, None])

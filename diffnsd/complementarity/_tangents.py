@@ -15,7 +15,6 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from .._jax import AbstractKernel, call, with_value
-from .._numerics import matvec
 from ._adjoint import pair, surface
 from ._elimination import blockwise, linearised, solve_both, solve_both_transposed
 from ._natural_map import argument, at_point, sides, tilt_for
@@ -105,10 +104,7 @@ class _Point(eqx.Module):
 
         def moving(p):
             q, _ = instance(p)
-            load = q.rhs - matvec(q.matrix, self.v)
-            for block, part in zip(q.blocks, self.z, strict=True):
-                load = load + block.generalised(part)
-            return load, *self.arguments(instance, p)
+            return q.defect(self.v, self.z), *self.arguments(instance, p)
 
         (_, _, x, _), (r_v, _, dx, _) = jax.jvp(moving, (floats,), (tangent,))
 

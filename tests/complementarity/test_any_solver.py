@@ -94,12 +94,12 @@ def test_solvers_of_intervals_refuse_friction_in_a_step(solver):
 
 def test_the_default_is_a_chain_that_prints_itself():
     text = repr(Auto())
-    assert text.startswith("Chain(") and "Newton(steps=5, damping=1e-06)" in text
+    assert text.startswith("Chain(") and "RegularisedNewton(" in text
     names = Auto().names
     assert names[0] == "start" and {"Newton", "Splitting", "Lemke", "Enumeration"} <= set(names)
     assert Chain((Auto(rounds=0), Lemke())).names == (
         "start",
-        "Newton",
+        "RegularisedNewton",
         "Lemke",
         "LevenbergMarquardt",
     )

@@ -9,9 +9,9 @@ import pytest
 from quick import quick_jit
 
 from diffnsd import RESULTS, ComplementarityProblem, solve_complementarity
-from diffnsd.complementarity._dense import DenseProblem, row_steps
+from diffnsd.complementarity._dense import DenseProblem, join
+from diffnsd.complementarity._elimination import back_substitute, eliminate, linearised
 from diffnsd.complementarity._public import contacts_of
-from diffnsd.complementarity.solvers._small import block_inverse, block_solve, newton_matrix
 from diffnsd.laws import CoulombFriction
 from diffnsd.sets import Box, Free, HalfLine
 
@@ -89,36 +89,30 @@ def test_a_lane_without_solution_leaves_the_others_alone(bodies):
     np.testing.assert_allclose(mixed.w[others], out.w[others], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("m", [1, 3, 8])
-def test_elimination_by_blocks(m):
-    random = np.random.default_rng(m)
-    matrix = random.normal(size=(5, m, m)) + 3 * np.eye(m)
-    right = random.normal(size=(5, m))
-    last = jnp.asarray(np.moveaxis(matrix, 0, 2))
-    x = block_solve(last, jnp.asarray(right.T), jnp.array(True))
-    exact = np.linalg.solve(matrix, right[..., None])[..., 0]
-    np.testing.assert_allclose(x.T, exact, rtol=0, atol=1e-12)
-    inverted = np.moveaxis(np.asarray(block_inverse(last)), 2, 0)
-    np.testing.assert_allclose(inverted, np.linalg.inv(matrix), rtol=0, atol=1e-12)
-
-
-def test_newton_matrix_is_the_dense_one():
+def test_one_newton_step_of_a_given_matrix():
+    """Eliminating the velocity of `A = 1, H = 1` is solving with `1 − D + eps + N W`."""
     random = np.random.default_rng(0)
     laws = ((HalfLine(), (2, 1)), (CoulombFriction(0.7), (2, 3)), (Free(), (1, 1)))
     m, lanes = 9, 4
-    W, q = random.normal(size=(lanes, m, m)), random.normal(size=(m, lanes))
+    root = random.normal(size=(lanes, m, m))
+    W, q = root @ np.swapaxes(root, 1, 2) / m, random.normal(size=(m, lanes))
     lay = jax.tree.map(
         lambda x: jnp.broadcast_to(x[..., None], (*x.shape, lanes)), contacts_of(laws, None, float)
     )
     problem = DenseProblem(jnp.asarray(W), jnp.asarray(q), lay)
+    mixed, steps = problem.mixed(), problem.split(problem.steps())
+    for rho, step in zip(mixed.penalties(), steps, strict=True):
+        np.testing.assert_allclose(rho, step[0], rtol=1e-14)
     z = problem.project(jnp.asarray(random.normal(size=(m, lanes))))
     _, d, n = problem.linearise(z, problem.velocity(z), problem.steps())
-    last = jnp.moveaxis(problem.W, 0, 2)
-    np.testing.assert_allclose(row_steps(problem.shapes, last), problem.steps(), rtol=1e-15)
-    eps = jnp.linspace(0.0, 0.3, lanes)
-    found = np.moveaxis(np.asarray(newton_matrix(last, d, n, eps, problem.shapes)), 2, 0)
-    dense = np.asarray(problem.newton_matrix(d, n)) + np.asarray(eps)[:, None, None] * np.eye(m)
-    np.testing.assert_allclose(found, dense, rtol=0, atol=1e-13)
+    eps, right = jnp.linspace(1e-3, 0.3, lanes), jnp.asarray(random.normal(size=(m, lanes)))
+    system = linearised(mixed, d, n)
+    factors = eliminate(system, eps, jnp.array(True))
+    dv, dz = back_substitute(factors, system, None, problem.split(right), jnp.array(True))
+    matrix = np.asarray(problem.newton_matrix(d, n)) + np.asarray(eps)[:, None, None] * np.eye(m)
+    exact = np.linalg.solve(matrix, np.asarray(right).T[..., None])[..., 0].T
+    np.testing.assert_allclose(join(dz), exact, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(dv, problem.apply(join(dz)), rtol=0, atol=1e-10)
 
 
 LAWS = (

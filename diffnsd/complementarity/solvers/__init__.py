@@ -12,7 +12,7 @@
 | `Lemke` | half lines and equalities | exact for P and copositive-plus W; else it may miss a solution |
 | `Enumeration` | intervals, about 12 rows | an oracle: finds a nondegenerate solution if there is one |
 | `InteriorPoint` | all sets, intervals above all | circuits, modes that are hard to find |
-| `SmallBatches` | all sets | a link: batches of more than 16 problems of at most 64 unknowns |
+| `RegularisedNewton` | all sets | the first link of `Auto`, and the method of steps |
 
 Every one of them can be given to `solve_complementarity` and to the integrators. Success has one
 definition: the residual is at most the accept tolerance. The result holds the residual, the violation of
@@ -28,10 +28,10 @@ from ._first_order import (
 )
 from ._interior_point import InteriorPoint as InteriorPoint
 from ._pivoting import Enumeration as Enumeration, Lemke as Lemke
+from ._regularised import RegularisedNewton as RegularisedNewton
 from ._semismooth import (
     LevenbergMarquardt as LevenbergMarquardt,
     Newton as Newton,
     SemismoothNewton as SemismoothNewton,
 )
-from ._small import SmallBatches as SmallBatches
 from ._splitting import Splitting as Splitting

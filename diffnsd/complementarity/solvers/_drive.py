@@ -17,8 +17,9 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._numerics import matrix_inverse, matvec
-from .._dense import Contacts, DenseProblem, Statistics, join, norm
-from .._problem import MixedProblem, apply
+from .._dense import Contacts, DenseProblem, Statistics, join, norm, split
+from .._elimination import loads
+from .._problem import MixedProblem, moved
 
 FEW = 16
 """Largest batch whose problems go through all methods together."""
@@ -234,28 +235,21 @@ def solve_step(solver: Any, problem: MixedProblem, z0: tuple[Array, ...]):
 
     **Raises:** `ValueError` if the solver cannot solve the laws.
     """
-    lanes = problem.rhs.shape[1:]
-    mobility = matrix_inverse(problem.matrix)
-    free = matvec(mobility, problem.rhs)
-    moved, rows, offsets, contacts = [], [], [], []
-    for block in problem.blocks:
-        b = block.output if block.input is None else block.input
-        columns = jnp.swapaxes(b, 0, 2)  # (c, n, k, ...)
-        columns = jnp.moveaxis(columns, 1, 0).reshape((b.shape[1], -1, *lanes))
-        moved.append(jax.vmap(lambda x: matvec(mobility, x), 1, 1)(columns))
-        rows.append(jnp.swapaxes(block.output, 1, 2))  # (k, c, n, ...)
-        offsets.append(apply(block.output, free) + block.offset)
-        k, c = block.offset.shape[:2]
-        contacts.append(Contacts(block.law, block.active, (c, k)))
+    lanes, mobility = problem.rhs.shape[1:], None
+    if problem.matrix is not None:
+        mobility = matrix_inverse(problem.matrix)
+    free, columns = moved(mobility, problem.rhs), loads(problem)
+    if mobility is not None:
+        columns = jax.vmap(lambda x: matvec(mobility, x), 1, 1)(columns)
+    contacts = _contacts(problem)
     refusal = solver.refuses(contacts)
     if refusal is not None:
         raise ValueError(f"cannot solve the contacts of a step: {refusal}.")
-    columns, outputs, q = jnp.concatenate(moved, axis=1), join(rows), join(offsets)
-    W = jnp.einsum("in...,nj...->ij...", outputs, columns)
-    flat = jax.tree.map(lambda x: x.reshape((x.shape[0], -1)), (q, tuple(contacts)))
-    active = DenseProblem(None, *flat).active.reshape(q.shape)
+    apart = jax.vmap(lambda x: join([block.local(x) for block in problem.blocks]), 1, 1)
+    W, q = apart(columns), join(problem.local(free))
+    active = join([jnp.broadcast_to(b.active[None], b.offset.shape) for b in problem.blocks])
     W = jnp.where(active[:, None] & active[None], W, 0).reshape((*W.shape[:2], -1))
-    q, contacts = jnp.where(active.reshape(flat[0].shape), flat[0], 0), flat[1]
+    q = jnp.where(active, q, 0).reshape((len(q), -1))
     size = jnp.sqrt(jnp.sum(W * W, axis=(0, 1)) / len(q))
     scale = 1 / jnp.where(size > 0, size, 1)
     dense = DenseProblem(jnp.moveaxis(W * scale[None, None], 2, 0), q * scale[None], contacts)
@@ -263,8 +257,25 @@ def solve_step(solver: Any, problem: MixedProblem, z0: tuple[Array, ...]):
     z = best.z.reshape(active.shape)
     v = free + jnp.einsum("nj...,j...->n...", columns, z)
     statistics = judge(solver, dense, best)
-    parts = DenseProblem(None, z, contacts).split(z)
-    return v, parts, jax.tree.map(lambda x: x.reshape(lanes), statistics)
+    return v, split(dense.shapes, z), jax.tree.map(lambda x: x.reshape(lanes), statistics)
+
+
+def given(problem: MixedProblem) -> DenseProblem:
+    """A problem with unit matrices in the form that methods work on, its batch on one axis."""
+    W = loads(problem)
+    q = join([block.offset for block in problem.blocks]).reshape((len(W), -1))
+    W = jnp.moveaxis(W.reshape((*W.shape[:2], -1)), 2, 0)
+    return DenseProblem(W, q, _contacts(problem))
+
+
+def _contacts(problem: MixedProblem) -> tuple[Contacts, ...]:
+    """The laws of all blocks, their batch on one axis."""
+    out = []
+    for block in problem.blocks:
+        k, c = block.offset.shape[:2]
+        law, active = jax.tree.map(lambda x: x.reshape((c, -1)), (block.law, block.active))
+        out.append(Contacts(law, active, (c, k)))
+    return tuple(out)
 
 
 def judge(solver: Any, problem: DenseProblem, best: Best) -> Statistics:

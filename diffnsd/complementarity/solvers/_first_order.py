@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from .._dense import DenseProblem, norm
@@ -61,18 +62,16 @@ def _sweeper(problem: DenseProblem, inner: int):
         at = 0
         for contacts in problem.contacts:
             c, k = contacts.shape
-            rows = problem.W[:, at : at + c * k].reshape((lanes, c, k, m))
-            offset = problem.q[at : at + c * k].reshape((c, k, lanes))
-            first = at
+            rows = problem.W[:, at : at + c * k].reshape((lanes, k, c, m))
+            offset = problem.q[at : at + c * k].reshape((k, c, lanes))
+            places = jnp.asarray(at + np.arange(c * k).reshape(k, c).T, jnp.int32)
 
-            def visit(i, z, contacts=contacts, rows=rows, offset=offset, first=first, k=k):
+            def visit(i, z, contacts=contacts, rows=rows, offset=offset, places=places):
                 own = jax.tree.map(lambda x: x[i][None], (contacts.law, contacts.active))
                 block = eqx.tree_at(lambda b: (b.law, b.active), contacts, own)
-                here = rows[:, i]
-                w = jnp.einsum("lim,ml->il", here, z) + offset[i]
-                place = first + k * i
-                square = jax.lax.dynamic_slice_in_dim(here, place, k, axis=2)
-                part = jax.lax.dynamic_slice_in_dim(z, place, k, axis=0)
+                here, place = rows[:, :, i], places[i]
+                w = jnp.einsum("lim,ml->il", here, z) + offset[:, i]
+                square, part = here[:, :, place], z[place]
                 size = jnp.sqrt(jnp.sum(square * square, axis=(1, 2)))
                 rho = jnp.where(size > 0, 1 / jnp.where(size > 0, size, 1), 0)[None]
 
@@ -82,7 +81,7 @@ def _sweeper(problem: DenseProblem, inner: int):
                     return new, u + jnp.einsum("lij,jl->il", square, new - p)
 
                 part, _ = jax.lax.fori_loop(0, inner, once, (part, w))
-                return jax.lax.dynamic_update_slice_in_dim(z, part, place, axis=0)
+                return z.at[place].set(part, unique_indices=True)
 
             z = jax.lax.fori_loop(0, c, visit, z)
             at += c * k

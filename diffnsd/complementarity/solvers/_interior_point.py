@@ -127,32 +127,3 @@ def first_level(problem: DenseProblem, rho: Array) -> Array:
     """`kappa` at the start: the mean of `q² rho`, velocity times impulse, per problem."""
     level = jnp.mean(problem.q * problem.q * rho, axis=0)
     return jnp.where(level > 0, level, 1)
-
-
-def on_path(problem: DenseProblem, z: Array, kappa: Array, steps: int = 60) -> Array:
-    """The point of the central path at `kappa`, from the exact solution: Newton's method."""
-    rho = problem.steps()
-    tolerance = 1e-12 if jnp.finfo(z.dtype).bits >= 64 else 1e-6
-
-    def size(z, w):
-        return norm(relaxed(problem, z, w, rho, kappa))
-
-    def proceed(carry):
-        z, going, count = carry
-        return jnp.any(going) & (count < steps)
-
-    def body(carry):
-        z, going, count = carry
-        w = problem.velocity(z)
-        f = relaxed(problem, z, w, rho, kappa)
-        dz = solve_matrix(relaxed_matrix(problem, z, w, rho, kappa), -f)
-        least, t = shortest(ladder(size, z, w, dz, problem.apply(dz)))
-        moved = going & (least < norm(f))
-        z = jnp.where(moved[None], z + t[None] * dz, z)
-        return z, moved & (least > tolerance * norm(z)), count + 1
-
-    # The prox of the natural map's argument is inside, and near.
-    w = problem.velocity(z)
-    z = z - relaxed(problem, z, w, rho, kappa)
-    carry = z, jnp.ones(z.shape[1:], bool), jnp.zeros((), jnp.int32)
-    return jax.lax.while_loop(proceed, body, carry)[0]

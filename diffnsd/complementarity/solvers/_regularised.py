@@ -1,0 +1,65 @@
+"""The method of steps as a link of a chain, see `_step_newton`."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._dense import DenseProblem, join
+from .._step_newton import solve_step_problem
+from .._step_point import StepOptions
+from ._base import AbstractContactSolver, check_tolerance
+
+
+class RegularisedNewton(AbstractContactSolver):
+    """Newton's method on the natural map, its matrix regularised in proportion to the residual.
+
+        (G + eps) dz = −F(z),   G ∈ ∂F,   eps = max(least, |F| / 10)
+
+    Where contacts are redundant it goes to the limit of the solutions with a small compliance in every
+    contact. The method of the steps of integrators; in a batch unsolved problems are gathered after five
+    passes, so that the others do not wait for them.
+
+    **Arguments:** `steps`: passes on all problems; `more`: further ones for the problems that are left;
+    `rounds`: how often these begin again, from no impulses and then from splitting; `tolerance`: residual
+    to reach.
+    """
+
+    steps: int = eqx.field(default=5, static=True)
+    more: int = eqx.field(default=25, static=True)
+    rounds: int = eqx.field(default=2, static=True)
+    tolerance: float | None = eqx.field(default=None, static=True, kw_only=True)
+
+    explores = True
+    leaves_few = True
+
+    def __check_init__(self):
+        check_tolerance(self.tolerance)
+
+    @property
+    def max_iterations(self) -> int:
+        """All passes are one step of the driver."""
+        return min(self.steps, 1)
+
+    def init(self, problem: DenseProblem, z0: Array) -> "_Passes":
+        return _Passes(z0, jnp.zeros(z0.shape[1:], jnp.int32))
+
+    def step(self, problem: DenseProblem, state: "_Passes") -> "_Passes":
+        tolerance, double = self.tolerance_for(state.z.dtype), jnp.finfo(state.z.dtype).bits >= 64
+        options = StepOptions(
+            tolerance=tolerance,
+            accept_tolerance=tolerance,
+            proximal=1e-8 if double else 1e-5,
+            newton_steps=self.steps,
+            hard_steps=self.more,
+            rounds=self.rounds,
+        )
+        _, z, stats, _ = solve_step_problem(problem.mixed(), problem.split(state.z), options)
+        return _Passes(join(z), stats.iterations)
+
+    def iterations(self, state: "_Passes") -> Array:
+        return state.passes
+
+
+class _Passes(eqx.Module):
+    z: Array
+    passes: Array
