@@ -273,7 +273,7 @@ def _contacts(problem: MixedProblem) -> tuple[Contacts, ...]:
     out = []
     for block in problem.blocks:
         k, c = block.offset.shape[:2]
-        law, active = jax.tree.map(lambda x: x.reshape((c, -1)), (block.law, block.active))
+        law, active = jax.tree.map(lambda x: x.reshape((x.shape[0], -1)), (block.law, block.active))
         out.append(Contacts(law, active, (c, k)))
     return tuple(out)
 
