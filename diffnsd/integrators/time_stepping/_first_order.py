@@ -9,17 +9,11 @@ from ..._result import RESULTS
 from ..._types import Args, Scalar, State
 from ...complementarity import AbstractAdjoint, AbstractSolver, ImplicitAdjoint
 from ...model import Model
+from ...systems import Kind
 from .._base import StepInfo, check_fractions
 from .._contacts import zero_impulses
 from .._step import PRECISE, Newton
-from ._first_order_step import (
-    FirstOrderDetails,
-    Memory,
-    on_their_sets,
-    outputs,
-    total_input,
-    unreached,
-)
+from ._first_order_step import FirstOrderDetails, Memory, on_their_sets, total_input, unreached
 from ._theta_step import AbstractStepScheme, Smooth, Step, theta_rule, theta_step
 
 
@@ -30,8 +24,9 @@ class AbstractFirstOrderScheme(AbstractStepScheme):
     new input counts (`weight`, all of it).
     """
 
-    def supports(self, model: Model) -> str | None:
-        return model.system.first_order_problem
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return (Kind.STATE_SPACE,)
 
     def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
         return unreached(self, model, t0, dt, state, args)
@@ -45,8 +40,10 @@ class AbstractFirstOrderScheme(AbstractStepScheme):
     ) -> tuple[State, StepInfo, Memory, RESULTS]:
         old, w, p = carry.multipliers, self.weight, self.point
         end, lam, stats, result = theta_step(self, model, t0, h, state, old, args, carry.input)
+        group, t = model.system.group, t0 + p * h
         at = end if p == 1 else State(None, (1 - p) * state.v + p * end.v)
-        details = FirstOrderDetails(lam, outputs(model, t0 + p * h, at, lam))
+        pairs = zip(model.interactions, lam, strict=True)
+        details = FirstOrderDetails(lam, tuple(i.output(group, t, at, z) for i, z in pairs))
         pairs = zip(lam, old, strict=True)
         impulses = tuple(h * (w * after + (1 - w) * before) for after, before in pairs)
         r = total_input(model, t0 + h, end, lam) if w < 1 else None

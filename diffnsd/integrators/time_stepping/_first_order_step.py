@@ -8,7 +8,6 @@ from jaxtyping import Array
 
 from ..._jax import is_traced
 from ..._types import Args, Scalar, State, Vector
-from ...complementarity import MixedProblem
 from ...complementarity._problem import broadcast_law
 from ...model import Interaction, Model
 from .._step import own_parts
@@ -35,12 +34,6 @@ class FirstOrderDetails(eqx.Module):
 
     multipliers: tuple[Array, ...]
     outputs: tuple[Array, ...]
-
-
-def outputs(model: Model, t: Scalar, state: State, lam) -> tuple[Array, ...]:
-    """The outputs of all interactions, `(c, k)` each."""
-    pairs = zip(model.interactions, lam, strict=True)
-    return tuple(i.output(model.system.group, t, state, part) for i, part in pairs)
 
 
 def total_input(model: Model, t: Scalar, state: State, lam) -> Vector:
@@ -100,9 +93,11 @@ def unreached(scheme, model: Model, t0, dt, state: State, args: Args) -> str | N
                 jnp.full((i.rows, c), value, state.v.dtype)
                 for c, i in zip(model.contacts(t, state.q), model.interactions, strict=True)
             )
-            matrix, scale = _one_step_matrix(scheme, model, t, h, state, lam, args)
-            sizes.append(np.abs(matrix))
-            scales.append(scale)
+            found = _first_step(scheme, model, t, h, state, lam, args)
+            outputs, inputs, matrix = map(np.asarray, found)
+            mobility = np.linalg.pinv(matrix)
+            sizes.append(np.abs(outputs @ mobility @ inputs.T))
+            scales.append(np.abs(outputs) @ np.abs(mobility) @ np.abs(inputs.T))
     size, scale = np.maximum(*sizes), np.maximum(*scales)
     reached = size > 64 * float(jnp.finfo(state.v.dtype).eps) * scale
     dead = ~reached.any(axis=0) & ~reached.any(axis=1)
@@ -116,18 +111,10 @@ def unreached(scheme, model: Model, t0, dt, state: State, args: Args) -> str | N
     )
 
 
-def _one_step_matrix(scheme, model, t, h, state, lam, args):
-    """The one-step matrix of all outputs by all multipliers, and the sizes of what it sums."""
-    problem = _first_problem(scheme, model, t, h, state, lam, args)
-    outputs, inputs, matrix = map(np.asarray, (*rows(problem), problem.matrix))
-    mobility = np.linalg.pinv(matrix)
-    sizes = np.abs(outputs) @ np.abs(mobility) @ np.abs(inputs.T)
-    return outputs @ mobility @ inputs.T, sizes
-
-
 @eqx.filter_jit
-def _first_problem(scheme, model, t, h, state, lam, args) -> MixedProblem:
-    """The first step linearised at the initial state and at given multipliers."""
+def _first_step(scheme, model, t, h, state, lam, args) -> tuple[Array, Array, Array]:
+    """Outputs, inputs and matrix of the first step, at the initial state and given multipliers."""
     v = jnp.concatenate([state.v, *own_parts(model.interactions, lam)])
     step = Step(scheme, model, t, h, state, args, lam, jnp.zeros_like(state.v))
-    return step.equations()(v, lam)
+    problem = step.equations()(v, lam)
+    return *rows(problem), problem.matrix

@@ -42,8 +42,8 @@ class AbstractThetaScheme(AbstractStepScheme):
         return theta_rule(step, self.mass_at)
 
     def supports(self, model: Model) -> str | None:
-        if model.system.stepping_problem is not None:
-            return model.system.stepping_problem
+        if problem := super().supports(model):
+            return problem
         if self.theta < 1 and any(i.law.needs_implicit_positions for i in model.interactions):
             return (
                 "a gap-stabilised law needs positions that move with the end velocity; use "

@@ -22,7 +22,7 @@ from jaxtyping import Array
 
 from ..._numerics import UNROLL_LIMIT
 from ..._types import Args, Config, Scalar, State, Vector
-from ...complementarity import MixedProblem
+from ...complementarity import Block, MixedProblem
 from ...laws import Context
 from ...model import Interaction, Model
 from .._base import AbstractIntegrator, AbstractMemory, WarmStart
@@ -112,19 +112,12 @@ class Step(eqx.Module):
             return nonlinear_problem(motion, contacts, n, None if by_force else inputs)
 
         size = model.system.block_size if n > UNROLL_LIMIT else None
-        blocks = tuple(
-            build_block(
-                i,
-                model,
-                t0,
-                state,
-                h,
-                scheme.gamma,
-                at=(t1, self.place(scheme.contacts_at, state.v)),
-                by_blocks=size is not None,
-            )
-            for i in interactions
-        )
+
+        def block(i: Interaction) -> Block:
+            at, by_blocks = (t1, self.place(scheme.contacts_at, state.v)), size is not None
+            return build_block(i, model, t0, state, h, scheme.gamma, at=at, by_blocks=by_blocks)
+
+        blocks = tuple(map(block, interactions))
         return linear_problem(scheme.smooth(self).defect, lambda v: blocks, size)
 
     def motion(self) -> tuple[Callable, tuple[Contact, ...]]:
