@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ._numerics import as_float
-from ._types import PerContact
+from ._types import Local, PerContact, Scalar, State, Vector
+from .groups import AbstractGroup
 from .laws import AbstractLaw
 from .relations import AbstractRelation
 
@@ -97,6 +98,17 @@ class Interaction(eqx.Module):
     def rows(self) -> int:
         """Rows per contact that take part in the law."""
         return self.relation.rows if self.law.rows is None else self.law.rows
+
+    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Local:
+        """The outputs that take part in the law, `(c, k)`, for their multipliers `(c, k)`."""
+        return self.relation.output(group, t, state, self._padded(lam))[:, : self.rows]
+
+    def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
+        """The generalised force of these multipliers, `(n,)`."""
+        return self.relation.input(group, t, state, self._padded(lam))
+
+    def _padded(self, lam: Local) -> Local:
+        return jnp.pad(lam, ((0, 0), (0, self.relation.rows - self.rows)))
 
     def held(self, gap: PerContact | None) -> PerContact | None:
         """Gaps [m] as the law sees them, `(c,)`: 0 at most where the mask says closed."""

@@ -67,20 +67,16 @@ class Model(eqx.Module):
     @property
     def compliance_problem(self) -> str | None:
         """Why a method that knows velocities and impulses only cannot step the model, or `None`."""
-        first_order = self.system.first_order_problem is None
+        has_positions = self.system.kind.has_positions
         for relation in (i.relation for i in self.interactions):
-            if relation.is_compliant or not (first_order or relation.needs_positions):
-                what = "positions" if relation.needs_positions else "states"
+            of_states = has_positions and not relation.needs_positions
+            if relation.is_compliant or of_states:
+                what = "states" if of_states else "positions"
                 return (
                     f"{type(relation).__name__} ties {what} to forces, and has no impacts; use "
                     "MoreauJean() or BackwardEuler(), by themselves"
                 )
         return None
-
-    @property
-    def stepping_problem(self) -> str | None:
-        """Why such a method for `M dv` cannot step the model, with the remedy, or `None`."""
-        return self.system.stepping_problem or self.compliance_problem
 
     def masked(self, t: Scalar, q: Config, on, closed=None, restitution=None, side=None) -> "Model":
         """The model with a mask on its contacts, numbered through all interactions, `(c,)` each.
@@ -184,15 +180,15 @@ def skip_if_traced(check: Callable[[], str | None]) -> str | None:
 
 
 def _misplaced(system: AbstractSystem, relation: AbstractRelation) -> str | None:
-    first_order = relation.part_of(system).first_order_problem is None
-    if first_order != relation.needs_positions:
+    has_positions = relation.part_of(system).kind.has_positions
+    if has_positions == relation.needs_positions:
         return None
     name, kind = type(relation).__name__, type(system).__name__
     if isinstance(system, SystemProduct):
         return (
             f"{name} is a relation of one system of a {kind}; use OnPart(system, part, {name}(...))"
         )
-    if first_order:
+    if not has_positions:
         return (
             f"{name} is a relation between positions, which a {kind} has not; use FirstOrderLinear, "
             "FirstOrderType1, FirstOrderType2 or FirstOrderRelation"

@@ -12,12 +12,23 @@ from .._result import RESULTS
 from .._types import Args, Local, Scalar, State
 from ..complementarity import AbstractAdjoint, ImplicitAdjoint, Statistics
 from ..model import Model
+from ..systems import Kind
 
 Carry = Any
 """What a method hands from step to step beside the state: a pytree of arrays of fixed shapes.
 
 What a wrapper may do with it is declared by `AbstractIntegrator.memory`.
 """
+
+
+_STEPPED_BY = {
+    Kind.MECHANICAL: "is no first-order system E x' = f + r; use MoreauJean or BackwardEuler, or "
+    "another method for its kind",
+    Kind.STATE_SPACE: "has no positions and velocities, which this method steps; use EulerMoreau, "
+    "ThetaGamma or ZeroOrderHold",
+    Kind.FLOW: "has no velocities for a time-stepping scheme to solve for; use RKMK, CrouchGrossman "
+    "or CommutatorFree",
+}
 
 
 class AbstractMemory(eqx.Module):
@@ -191,9 +202,20 @@ class AbstractIntegrator(eqx.Module):
         solver = getattr(self, "solver", None)
         return ("start",) if solver is None else solver.names
 
-    @abstractmethod
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of systems that it steps: mechanical ones unless it says otherwise."""
+        return (Kind.MECHANICAL,)
+
     def supports(self, model: Model) -> str | None:
-        """Why the integrator cannot step the model, with the remedy, or `None`."""
+        """Why the integrator cannot step the model, with the remedy, or `None`.
+
+        A method that asks for more than the kind of the system asks for that first.
+        """
+        system = model.system
+        if system.kind in self.kinds:
+            return None
+        return f"a {type(system).__name__} {_STEPPED_BY[system.kind]}"
 
     def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
         """What is wrong with a model at its initial state for this method, or `None`.

@@ -59,7 +59,9 @@ def smallest(values: Array, count: int) -> Bool[Array, "a c"]:
 def select(interaction: Interaction, model: Model, t: Scalar, q) -> tuple[Interaction, Selection]:
     """The interaction restricted to the contacts with the smallest gaps."""
     limit, relation = interaction.max_active, interaction.relation
-    if limit is None or relation.count(model.system.group, t, q) <= limit:
+    if limit is None or not relation.needs_positions:
+        return interaction, Selection(None)
+    if relation.count(model.system.group, t, q) <= limit:
         return interaction, Selection(None)
     seen = relation.observe(model.system.group, t, q)
     gap = interaction.reachable(seen.gap)
@@ -204,7 +206,7 @@ def nearest_switch(
     """How far the laws are from a jump of their shift, relative to the speed of the motion; `()`."""
     least = jnp.full((), jnp.inf, state.v.dtype)
     for interaction, selection in zip(model.interactions, selections, strict=True):
-        if interaction.law.switches:
+        if interaction.law.switches and interaction.relation.needs_positions:
             seen = None if selection.seen is None else selection.seen.first(1)
             around = context(interaction, model, t, state, h, gamma, seen=seen)
             law = broadcast_law(interaction.law, around.gap.shape[0], around.gap.dtype)

@@ -5,6 +5,7 @@ import equinox as eqx
 from .._types import Args, Scalar, State
 from ..complementarity import AbstractAdjoint
 from ..model import Model
+from ..systems import Kind
 from ._base import AbstractIntegrator, AbstractMemory, Carry
 
 
@@ -51,6 +52,10 @@ class AbstractWrappedIntegrator(AbstractIntegrator):
     @property
     def memory(self) -> AbstractMemory:
         return self.inner.memory
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return self.inner.kinds
 
     def supports(self, model: Model) -> str | None:
         return self.inner.supports(model)

@@ -37,12 +37,12 @@ class OnPart(AbstractRelation):
         if not 0 <= part < count:
             raise ValueError(f"the product has the systems 0 to {count - 1}, got part={part}.")
         own = relation.part_of(system.systems[part])
-        if (own.first_order_problem is None) == relation.needs_positions:
+        if own.kind.has_positions != relation.needs_positions:
             needs = "positions" if relation.needs_positions else "the state of a first-order system"
             fitting = [
                 str(i)
                 for i, s in enumerate(system.systems)
-                if (s.first_order_problem is None) != relation.needs_positions
+                if s.kind.has_positions == relation.needs_positions
             ]
             raise ValueError(
                 f"{type(relation).__name__} is a relation of {needs}, and system {part} of the "

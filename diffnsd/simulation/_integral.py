@@ -11,7 +11,7 @@ from jaxtyping import Array
 from .._types import Args, Scalar, State
 from ..model import Interaction, Model
 from ..relations import OnPart
-from ..systems import AbstractSystem, FirstOrderSystem, SystemProduct
+from ..systems import AbstractSystem, FirstOrderSystem, Kind, SystemProduct
 
 
 class Integral(eqx.Module):
@@ -70,7 +70,7 @@ class Augmented(eqx.Module):
                 f"integrals must be Integral(function), or a sequence of them, got {wrong!r}."
             )
         own: AbstractSystem = model.system
-        if own.first_order_problem is not None and own.stepping_problem is not None:
+        if own.kind is Kind.FLOW:
             raise ValueError(
                 f"a {type(own).__name__} has no integrals along its motion; add them to its states."
             )

@@ -1,6 +1,6 @@
 """Dynamical systems: mass, force and the group they live on."""
 
-from ._base import AbstractSystem as AbstractSystem
+from ._base import AbstractSystem as AbstractSystem, Kind as Kind
 from ._euler_lagrange import EulerLagrangeSystem as EulerLagrangeSystem
 from ._first_order import FirstOrderSystem as FirstOrderSystem, LinearField as LinearField
 from ._first_order_form import (

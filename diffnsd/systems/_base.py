@@ -1,5 +1,6 @@
 """The interface of a system: `M(t, q) dv = f(t, q, v) dt + H^T dP` on a group."""
 
+import enum
 from abc import abstractmethod
 
 import equinox as eqx
@@ -12,6 +13,23 @@ from .._jax import is_traced
 from .._numerics import as_float, lu_solve, matvec, max_abs
 from .._types import Args, Config, Matrix, Scalar, State, Vector
 from ..groups import AbstractGroup, Euclidean, Product
+
+
+class Kind(enum.Enum):
+    """What a system is, and so which methods step it.
+
+    `MECHANICAL`: `M dv = f dt + H^T dP` with positions that move with `v`; `STATE_SPACE`:
+    `E dx = f dt + dr`, without positions; `FLOW`: a motion of points without velocities.
+    """
+
+    MECHANICAL = enum.auto()
+    STATE_SPACE = enum.auto()
+    FLOW = enum.auto()
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether states have a configuration, beside the velocities that may jump."""
+        return self is not Kind.STATE_SPACE
 
 
 class AbstractSystem(eqx.Module):
@@ -97,17 +115,9 @@ class AbstractSystem(eqx.Module):
         return None
 
     @property
-    def stepping_problem(self) -> str | None:
-        """Why a scheme for `M dv` cannot step the system, with the remedy, or `None`."""
-        return None
-
-    @property
-    def first_order_problem(self) -> str | None:
-        """Why a scheme for `E dx = f dt + dr` cannot step the system, with the remedy, or `None`."""
-        return (
-            f"a {type(self).__name__} is no first-order system E x' = f + r; use MoreauJean or "
-            "BackwardEuler, or another method for its kind"
-        )
+    def kind(self) -> Kind:
+        """What the system is: mechanical unless it says otherwise."""
+        return Kind.MECHANICAL
 
     @property
     def has_energy(self) -> bool:

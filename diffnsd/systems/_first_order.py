@@ -11,7 +11,7 @@ from .._jax import eval_now
 from .._numerics import as_float, lu_solve, matvec
 from .._types import Args, Config, Matrix, Scalar, State, Vector, at_time
 from ..groups import AbstractGroup, Euclidean
-from ._base import AbstractSystem, shaped
+from ._base import AbstractSystem, Kind, shaped
 
 
 class LinearField(eqx.Module):
@@ -116,15 +116,8 @@ class FirstOrderSystem(AbstractSystem):
         return self.n
 
     @property
-    def stepping_problem(self) -> str | None:
-        return (
-            "a FirstOrderSystem has no positions and velocities, which this method steps; use "
-            "EulerMoreau, ThetaGamma or ZeroOrderHold"
-        )
-
-    @property
-    def first_order_problem(self) -> str | None:
-        return None
+    def kind(self) -> Kind:
+        return Kind.STATE_SPACE
 
     @property
     def has_energy(self) -> bool:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from .._types import Args, Config, Matrix, Scalar, State, Vector
 from ..groups import AbstractAction, AbstractGroup
-from ._base import AbstractSystem
+from ._base import AbstractSystem, Kind
 
 
 class LieFlow(AbstractSystem):
@@ -45,15 +45,8 @@ class LieFlow(AbstractSystem):
         return 0
 
     @property
-    def stepping_problem(self) -> str | None:
-        return (
-            "a LieFlow has no velocities for a time-stepping scheme to solve for; use RKMK, "
-            "CrouchGrossman or CommutatorFree"
-        )
-
-    @property
-    def first_order_problem(self) -> str | None:
-        return self.stepping_problem
+    def kind(self) -> Kind:
+        return Kind.FLOW
 
     def check_point(self, q: Config) -> str | None:
         return self.action.check(q)

@@ -12,7 +12,7 @@ from jaxtyping import Array
 from .._numerics import as_float, lu_solve
 from .._types import Args, Config, Matrix, Scalar, State, Vector
 from ..groups import AbstractGroup, Euclidean, Product
-from ._base import AbstractSystem, shaped
+from ._base import AbstractSystem, Kind, shaped
 
 
 class SystemProduct(AbstractSystem):
@@ -56,18 +56,20 @@ class SystemProduct(AbstractSystem):
             raise ValueError("a product needs a system at least, such as SystemProduct((a, b)).")
 
     @property
-    def is_first_order(self) -> bool:
-        """Whether all of its systems are of first order, so that there are no positions."""
-        return all(s.first_order_problem is None for s in self.systems)
+    def kind(self) -> Kind:
+        """That of its systems; mechanical if a mechanism is beside first-order systems."""
+        kinds = {s.kind for s in self.systems}
+        if Kind.FLOW in kinds:
+            return Kind.FLOW
+        return Kind.MECHANICAL if Kind.MECHANICAL in kinds else Kind.STATE_SPACE
 
     @property
     def group(self) -> AbstractGroup:
-        if self.is_first_order:
+        if not self.kind.has_positions:
             return Euclidean(0)
         return Product(
             tuple(
-                Euclidean(s.velocities) if s.first_order_problem is None else s.group
-                for s in self.systems
+                s.group if s.kind.has_positions else Euclidean(s.velocities) for s in self.systems
             )
         )
 
@@ -84,7 +86,7 @@ class SystemProduct(AbstractSystem):
         """The states of its systems; a leading time axis stays."""
         parts = []
         for i, (system, where) in enumerate(zip(self.systems, self.slices(), strict=True)):
-            q = None if system.first_order_problem is None else state.q[i]
+            q = state.q[i] if system.kind.has_positions else None
             parts.append(State(q, state.v[..., where]))
         return tuple(parts)
 
@@ -100,13 +102,10 @@ class SystemProduct(AbstractSystem):
             )
         dtype = jnp.result_type(*(as_float(s.v) for s in states))
         v = jnp.concatenate([as_float(s.v, dtype) for s in states])
-        if self.is_first_order:
+        if not self.kind.has_positions:
             return State(None, v)
         pairs = zip(self.systems, states, strict=True)
-        q = tuple(
-            jnp.zeros(s.velocities, dtype) if s.first_order_problem is None else x.q
-            for s, x in pairs
-        )
+        q = tuple(x.q if s.kind.has_positions else jnp.zeros(s.velocities, dtype) for s, x in pairs)
         return State(q, v)
 
     def _each(self, name: str, t: Scalar, state: State, *args) -> list[Array]:
@@ -115,10 +114,10 @@ class SystemProduct(AbstractSystem):
         return [getattr(system, name)(t, own, *args) for system, own in pairs]
 
     def _points(self, q: Config) -> list[Config]:
-        if self.is_first_order:
+        if not self.kind.has_positions:
             return [None] * len(self.systems)
         pairs = zip(self.systems, q, strict=True)
-        return [None if s.first_order_problem is None else x for s, x in pairs]
+        return [x if s.kind.has_positions else None for s, x in pairs]
 
     def mass(self, t: Scalar, q: Config) -> Matrix:
         blocks = [s.mass(t, x) for s, x in zip(self.systems, self._points(q), strict=True)]
@@ -128,7 +127,7 @@ class SystemProduct(AbstractSystem):
     def scales(self, state: State) -> tuple[Scalar, Scalar]:
         # Contacts are between positions, and currents have another unit.
         pairs = zip(self.systems, self.split(state), strict=True)
-        found = [s.scales(x) for s, x in pairs if s.first_order_problem is not None]
+        found = [s.scales(x) for s, x in pairs if s.kind.has_positions]
         if not found:
             return super().scales(state)
         lengths, speeds = zip(*found, strict=True)
@@ -174,25 +173,13 @@ class SystemProduct(AbstractSystem):
     def has_energy(self) -> bool:
         return all(s.has_energy for s in self.systems)
 
-    @property
-    def stepping_problem(self) -> str | None:
-        if self.is_first_order:
-            return self.systems[0].stepping_problem
-        mechanical = [s for s in self.systems if s.first_order_problem is not None]
-        return next((p for s in mechanical if (p := s.stepping_problem)), None)
-
-    @property
-    def first_order_problem(self) -> str | None:
-        mechanical = [s for s in self.systems if s.first_order_problem is not None]
-        return None if not mechanical else mechanical[0].first_order_problem
-
     def check(self, q: Config | None = None) -> str | None:
         points = [None] * len(self.systems) if q is None else self._points(q)
         found = [s.check(x) for s, x in zip(self.systems, points, strict=True)]
         return next((f"system {i}: {p}" for i, p in enumerate(found) if p is not None), None)
 
     def check_point(self, q: Config) -> str | None:
-        if self.is_first_order:
+        if not self.kind.has_positions:
             return None if q is None else "first-order systems have no positions: q is None"
         if not isinstance(q, tuple) or len(q) != len(self.systems):
             return (
@@ -207,13 +194,13 @@ class SystemProduct(AbstractSystem):
 
     @property
     def flow_group(self) -> AbstractGroup:
-        return Euclidean(self.velocities) if self.is_first_order else super().flow_group
+        return super().flow_group if self.kind.has_positions else Euclidean(self.velocities)
 
     def flow_apply(self, g: Config, state: State) -> State:
-        return State(None, state.v + g) if self.is_first_order else super().flow_apply(g, state)
+        return super().flow_apply(g, state) if self.kind.has_positions else State(None, state.v + g)
 
     def flow_rate(self, t: Scalar, state: State, args: Args) -> Vector:
-        if not self.is_first_order:
+        if self.kind.has_positions:
             return super().flow_rate(t, state, args)
         rate = self.force(t, state, args)
         return lu_solve(self.mass(t, None).astype(rate.dtype), rate)

@@ -106,8 +106,8 @@ class EventDriven(AbstractIntegrator):
         return NoMemory()
 
     def supports(self, model: Model) -> str | None:
-        if model.stepping_problem is not None:
-            return model.stepping_problem
+        if problem := super().supports(model) or model.compliance_problem:
+            return problem
         for interaction in model.interactions:
             law, slips = interaction.law, slip_rows(interaction)
             if law.needs_implicit_positions:

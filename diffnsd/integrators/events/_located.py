@@ -138,7 +138,7 @@ class Located(AbstractWrappedIntegrator):
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
         if not model.interactions or self.max_impacts == 0:
             return self.inner.step(model, t0, h, state, carry, args)
-        if model.system.first_order_problem is None:
+        if not model.system.kind.has_positions:
             return switching_step(self.inner, self.max_impacts, model, t0, h, state, carry, args)
         grid = t0, h
         none = jnp.zeros(sum(model.contacts(t0, state.q)), dtype=bool)
@@ -372,7 +372,7 @@ def locating_problem(
             f"{name} finds the times of impacts by itself; use it without {type(wrapper).__name__}"
         )
     problem = restart_problem(wrapper, inner) or model.compliance_problem or inner.supports(model)
-    if problem is None and model.system.first_order_problem is None and inner.point != 1:
+    if problem is None and not model.system.kind.has_positions and inner.point != 1:
         return (
             "switches are located for laws that hold at the end of a step, and those of "
             f"{name} hold at {inner.point:g} of it; use EulerMoreau or ZeroOrderHold"

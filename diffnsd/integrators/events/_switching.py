@@ -139,9 +139,7 @@ def _outputs(model: Model, t: Scalar, state: State, multipliers: tuple[Any, ...]
     """The outputs of contacts with one row, zero for the others and for what is off, `(c,)`."""
     parts = []
     for i, lam in zip(model.interactions, multipliers, strict=True):
-        rest = i.relation.rows - lam.shape[1]
-        lam = jnp.pad(lam, ((0, 0), (0, rest)))
-        y = i.relation.output(model.system.group, t, state, lam)
+        y = i.output(model.system.group, t, state, lam)
         free = i.rows == 1 if i.mask is None else i.mask.on & (i.rows == 1)
         parts.append(jnp.where(free, y[:, 0], 0))
     return jnp.concatenate(parts)

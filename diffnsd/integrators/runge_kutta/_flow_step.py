@@ -11,6 +11,7 @@ from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State, Vector
 from ...groups import AbstractRetraction
 from ...model import Model
+from ...systems import Kind
 from .._base import AbstractIntegrator, AbstractMemory, Carry, NoMemory, StepInfo
 
 
@@ -35,13 +36,17 @@ class AbstractFlowMethod(AbstractIntegrator):
     def memory(self) -> AbstractMemory:
         return NoMemory()
 
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return tuple(Kind)
+
     def supports(self, model: Model) -> str | None:
         if model.interactions:
             return (
                 "a Runge-Kutta step on a group has no impulses, and the model has interactions; use "
                 "MoreauJean() or BackwardEuler(), or a Model without them"
             )
-        return None
+        return super().supports(model)
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
         del model, t0, state, args

@@ -75,8 +75,8 @@ class D1MinusLinear(AbstractIntegrator):
         return WarmStart()
 
     def supports(self, model: Model) -> str | None:
-        if model.stepping_problem is not None:
-            return model.stepping_problem
+        if problem := super().supports(model) or model.compliance_problem:
+            return problem
         for law in (i.law for i in model.interactions):
             frictionless = law.is_unilateral and law.rows == 1 and not law.needs_implicit_positions
             if not (frictionless or law.holds_gap):

@@ -1,7 +1,5 @@
 """Schemes of first-order systems `E x' = f(t, x) + r`."""
 
-import abc
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,55 +9,66 @@ from ..._result import RESULTS
 from ..._types import Args, Scalar, State
 from ...complementarity import AbstractAdjoint, AbstractSolver, ImplicitAdjoint
 from ...model import Model
-from ...systems import AbstractSystem
-from .._base import AbstractIntegrator, AbstractMemory, StepInfo, WarmStart, check_fractions
+from ...systems import Kind
+from .._base import StepInfo, check_fractions
 from .._contacts import zero_impulses
 from .._step import PRECISE, Newton
-from ._first_order_step import Memory, Smooth, first_order_step, unreached
+from ._first_order_step import FirstOrderDetails, Memory, on_their_sets, total_input, unreached
+from ._theta_step import AbstractStepScheme, Smooth, Step, theta_rule, theta_step
 
 
-class AbstractFirstOrderScheme(AbstractIntegrator):
-    """What schemes of first-order systems share: one step function, and nothing to remember.
+class AbstractFirstOrderScheme(AbstractStepScheme):
+    """What schemes of first-order systems share.
 
-    A scheme says how it moves without its laws (`smooth`), where in the step relations hold
-    (`point`, at its end unless said) and how much the new input counts (`weight`, all of it).
+    A scheme says where in the step relations hold (`point`, at its end unless said) and how much the
+    new input counts (`weight`, all of it).
     """
 
     @property
-    def is_symplectic(self) -> bool:
-        return False
-
-    @property
-    def weight(self) -> float:
-        """Weight of the new input, in [0, 1]; the rest is that of the step before."""
-        return 1.0
-
-    @abc.abstractmethod
-    def smooth(self, system: AbstractSystem, t0, h, state: State, args: Args) -> Smooth:
-        """The equations of a step without inputs, and how an input enters them."""
-
-    @property
-    def memory(self) -> AbstractMemory:
-        # With a weight below 1 also the input at the start, which `init` finds anew from any state.
-        return WarmStart()
-
-    def supports(self, model: Model) -> str | None:
-        return model.system.first_order_problem
+    def kinds(self) -> tuple[Kind, ...]:
+        return (Kind.STATE_SPACE,)
 
     def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
         return unreached(self, model, t0, dt, state, args)
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Memory:
         del args
-        return Memory(zero_impulses(model, t0, state), jnp.zeros_like(state.v))
+        return Memory(zero_impulses(model, t0, state), None)
 
     def step(
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Memory, args: Args
     ) -> tuple[State, StepInfo, Memory, RESULTS]:
-        return first_order_step(self, model, t0, h, state, carry, args)
+        old, w, p = carry.multipliers, self.weight, self.point
+        end, lam, stats, result = theta_step(self, model, t0, h, state, old, args, carry.input)
+        group, t = model.system.group, t0 + p * h
+        at = end if p == 1 else State(None, (1 - p) * state.v + p * end.v)
+        pairs = zip(model.interactions, lam, strict=True)
+        details = FirstOrderDetails(lam, tuple(i.output(group, t, at, z) for i, z in pairs))
+        pairs = zip(lam, old, strict=True)
+        impulses = tuple(h * (w * after + (1 - w) * before) for after, before in pairs)
+        r = total_input(model, t0 + h, end, lam) if w < 1 else None
+        memory = Memory(on_their_sets(model, details), r)
+        return end, StepInfo.of(impulses, stats, details), memory, result
 
 
-class EulerMoreau(AbstractFirstOrderScheme):
+class AbstractFirstOrderTheta(AbstractFirstOrderScheme):
+    """What the theta schemes of first-order systems share."""
+
+    theta: eqx.AbstractVar[float]
+    gamma: eqx.AbstractVar[float]
+
+    def __check_init__(self):
+        check_fractions(theta=self.theta, gamma=self.gamma)
+
+    @property
+    def order(self) -> int:
+        return 2 if self.theta == self.gamma == 0.5 else 1
+
+    def smooth(self, step: Step) -> Smooth:
+        return theta_rule(step)
+
+
+class EulerMoreau(AbstractFirstOrderTheta):
     """The theta scheme of first-order systems, its law at the end of the step.
 
         E (x1 − x0) = h theta f(t1, x1) + h (1 − theta) f(t0, x0) + h gamma r1 + h (1 − gamma) r0
@@ -99,21 +108,10 @@ class EulerMoreau(AbstractFirstOrderScheme):
     solver: AbstractSolver = PRECISE
     adjoint: AbstractAdjoint = ImplicitAdjoint()
 
-    def __check_init__(self):
-        check_fractions(theta=self.theta, gamma=self.gamma)
-
-    @property
-    def order(self) -> int:
-        return 2 if self.theta == self.gamma == 0.5 else 1
-
     @property
     def weight(self) -> float:
         """Weight of the new input: `gamma`."""
         return self.gamma
-
-    def smooth(self, system: AbstractSystem, t0, h, state: State, args: Args) -> Smooth:
-        """The theta rule on `f`."""
-        return _theta_rule(self.theta, system, t0, h, state, args)
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Memory:
         nothing = super().init(model, t0, state, args)
@@ -122,11 +120,12 @@ class EulerMoreau(AbstractFirstOrderScheme):
         # The multipliers just after t0: those of an implicit step that is too short to move x.
         tiny = float(jnp.finfo(state.v.dtype).eps) ** 0.5
         implicit = EulerMoreau(1.0, 1.0, self.newton, self.solver, self.adjoint)
-        found = implicit.step(model, t0, jnp.asarray(tiny, state.v.dtype), state, nothing, args)[2]
-        return found.recall(model, t0, state)
+        tiny = jnp.asarray(tiny, state.v.dtype)
+        found = implicit.step(model, t0, tiny, state, nothing, args)[2].multipliers
+        return Memory(found, total_input(model, t0, state, found))
 
 
-class ThetaGamma(AbstractFirstOrderScheme):
+class ThetaGamma(AbstractFirstOrderTheta):
     """The full theta-gamma scheme of first-order systems: its law in the middle of the step.
 
         E (x1 − x0) = h theta f(t1, x1) + h (1 − theta) f(t0, x0) + h g(t_g, x_g, lam)
@@ -153,21 +152,10 @@ class ThetaGamma(AbstractFirstOrderScheme):
     solver: AbstractSolver = PRECISE
     adjoint: AbstractAdjoint = ImplicitAdjoint()
 
-    def __check_init__(self):
-        check_fractions(theta=self.theta, gamma=self.gamma)
-
-    @property
-    def order(self) -> int:
-        return 2 if self.theta == self.gamma == 0.5 else 1
-
     @property
     def point(self) -> float:
         """Where in the step relations hold: `gamma`."""
         return self.gamma
-
-    def smooth(self, system: AbstractSystem, t0, h, state: State, args: Args) -> Smooth:
-        """The theta rule on `f`."""
-        return _theta_rule(self.theta, system, t0, h, state, args)
 
 
 class ZeroOrderHold(AbstractFirstOrderScheme):
@@ -195,29 +183,17 @@ class ZeroOrderHold(AbstractFirstOrderScheme):
     def order(self) -> int:
         return 1
 
-    def smooth(self, system: AbstractSystem, t0, h, state: State, args: Args) -> Smooth:
+    def smooth(self, step: Step) -> Smooth:
         """The exact flow of the linear part."""
-        x0, t1 = state.v, t0 + h
+        system, x0, t1 = step.model.system, step.state.v, step.t0 + step.h
 
         def rate(x):
-            return system.flow_rate(t1, State(None, x), args)
+            return system.flow_rate(t1, State(None, x), step.args)
 
-        held = hold(jax.jacfwd(rate)(x0), h)
+        held = hold(jax.jacfwd(rate)(x0), step.h)
         moved = x0 + matvec(held, rate(x0))
 
         def gain(r):
             return matvec(held, lu_solve(system.mass(t1, None).astype(r.dtype), r))
 
         return Smooth(lambda x: x - moved, gain)
-
-
-def _theta_rule(theta: float, system: AbstractSystem, t0, h, state: State, args: Args) -> Smooth:
-    x0 = state.v
-    inertia = system.mass(t0 + theta * h, None).astype(x0.dtype)
-    known = jnp.zeros_like(x0) if theta == 1 else h * (1 - theta) * system.force(t0, state, args)
-
-    def defect(x):
-        moved = matvec(inertia, x - x0) - known
-        return moved - h * theta * system.force(t0 + h, State(None, x), args) if theta else moved
-
-    return Smooth(defect, lambda r: h * r)

@@ -57,8 +57,8 @@ class SchatzmanPaoli(AbstractIntegrator):
         return Multistep()
 
     def supports(self, model: Model) -> str | None:
-        if model.stepping_problem is not None:
-            return model.stepping_problem
+        if problem := super().supports(model) or model.compliance_problem:
+            return problem
         if any(i.law.needs_implicit_positions for i in model.interactions):
             return (
                 "SchatzmanPaoli holds gaps by itself, and has no use for a law that sees them; use "

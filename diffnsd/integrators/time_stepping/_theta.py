@@ -5,132 +5,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..._numerics import UNROLL_LIMIT
 from ..._result import RESULTS
 from ..._types import Args, Scalar, State
 from ...complementarity import AbstractAdjoint, AbstractSolver, Auto, ImplicitAdjoint
 from ...model import Model
-from .._base import AbstractIntegrator, AbstractMemory, Carry, StepInfo, WarmStart, check_fractions
-from .._contacts import (
-    build_block,
-    context,
-    law_at,
-    left_out,
-    nearest_switch,
-    select,
-    zero_impulses,
-)
-from .._step import (
-    Contact,
-    Newton,
-    linear_problem,
-    nonlinear_problem,
-    outcome,
-    own_parts,
-    solve_step,
-)
-from ._points import AbstractPoint, AtIterate, AtStart
+from .._base import Carry, StepInfo, check_fractions
+from .._contacts import zero_impulses
+from .._step import Newton
+from ._points import AbstractPoint, AtStart
+from ._theta_step import AbstractStepScheme, Smooth, Step, rows, theta_rule, theta_step
 
 
-def _equations(scheme):
-    """The step equations as a function of their parameters only; see `MoreauJean`."""
-    theta, gamma = scheme.theta, scheme.gamma
-    mass_at = AtIterate(theta) if scheme.mass_at is None else scheme.mass_at
-
-    def equations(parameters):
-        model, interactions, t0, h, state, args = parameters
-        system, t1 = model.system, t0 + h
-        before = system.force(t0, state, args)
-
-        def place(point, v):
-            return point.configuration(system.group, state, h, theta, v)
-
-        def residual(v):
-            gained = State(place(mass_at, v), v - state.v)
-            after = system.force(t1, State(place(AtIterate(), v), v), args)
-            momentum = system.momentum(t0 + theta * h, gained)
-            return momentum - h * (theta * after + (1 - theta) * before)
-
-        by_force = any(map(_acts_by_force, interactions))
-        if not (by_force or scheme.contacts_at.is_implicit):
-            at = t1, place(scheme.contacts_at, state.v)
-            size = system.block_size if state.v.shape[0] > UNROLL_LIMIT else None
-            blocks = tuple(
-                build_block(i, model, t0, state, h, gamma, at=at, by_blocks=size is not None)
-                for i in interactions
-            )
-            return linear_problem(residual, lambda v: blocks, size)
-
-        coupled = [_coupling(scheme, i, model, t0, h, state) for i in interactions]
-
-        def motion(v, z):
-            rigid, soft = place(scheme.contacts_at, v), place(AtIterate(theta), v)
-            total, outputs = residual(v), []
-            for i, (_, act), part in zip(interactions, coupled, z, strict=True):
-                impulse, output = act(soft if _acts_by_force(i) else rigid, v, part)
-                total = total - impulse
-                outputs.append(output)
-            return total, tuple(outputs)
-
-        def inputs(v, z):
-            del z
-            q = place(scheme.contacts_at, v)
-            return [i.relation.linearised(system.group, t1, q)[0][: i.rows] for i in interactions]
-
-        contacts = tuple(contact for contact, _ in coupled)
-        return nonlinear_problem(motion, contacts, state.v.shape[0], None if by_force else inputs)
-
-    return equations
-
-
-def _coupling(scheme, interaction, model: Model, t0, h, state: State):
-    """An interaction at any end velocity `v`: its `Contact`, and `act(q, v, z)`, impulse and output.
-
-    A compliant relation holds at the theta point, between a position and the mean force `z/h` of the
-    step. A relation of states, of a circuit beside the mechanism, holds at the end of the step, with
-    `z` the force itself. Others tie end velocities to impulses.
-    """
-    group, relation = model.system.group, interaction.relation
-    theta, k = scheme.theta, interaction.rows
-
-    def padded(z):
-        return jnp.pad(z.T, ((0, 0), (0, relation.rows - k)))
-
-    def of_states(q, v, z):
-        t, force = t0 + h, padded(z)
-        output = relation.output(group, t, State(q, v), force)[:, :k].T
-        return h * relation.input(group, t, State(q, v), force), output
-
-    def soft(q, v, z):
-        t, force = t0 + theta * h, padded(z) / h
-        # Over h, to be of the size of a velocity: the laws hold for y as for y/h.
-        output = relation.output(group, t, State(q, v), force)[:, :k].T / h
-        return h * relation.input(group, t, State(q, v), force), output
-
-    def rigid(q, v, z):
-        def velocity(v):
-            return relation.output(group, t0 + h, State(q, v), None)[:, :k]
-
-        # Affine in the velocity: the pull-back is `H^T`, by virtual power.
-        output, pull = jax.vjp(velocity, v)
-        return pull(z.T)[0], output.T
-
-    # Where contacts are compliant there are no impacts, and no velocity before them.
-    before = jnp.zeros_like if relation.is_compliant else lambda u: u
-    around = context(interaction, model, t0, state, h, scheme.gamma, before)
-    shift, law, active = law_at(interaction, around)
-    act = of_states if not relation.needs_positions else soft if relation.is_compliant else rigid
-    law = law.in_step(around) if relation.needs_positions else law
-    return Contact(shift, law, active, relation.has_feedthrough), act
-
-
-def _acts_by_force(interaction) -> bool:
-    """Whether a relation ties positions or states to forces, where others tie velocities to impulses."""
-    return interaction.relation.is_compliant or not interaction.relation.needs_positions
-
-
-class AbstractThetaScheme(AbstractIntegrator):
-    """What the theta schemes share: a step, and nothing to remember but impulses."""
+class AbstractThetaScheme(AbstractStepScheme):
+    """What the theta schemes of mechanisms share: nothing to remember but multipliers."""
 
     theta: eqx.AbstractVar[float]
     gamma: eqx.AbstractVar[float]
@@ -148,20 +35,15 @@ class AbstractThetaScheme(AbstractIntegrator):
         return 2 if self.theta == 0.5 else 1
 
     @property
-    def is_symplectic(self) -> bool:
-        return False
-
-    @property
     def prediction(self) -> float | None:
         return self.gamma
 
-    @property
-    def memory(self) -> AbstractMemory:
-        return WarmStart()
+    def smooth(self, step: Step) -> Smooth:
+        return theta_rule(step, self.mass_at)
 
     def supports(self, model: Model) -> str | None:
-        if model.system.stepping_problem is not None:
-            return model.system.stepping_problem
+        if problem := super().supports(model):
+            return problem
         if self.theta < 1 and any(i.law.needs_implicit_positions for i in model.interactions):
             return (
                 "a gap-stabilised law needs positions that move with the end velocity; use "
@@ -176,7 +58,10 @@ class AbstractThetaScheme(AbstractIntegrator):
     def step(
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        return theta_step(self, model, t0, h, state, carry, args)
+        end, z, stats, result = theta_step(self, model, t0, h, state, carry, args)
+        pairs = zip(model.interactions, z, strict=True)
+        impulses = tuple(p if i.relation.needs_positions else h * p for i, p in pairs)
+        return end, StepInfo.of(impulses, stats), jax.lax.stop_gradient(z), result
 
 
 class MoreauJean(AbstractThetaScheme):
@@ -273,43 +158,6 @@ def step_matrices(
     if problem is not None:
         raise ValueError(f"no step matrices: {problem}.")
     zero = tuple(jnp.swapaxes(z, 0, 1) for z in zero_impulses(model, t0, state))
-    parameters = (model, model.interactions, t0, h, state, args)
-    step = _equations(scheme)(parameters)(state.v, zero).dense()
-
-    def flat(x):
-        return jnp.transpose(x, (2, 0, 1)).reshape(-1, x.shape[1])
-
-    inputs = [b.output if b.input is None else b.input for b in step.blocks]
-    none = [jnp.zeros((0, state.v.shape[0]), state.v.dtype)]
-    outputs = jnp.concatenate([flat(b.output) for b in step.blocks] or none)
-    loads = jnp.concatenate([flat(b) for b in inputs] or none)
-    return StepMatrices(step.matrix, outputs, outputs @ jnp.linalg.solve(step.matrix, loads.T))
-
-
-def theta_step(scheme, model: Model, t0, h, state: State, carry: Carry, args: Args):
-    """One step of the theta scheme; see `MoreauJean`."""
-    chosen = [select(i, model, t0, state.q) for i in model.interactions]
-    solved, selections = [i for i, _ in chosen], [s for _, s in chosen]
-    # Unknowns are impulses, but forces where relations are of states.
-    of_states = [not i.relation.needs_positions for i in solved]
-    parts = zip(selections, carry, of_states, strict=True)
-    warm = tuple(jnp.moveaxis(s.pick(z / h if f else z), 0, 1) for s, z, f in parts)
-
-    parameters = (model, solved, t0, h, state, args)
-    guess = jnp.concatenate([state.v, *own_parts(solved, warm)])
-    v, z, stats, newton_converged = solve_step(
-        _equations(scheme), parameters, guess, warm, scheme.solver, scheme.newton, scheme.adjoint
-    )
-    v = v[: state.v.shape[0]]
-    parts = zip(selections, z, of_states, strict=True)
-    impulses = tuple(s.spread(jnp.moveaxis(h * p if f else p, 1, 0)) for s, p, f in parts)
-    mean = scheme.theta * v + (1 - scheme.theta) * state.v
-    q = model.system.group.compose(state.q, model.system.group.exp(h * mean))
-    overflow = jnp.array(False)
-    for selection in selections:
-        overflow = overflow | left_out(selection, v, h)
-    result = outcome(stats, newton_converged, overflow, v)
-    switch = nearest_switch(model, t0, state, h, scheme.gamma, selections)
-    stats = eqx.tree_at(lambda s: s.margin, stats, jnp.minimum(stats.margin, switch))
-    info = StepInfo.of(impulses, stats)
-    return State(q, v), info, jax.lax.stop_gradient(impulses), result
+    step = Step(scheme, model, t0, h, state, args, zero).equations()(state.v, zero).dense()
+    outputs, inputs = rows(step)
+    return StepMatrices(step.matrix, outputs, outputs @ jnp.linalg.solve(step.matrix, inputs.T))

@@ -87,7 +87,8 @@ class AbstractVariational(AbstractIntegrator):
         return WarmStart()
 
     def supports(self, model: Model) -> str | None:
-        return model.stepping_problem or self.retraction.problem(model.system.group)
+        problem = super().supports(model) or model.compliance_problem
+        return problem or self.retraction.problem(model.system.group)
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
         del args

@@ -1,0 +1,238 @@
+"""The step that mechanisms and first-order systems share.
+
+With the smooth defect `d(v)` of a scheme and the gain `G` of forces (`h` for theta rules) it solves
+
+    d(v1) = H^T P + G (w r + (1 − w) r0),        r = g(t_p, x_p, lam),
+    K* ∋ u1 + bias ⟂ P ∈ K,                      K* ∋ h(t_p, x_p, lam) ⟂ lam ∈ K
+
+Contacts tie velocities to impulses `P`. Relations of states tie `x_p = (1 − p) x0 + p x1` at the point
+`p` of the step to forces `lam`, and the new input counts with the weight `w`; compliant ones tie the
+position at `theta` to the mean force. A first-order system is one without positions: `q = None`,
+`v = x`, `M = E`.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ..._numerics import UNROLL_LIMIT
+from ..._types import Args, Config, Scalar, State, Vector
+from ...complementarity import Block, MixedProblem
+from ...laws import Context
+from ...model import Interaction, Model
+from .._base import AbstractIntegrator, AbstractMemory, WarmStart
+from .._contacts import build_block, context, law_at, left_out, nearest_switch, select
+from .._step import (
+    Contact,
+    Linearisation,
+    linear_problem,
+    nonlinear_problem,
+    outcome,
+    own_parts,
+    solve_step,
+)
+from ._points import AbstractPoint, AtIterate
+
+
+class Smooth(NamedTuple):
+    """A scheme on one step: `defect(v)`, and `gain` times a force."""
+
+    defect: Callable[[Vector], Vector]
+    gain: Callable[[Vector], Vector]
+
+
+class AbstractStepScheme(AbstractIntegrator):
+    """A scheme that says how it moves without its laws, `smooth`; with `newton`, `solver`, `adjoint`."""
+
+    @property
+    def is_symplectic(self) -> bool:
+        return False
+
+    @property
+    def memory(self) -> AbstractMemory:
+        # With a weight below 1 also the input at the start, which `init` finds anew from any state.
+        return WarmStart()
+
+    @property
+    def weight(self) -> float:
+        """Weight of the new input, in [0, 1]; the rest is that of the step before."""
+        return 1.0
+
+    @abstractmethod
+    def smooth(self, step: "Step") -> Smooth:
+        """The equations of a step without its laws, and how a force enters them."""
+
+
+class Step(eqx.Module):
+    """A step of a scheme: everything that its equations depend on.
+
+    **Arguments:** `scheme`: an `AbstractStepScheme`; `model`: with the interactions that are solved;
+    `warm`: where multipliers start, per interaction `(k, c)`; `input0`: `r0`, with a weight below 1.
+    """
+
+    scheme: Any
+    model: Model
+    t0: Scalar
+    h: Scalar
+    state: State
+    args: Args
+    warm: tuple[Array, ...]
+    input0: Vector | None = None
+
+    def place(self, point: AbstractPoint, v: Vector) -> Config:
+        """The configuration at a point of the step with the end velocity `v`, if there are positions."""
+        if self.state.q is None:
+            return None
+        group = self.model.system.group
+        return point.configuration(group, self.state, self.h, self.scheme.theta, v)
+
+    def at(self, p: float, v: Vector) -> State:
+        """The state at the fraction `p` of the step with the end velocity `v`."""
+        x = v if p == 1 else (1 - p) * self.state.v + p * v
+        return State(self.place(AtIterate(p), v), x)
+
+    def equations(self) -> Linearisation:
+        """The equations of the step, linearised at any point."""
+        scheme, model, t0, h, state = self.scheme, self.model, self.t0, self.h, self.state
+        interactions, n, t1 = model.interactions, state.v.shape[0], t0 + h
+        by_force = any(map(_acts_by_force, interactions))
+        if by_force or (interactions and scheme.contacts_at.is_implicit):
+            motion, contacts = self.motion()
+
+            def inputs(v, z):
+                del z
+                q, group = self.place(scheme.contacts_at, v), model.system.group
+                return [i.relation.linearised(group, t1, q)[0][: i.rows] for i in interactions]
+
+            return nonlinear_problem(motion, contacts, n, None if by_force else inputs)
+
+        size = model.system.block_size if n > UNROLL_LIMIT else None
+
+        def block(i: Interaction) -> Block:
+            at, by_blocks = (t1, self.place(scheme.contacts_at, state.v)), size is not None
+            return build_block(i, model, t0, state, h, scheme.gamma, at=at, by_blocks=by_blocks)
+
+        blocks = tuple(map(block, interactions))
+        return linear_problem(scheme.smooth(self).defect, lambda v: blocks, size)
+
+    def motion(self) -> tuple[Callable, tuple[Contact, ...]]:
+        """What is left of the equations, and outputs, as a function of `(v, z)`; their `Contact`s."""
+        smooth, weight = self.scheme.smooth(self), self.scheme.weight
+        known = 0 if weight == 1 else smooth.gain((1 - weight) * self.input0)
+        coupled = [
+            self._coupling(i, z0, smooth.gain)
+            for i, z0 in zip(self.model.interactions, self.warm, strict=True)
+        ]
+
+        def motion(v, z):
+            total, outputs = smooth.defect(v) - known, []
+            for (_, act), part in zip(coupled, z, strict=True):
+                impulse, output = act(v, part)
+                total = total - impulse
+                outputs.append(output)
+            return total, tuple(outputs)
+
+        return motion, tuple(contact for contact, _ in coupled)
+
+    def _coupling(self, interaction: Interaction, z0, gain) -> tuple[Contact, Callable]:
+        """An interaction at any end velocity: its `Contact`, and `act(v, z)`, impulse and output."""
+        scheme, t0, h, state = self.scheme, self.t0, self.h, self.state
+        group, relation = self.model.system.group, interaction.relation
+        # Compliant relations have impulses as unknowns too, and outputs of the size of velocities:
+        # their laws hold for y as for y/h.
+        p, unit = (scheme.theta, h) if relation.is_compliant else (scheme.point, 1)
+
+        def by_force(v, z):
+            t, at, lam = t0 + p * h, self.at(p, v), z.T / unit
+            output = interaction.output(group, t, at, lam).T / unit
+            return gain(scheme.weight * interaction.input(group, t, at, lam)), output
+
+        def by_impulse(v, z):
+            q = self.place(scheme.contacts_at, v)
+
+            def velocity(v):
+                return relation.output(group, t0 + h, State(q, v), None)[:, : interaction.rows]
+
+            # Affine in the velocity: the pull-back is `H^T`, by virtual power.
+            output, pull = jax.vjp(velocity, v)
+            return pull(z.T)[0], output.T
+
+        if relation.needs_positions:
+            # Where contacts are compliant there are no impacts, and no velocity before them.
+            before = jnp.zeros_like if relation.is_compliant else lambda u: u
+            around = context(interaction, self.model, t0, state, h, scheme.gamma, before)
+        else:
+            y0 = interaction.output(group, t0, state, z0.T).T
+            ones = jnp.ones_like(y0[0])
+            around = Context(y0, -jnp.inf * ones, h * ones, p * ones)
+        shift, law, active = law_at(interaction, around)
+        law = law.in_step(around) if relation.needs_positions else law
+        act = by_force if _acts_by_force(interaction) else by_impulse
+        return Contact(shift, law, active, relation.has_feedthrough), act
+
+
+def _acts_by_force(interaction: Interaction) -> bool:
+    """Whether a relation ties positions or states to forces, where others tie velocities to impulses."""
+    return interaction.relation.is_compliant or not interaction.relation.needs_positions
+
+
+def theta_rule(step: Step, mass_at: AbstractPoint | None = None) -> Smooth:
+    """The theta rule on `M dv = f dt`, with the mass matrix at a point, by default that of `theta`."""
+    system, t0, h, state, args = step.model.system, step.t0, step.h, step.state, step.args
+    theta = step.scheme.theta
+    known = h * (1 - theta) * system.force(t0, state, args) if theta < 1 else 0
+
+    def defect(v):
+        gained = State(step.place(mass_at or AtIterate(theta), v), v - state.v)
+        moved = system.momentum(t0 + theta * h, gained) - known
+        return moved - h * theta * system.force(t0 + h, step.at(1, v), args) if theta else moved
+
+    return Smooth(defect, lambda r: h * r)
+
+
+def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, input0=None):
+    """One step; see this module's docstring.
+
+    **Arguments:** `warm`: where multipliers start, per interaction `(c, k)`; `input0`: as of `Step`.
+
+    **Returns:** the state at the end; multipliers `(c, k)`, impulses or, of relations of states,
+    forces; statistics; the result.
+    """
+    chosen = [select(i, model, t0, state.q) for i in model.interactions]
+    interactions, selections = [i for i, _ in chosen], [s for _, s in chosen]
+    pairs = zip(selections, warm, strict=True)
+    z0 = tuple(jnp.moveaxis(s.pick(part), 0, 1) for s, part in pairs)
+    step = Step(scheme, Model(model.system, interactions), t0, h, state, args, z0, input0)
+    guess = jnp.concatenate([state.v, *own_parts(interactions, z0)])
+    v, z, stats, converged = solve_step(
+        Step.equations, step, guess, z0, scheme.solver, scheme.newton, scheme.adjoint
+    )
+    end = step.at(1, v[: state.v.shape[0]])
+    pairs = zip(selections, z, strict=True)
+    multipliers = tuple(s.spread(jnp.moveaxis(part, 1, 0)) for s, part in pairs)
+    overflow = jnp.array(False)
+    for selection in selections:
+        overflow = overflow | left_out(selection, end.v, h)
+    result = outcome(stats, converged, overflow, end.v)
+    switch = nearest_switch(model, t0, state, h, scheme.prediction, selections)
+    stats = eqx.tree_at(lambda s: s.margin, stats, jnp.minimum(stats.margin, switch))
+    return end, multipliers, stats, result
+
+
+def rows(problem: MixedProblem) -> tuple[Array, Array]:
+    """Outputs and inputs of a dense problem, each `(m, n)`: contact by contact, normal first."""
+
+    def flat(parts):
+        n = problem.rhs.shape[0]
+        each = [jnp.transpose(x, (2, 0, 1)).reshape(-1, n) for x in parts]
+        return jnp.concatenate([*each, jnp.zeros((0, n), problem.rhs.dtype)])
+
+    blocks = problem.blocks
+    return flat([b.output for b in blocks]), flat(
+        [b.output if b.input is None else b.input for b in blocks]
+    )
