@@ -2,11 +2,11 @@
 
 import jax.numpy as jnp
 
-from .._numerics import matrix_inverse, matvec
+from .._numerics import matrix_inverse
 from ._dense import Statistics
 from ._elimination import inputs
 from ._natural_map import argument, distances, projected, relative, residual
-from ._problem import MixedProblem
+from ._problem import MixedProblem, moved
 
 
 def one_unknown(problem: MixedProblem, accept: float):
@@ -16,12 +16,11 @@ def one_unknown(problem: MixedProblem, accept: float):
     """
     (block,), (rho,) = problem.blocks, problem.penalties()
     (b,) = inputs(problem)
-    mobility = matrix_inverse(problem.matrix)
-    free, column = matvec(mobility, problem.rhs), matvec(mobility, b[0, :, 0])
-    q = block.local(free) + block.offset
-    a = jnp.sum(block.output[0, :, 0] * column, axis=0)
-    z = projected(block, -q / jnp.where(a > 0, a, 1)[None, None])
-    w = a[None, None] * z + q
+    mobility = None if problem.matrix is None else matrix_inverse(problem.matrix)
+    free, column = moved(mobility, problem.rhs), moved(mobility, b[0, :, 0])
+    q, a = block.local(free) + block.offset, block.local(column)
+    z = projected(block, -q / jnp.where(a > 0, a, 1))
+    w = a * z + q
     x = argument(block, w, z, rho)
     size = jnp.where(block.active, jnp.abs(rho * q[0]), 0)[0]
     norm = relative((residual(block, x, z),), (z,), size)
