@@ -7,6 +7,7 @@ same functions at `-x`. Momenta are columns, paired with velocities by the dot p
 """
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -21,6 +22,9 @@ from .._types import Config, Scalar, Vector
 
 class AbstractGroup(eqx.Module):
     """A Lie group with elements stored as pytrees of arrays and tangent vectors as flat arrays."""
+
+    skew_ad: ClassVar[bool] = False
+    """Whether every `ad(xi)` is skew: transposing a tangent is then evaluating it at `-xi`."""
 
     @property
     @abstractmethod
@@ -117,11 +121,6 @@ class AbstractGroup(eqx.Module):
         one = jnp.ones((), xi.dtype)
         along = jax.jvp(lambda s: self.compose(q, self.exp(s * xi)), (jnp.zeros_like(one),), (one,))
         return along[1]
-
-    @property
-    def skew_ad(self) -> bool:
-        """Whether every `ad(xi)` is skew: transposing a tangent is then evaluating it at `-xi`."""
-        return False
 
     @property
     def cayley_problem(self) -> str | None:

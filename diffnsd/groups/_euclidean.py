@@ -20,9 +20,7 @@ class Euclidean(AbstractGroup):
     def dim(self) -> int:
         return self.n
 
-    @property
-    def skew_ad(self) -> bool:
-        return True
+    skew_ad = True
 
     def identity(self) -> Config:
         return jnp.zeros(self.n)

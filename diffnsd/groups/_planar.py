@@ -1,5 +1,7 @@
 """Rotations and rigid motions of the plane."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -53,9 +55,7 @@ class SO2(AbstractGroup):
     `dcay = 1 / (1 + x²/4)`.
     """
 
-    @property
-    def dim(self) -> int:
-        return 1
+    dim: ClassVar[int] = 1
 
     def identity(self) -> Config:
         return jnp.array([1.0, 0.0])
@@ -132,9 +132,7 @@ class SE2(AbstractGroup):
         dcayinv (w_v, w) = w - [x, w]/2 - x^ w^ x^ / 4,       cay = (v / (1 - i t/2), cay(t))
     """
 
-    @property
-    def dim(self) -> int:
-        return 3
+    dim: ClassVar[int] = 3
 
     def identity(self) -> Config:
         return jnp.zeros(2), jnp.array([1.0, 0.0])

@@ -1,5 +1,7 @@
 """Rigid motions of space: the semidirect product of rotations and translations."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -37,9 +39,7 @@ class SE3(AbstractGroup):
     Reference: J. M. Selig, Geometric Fundamentals of Robotics (2005), doi:10.1007/b138859.
     """
 
-    @property
-    def dim(self) -> int:
-        return 6
+    dim: ClassVar[int] = 6
 
     def identity(self) -> Config:
         return jnp.zeros(3), _ROTATIONS.identity()

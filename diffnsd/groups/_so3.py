@@ -1,5 +1,7 @@
 """Rotations of space as unit quaternions."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -98,13 +100,8 @@ class SO3(AbstractGroup):
     doi:10.1017/S0962492900002154.
     """
 
-    @property
-    def dim(self) -> int:
-        return 3
-
-    @property
-    def skew_ad(self) -> bool:
-        return True
+    dim: ClassVar[int] = 3
+    skew_ad = True
 
     def identity(self) -> Config:
         return jnp.array([1.0, 0.0, 0.0, 0.0])

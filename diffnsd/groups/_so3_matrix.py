@@ -1,5 +1,7 @@
 """Rotations of space as matrices."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -50,13 +52,8 @@ class SO3Matrix(AbstractGroup):
     Cayley map `1 + (x^ + x^ x^/2) / (1 + t²/4)`. Quaternions cost less and drift less.
     """
 
-    @property
-    def dim(self) -> int:
-        return 3
-
-    @property
-    def skew_ad(self) -> bool:
-        return True
+    dim: ClassVar[int] = 3
+    skew_ad = True
 
     def identity(self) -> Config:
         return jnp.eye(3)
