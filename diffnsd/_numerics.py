@@ -353,7 +353,7 @@ def stacked(rows: list[list[Array]]) -> Array:
     return flat.reshape((len(rows), -1, *flat.shape[1:]))
 
 
-def hold(a: Array, h: Array) -> Array:
+def hold(a: Array, h: Array | float) -> Array:
     """`∫_0^h exp(s A) ds`, `(n, n)`: what a rate held over `h` adds to the state of `x' = A x`.
 
     The upper right block of the exponential of `h [[A, 1], [0, 0]]`, after C. Van Loan (1978),

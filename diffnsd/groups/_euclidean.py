@@ -1,11 +1,10 @@
 """The vector space R^n as a group under addition."""
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from .._types import Config, Scalar, Vector
-from ._base import AbstractGroup
+from ._base import AbstractGroup, shape_problem
 
 
 class Euclidean(AbstractGroup):
@@ -37,11 +36,8 @@ class Euclidean(AbstractGroup):
     def log(self, g: Config) -> Vector:
         return g
 
-    def cay(self, xi: Vector) -> Config:
-        return xi
-
-    def cay_inv(self, g: Config) -> Vector:
-        return g
+    cay = quat = exp
+    cay_inv = quat_inv = log
 
     def hat(self, xi: Vector) -> Float[Array, "r r"]:
         """Translations as `(n+1, n+1)` affine matrices."""
@@ -77,12 +73,6 @@ class Euclidean(AbstractGroup):
     def quaternion_problem(self) -> str | None:
         return None
 
-    def quat(self, xi: Vector) -> Config:
-        return xi
-
-    def quat_inv(self, g: Config) -> Vector:
-        return g
-
     def angle_squared(self, xi: Vector) -> Scalar:
         return jnp.zeros((), xi.dtype)
 
@@ -90,8 +80,7 @@ class Euclidean(AbstractGroup):
         return jnp.zeros((), g.dtype)
 
     def check(self, q: Config) -> str | None:
-        shape = np.shape(q)
-        return None if shape == (self.n,) else f"q has shape {shape}, expected ({self.n},)"
+        return shape_problem("q", q, (self.n,))
 
     def rate(self, q: Config, xi: Vector) -> Config:
         del q

@@ -68,9 +68,9 @@ class AbstractRetraction(eqx.Module):
     def tangent_inverse(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
         """Inverse of the right-trivialised tangent, `dR_xi^-1 w`."""
 
-    @abstractmethod
     def inside(self, group: AbstractGroup, xi: Vector) -> Bool[Array, ""]:
-        """Whether the chart holds at `xi`."""
+        """Whether the chart holds at `xi`, of rotations by less than pi unless it says otherwise."""
+        return group.angle_squared(xi) < pi**2
 
     def left_tangent(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
         """Left-trivialised tangent `dL_xi w = dR_-xi w`."""
@@ -119,9 +119,6 @@ class Exponential(AbstractRetraction):
             return group.dexpinv_near(xi, w)
         return dexpinv_series(group, xi, w, self.power)
 
-    def inside(self, group: AbstractGroup, xi: Vector) -> Bool[Array, ""]:
-        return group.angle_squared(xi) < pi**2
-
 
 class Cayley(AbstractRetraction):
     """The Cayley map, rational and without branches: `xi` turns by `2 atan(|xi|/2)`.
@@ -144,9 +141,6 @@ class Cayley(AbstractRetraction):
 
     def tangent_inverse(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
         return group.dcayinv(xi, w)
-
-    def inside(self, group: AbstractGroup, xi: Vector) -> Bool[Array, ""]:
-        return group.angle_squared(xi) < pi**2
 
 
 class QuaternionVector(AbstractRetraction):
