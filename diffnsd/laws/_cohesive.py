@@ -29,13 +29,8 @@ class Cohesive(AbstractLaw):
     length: Array = eqx.field(converter=parameter)
     e: Array = eqx.field(converter=parameter, default=0.0)
 
-    @property
-    def rows(self) -> int | None:
-        return 1
-
-    @property
-    def needs_implicit_positions(self) -> bool:
-        return True
+    rows = 1
+    needs_implicit_positions = True
 
     def set(self) -> AbstractSet:
         return Box(-self.strength, jnp.full_like(self.strength, jnp.inf))
@@ -55,7 +50,7 @@ class Cohesive(AbstractLaw):
 
     def check(self) -> str | None:
         return (
-            check_range("the strength", self.strength, 0, float("inf"))
-            or check_range("the length of the cohesive zone", self.length, 1e-300, float("inf"))
+            check_range("the strength", self.strength, 0)
+            or check_range("the length of the cohesive zone", self.length, 1e-300)
             or check_range("the restitution e", self.e, 0, 1)
         )

@@ -34,6 +34,10 @@ class GapStabilized(AbstractLaw):
     law: AbstractLaw
     rest_speed: Array = eqx.field(converter=parameter, default=0.0)
 
+    is_unilateral = True
+    needs_implicit_positions = True
+    switches = True
+
     def __check_init__(self):
         if not self.law.is_unilateral or self.law.needs_implicit_positions:
             raise ValueError(
@@ -54,14 +58,6 @@ class GapStabilized(AbstractLaw):
         return self.law.refuses(rows)
 
     @property
-    def is_unilateral(self) -> bool:
-        return True
-
-    @property
-    def needs_implicit_positions(self) -> bool:
-        return True
-
-    @property
     def slides(self) -> bool:
         return self.law.slides
 
@@ -70,10 +66,6 @@ class GapStabilized(AbstractLaw):
 
     def set(self) -> AbstractSet:
         return self.law.set()
-
-    @property
-    def switches(self) -> bool:
-        return True
 
     def edge(self, context: Context) -> Float[Array, "..."]:
         # A contact that approaches rebounds if it closes and is fast enough, else it lands.
@@ -107,4 +99,4 @@ class GapStabilized(AbstractLaw):
         return eqx.tree_at(lambda s: s.law, self, self.law.in_step(context))
 
     def check(self) -> str | None:
-        return self.law.check() or check_range("the rest_speed", self.rest_speed, 0, float("inf"))
+        return self.law.check() or check_range("the rest_speed", self.rest_speed, 0)

@@ -19,13 +19,8 @@ class NewtonImpact(AbstractLaw):
 
     e: Array = eqx.field(converter=parameter, default=0.0)
 
-    @property
-    def rows(self) -> int | None:
-        return 1
-
-    @property
-    def is_unilateral(self) -> bool:
-        return True
+    rows = 1
+    is_unilateral = True
 
     def set(self) -> AbstractSet:
         return HalfLine()
