@@ -79,13 +79,8 @@ class BodyPointsPlane(AbstractBodyRelation):
         if problem := _not_unit(self.normal):
             raise ValueError(f"{problem}.")
 
-    @property
-    def rows(self) -> int:
-        return 3
-
-    @property
-    def is_scleronomic(self) -> bool:
-        return True
+    rows = 3
+    is_scleronomic = True
 
     def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
         del group, t, q

@@ -193,8 +193,7 @@ def ball_joint(q: Pose, point, body1: Indices = 0, body2: Indices = None) -> Joi
     **Raises:** `ValueError` on shapes that do not fit and bodies that are not there, as the other
     joints do.
     """
-    made = _joint(q, point, np.array([0.0, 0.0, 1.0]), body1, body2, (0, 1, 2), ())
-    return made
+    return _joint(q, point, (0.0, 0.0, 1.0), body1, body2, (0, 1, 2), ())
 
 
 def hinge(q: Pose, point, axis, body1: Indices = 0, body2: Indices = None) -> Joint:
@@ -227,5 +226,5 @@ def fixed_joint(q: Pose, body1: Indices = 0, body2: Indices = None) -> Joint:
 
     **Arguments:** as in `ball_joint`.
     """
-    axis = np.array([0.0, 0.0, 1.0])
+    axis = (0.0, 0.0, 1.0)
     return _joint(q, _centres(q, body1), axis, body1, body2, (0, 1, 2), (0, 1, 2))

@@ -1,15 +1,11 @@
 """Contacts between bodies that move in a plane."""
 
-from collections.abc import Callable
-from functools import partial
-
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._block_rows import Bodies, of_bodies
+from .._block_rows import of_bodies
 from ..groups import AbstractGroup, Euclidean
-from ._base import body_indices, out_of_range
+from ._base import out_of_range
 from ._contact_points import AbstractContactPoints
 
 
@@ -33,22 +29,11 @@ class PlanarContact(AbstractContactPoints):
     function returns other shapes.
     """
 
-    function: Callable
-    body1: Bodies = eqx.field(
-        default=0, static=True, converter=partial(body_indices, "PlanarContact.body1")
-    )
-    body2: Bodies = eqx.field(
-        default=None, static=True, converter=partial(body_indices, "PlanarContact.body2")
-    )
-    rolling: bool = eqx.field(default=False, static=True)
+    dimension = 2
 
     @property
     def rows(self) -> int:
         return 3 if self.rolling else 2
-
-    @property
-    def dimension(self) -> int:
-        return 2
 
     def frame(self, normal: Array) -> tuple[Array, ...]:
         return normal, jnp.stack([-normal[1], normal[0]])
