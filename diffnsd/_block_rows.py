@@ -34,10 +34,9 @@ def _numbers(bodies: tuple[int | None, ...]) -> np.ndarray:
     return np.array([0 if i is None else i for i in bodies], np.int32)
 
 
-def _present(bodies: Bodies, contacts: int) -> np.ndarray:
-    """Which contacts have a body, `(c,)`."""
-    listed = bodies if isinstance(bodies, tuple) else (bodies,) * contacts
-    return np.array([i is not None for i in listed], bool)
+def _listed(bodies: Bodies, contacts: int) -> tuple[int | None, ...]:
+    """One index for each contact."""
+    return bodies if isinstance(bodies, tuple) else (bodies,) * contacts
 
 
 def _slice(bodies: tuple[int | None, ...]) -> slice | None:
@@ -122,7 +121,8 @@ class BlockRows(eqx.Module):
                 if isinstance(mine, int) and isinstance(theirs, int):
                     total = total + (both if mine == theirs else 0)
                     continue
-                a, b = (_listed(i, z.shape[2]) for i, z in ((mine, x), (theirs, y)))
+                pairs = (mine, x), (theirs, y)
+                a, b = (jnp.asarray(_numbers(_listed(i, z.shape[2]))) for i, z in pairs)
                 shared = a[None, :, None, None] == b[None, None, None, :]
                 total = total + jnp.where(shared, both, 0)
         return total  # pyright: ignore[reportReturnType]
@@ -130,14 +130,8 @@ class BlockRows(eqx.Module):
 
 def _without_absent(x: Array, bodies: Bodies) -> Array:
     """Entries of contacts that have no body on this side are zero."""
-    present = _present(bodies, x.shape[2])
+    present = np.array([i is not None for i in _listed(bodies, x.shape[2])], bool)
     return x if present.all() else jnp.where(present, x, 0)
-
-
-def _listed(bodies: int | tuple[int | None, ...], contacts: int) -> Array:
-    """One index per contact."""
-    listed = (bodies,) * contacts if isinstance(bodies, int) else bodies
-    return jnp.asarray(_numbers(listed))
 
 
 def dense(matrix: "Array | BlockRows") -> Float[Array, "k n c"]:

@@ -18,6 +18,7 @@ from .._numerics import (
     sine_defect_kernel,
     sine_defect_near,
     skew,
+    unit_matrix,
     versine_kernel,
 )
 from .._types import Config, Scalar, Vector
@@ -81,8 +82,7 @@ def rotation_matrix(q: Quaternion) -> Float[Array, "3 3 ..."]:
     w, v = q[0], q[1:]
     # In products of arrays: derivatives of higher order repeat every product many times.
     half = v[:, None] * v[None] + skew(w[None] * v)
-    unit = np.eye(3, dtype=q.dtype).reshape((3, 3) + (1,) * w.ndim)
-    return 2 * half + (1 - 2 * dot(v, v))[None, None] * unit
+    return 2 * half + (1 - 2 * dot(v, v))[None, None] * unit_matrix(3, q)
 
 
 class SO3(AbstractGroup):
