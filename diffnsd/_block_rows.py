@@ -34,6 +34,12 @@ def _numbers(bodies: tuple[int | None, ...]) -> np.ndarray:
     return np.array([0 if i is None else i for i in bodies], np.int32)
 
 
+def in_lanes(x: Array, bodies: Bodies) -> Array:
+    """Rows of `x (b, ...)` as `(..., c)`, with one lane for one index."""
+    rows = of_bodies(x, bodies)
+    return rows if isinstance(bodies, tuple) else rows[..., None]
+
+
 def _listed(bodies: Bodies, contacts: int) -> tuple[int | None, ...]:
     """One index for each contact."""
     return bodies if isinstance(bodies, tuple) else (bodies,) * contacts
@@ -94,8 +100,7 @@ class BlockRows(eqx.Module):
         by_body = v.reshape(self.count, -1)
         total = 0.0
         for x, bodies in zip(self.values, self.bodies, strict=True):
-            own = of_bodies(by_body, bodies)
-            own = own if own.ndim == 2 else own[:, None]
+            own = in_lanes(by_body, bodies)
             total = total + dot(jnp.swapaxes(x, 0, 1), own[:, None])
         return total  # pyright: ignore[reportReturnType]
 
@@ -185,8 +190,7 @@ class BlockDiagonal(eqx.Module):
         """The rows `G` with `G^T = A^-1 H^T`."""
 
         def one(x, bodies):
-            own = of_bodies(jnp.moveaxis(self.blocks, 2, 0), bodies)
-            own = own if own.ndim == 3 else own[..., None]
+            own = in_lanes(jnp.moveaxis(self.blocks, 2, 0), bodies)
             return jnp.swapaxes(lu_solve(own[:, :, None], jnp.swapaxes(x, 0, 1)), 0, 1)
 
         moved = tuple(map(one, rows.values, rows.bodies))

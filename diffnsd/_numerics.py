@@ -19,7 +19,7 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array
 from numpy.polynomial import Polynomial
-from numpy.polynomial.polynomial import polyval
+from numpy.polynomial.polynomial import polyfromroots, polyval
 
 from ._jax import evaluated_again, one_by_one
 
@@ -145,6 +145,21 @@ def bernoulli_numbers(count: int) -> list[Fraction]:
             row[j - 1] = j * (row[j - 1] - row[j])
         out.append(-row[0] if m == 1 else row[0])
     return out
+
+
+def lagrange(nodes: Sequence[Fraction]) -> list[np.ndarray]:
+    """Coefficients of the Lagrange polynomials of nodes, from the constant on, as rational numbers.
+
+    Exact: what is rounded in the tables of a method is the same in every step, an error that no shorter
+    step removes.
+    """
+    polynomials = []
+    for i, node in enumerate(nodes):
+        others = [*nodes[:i], *nodes[i + 1 :]]
+        scale = math.prod(node - x for x in others)
+        product: Any = polyfromroots(np.array(others, object))
+        polynomials.append(product / scale)
+    return polynomials
 
 
 def _bernoulli_series(terms: int) -> list[Fraction]:

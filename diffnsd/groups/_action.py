@@ -90,8 +90,7 @@ class SphereAction(AbstractAction):
         return rotate(g, y)
 
     def check(self, y: Config) -> str | None:
-        problem = shape_problem("a point of the sphere", y, (3,))
-        return problem or unit_problem("a point of the sphere", np.asarray(y))
+        return unit_problem("a point of the sphere", y, 3)
 
     def defect(self, y: Config) -> Scalar:
         return jnp.abs(jnp.sum(y * y) - 1)

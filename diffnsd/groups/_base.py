@@ -151,7 +151,6 @@ class AbstractGroup(eqx.Module):
 
         **Raises:** `ValueError` on a group where they are not written down.
         """
-        del mu
         raise ValueError(
             f"Casimirs are known for rotations and rigid motions of plane and space, vector spaces "
             f"and their products, not for {type(self).__name__}; compare your own invariants along "
@@ -175,22 +174,18 @@ class AbstractGroup(eqx.Module):
 
         **Raises:** `ValueError` on a group without it, see `quaternion_problem`.
         """
-        del xi
         raise ValueError(self.quaternion_problem)
 
     def quat_inv(self, g: Config) -> Vector:
         """Inverse of `quat`, for rotations by less than pi."""
-        del g
         raise ValueError(self.quaternion_problem)
 
     def dquat(self, xi: Vector, w: Vector) -> Vector:
         """Right-trivialised tangent of `quat` at `xi` applied to `w`."""
-        del xi, w
         raise ValueError(self.quaternion_problem)
 
     def dquatinv(self, xi: Vector, w: Vector) -> Vector:
         """Inverse of `dquat`."""
-        del xi, w
         raise ValueError(self.quaternion_problem)
 
 
@@ -210,12 +205,12 @@ def shape_problem(what: str, q, shape: tuple[int, ...]) -> str | None:
     return None if found == shape else f"{what} has shape {found}, expected {shape}"
 
 
-def unit_problem(what: str, q: np.ndarray) -> str | None:
-    """A sentence if a concrete vector has not the norm 1, else `None`."""
-    norm = float(np.sqrt(np.sum(q * q)))
-    if not abs(norm - 1) < 1e-3:
-        return f"{what} has norm {norm:.6g}; divide it by its norm"
-    return None
+def unit_problem(what: str, q, size: int) -> str | None:
+    """A sentence if a concrete `q` is no vector of the size with the norm 1, else `None`."""
+    if problem := shape_problem(what, q, (size,)):
+        return problem
+    norm = float(np.linalg.norm(q))
+    return None if abs(norm - 1) < 1e-3 else f"{what} has norm {norm:.6g}; divide it by its norm"
 
 
 def orthogonality_problem(q: np.ndarray) -> str | None:

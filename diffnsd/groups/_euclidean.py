@@ -53,7 +53,6 @@ class Euclidean(AbstractGroup):
         return jnp.eye(self.n, dtype=g.dtype)
 
     def dexp(self, xi: Vector, w: Vector) -> Vector:
-        del xi
         return w
 
     dexpinv = dcay = dcayinv = dquat = dquatinv = dexp
@@ -62,7 +61,6 @@ class Euclidean(AbstractGroup):
         return jnp.zeros_like(xi + eta)
 
     def coAd(self, g: Config, mu: Vector) -> Vector:
-        del g
         return mu
 
     def casimirs(self, mu: Vector) -> Float[Array, " k"]:
@@ -83,9 +81,7 @@ class Euclidean(AbstractGroup):
         return shape_problem("q", q, (self.n,))
 
     def rate(self, q: Config, xi: Vector) -> Config:
-        del q
         return xi
 
     def tangent_of(self, q: Config, q_dot: Config) -> Vector:
-        del q
         return q_dot

@@ -3,7 +3,6 @@
 from typing import ClassVar
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from .._numerics import (
@@ -16,7 +15,7 @@ from .._numerics import (
     versine_kernel,
 )
 from .._types import Config, Scalar, Vector
-from ._base import AbstractGroup, refuse_half_turn, shape_problem, unit_problem
+from ._base import AbstractGroup, refuse_half_turn, unit_problem
 from ._motions import AbstractRigidMotions
 
 
@@ -86,7 +85,6 @@ class SO2(AbstractGroup):
         return jnp.ones((1, 1), g.dtype)
 
     def dexp(self, xi: Vector, w: Vector) -> Vector:
-        del xi
         return w
 
     dexpinv = dexp
@@ -105,8 +103,7 @@ class SO2(AbstractGroup):
         return jnp.abs(dot(g, g) - 1)
 
     def check(self, q: Config) -> str | None:
-        problem = shape_problem("a rotation of the plane (cos, sin)", q, (2,))
-        return problem or unit_problem("a rotation of the plane (cos, sin)", np.asarray(q))
+        return unit_problem("a rotation of the plane (cos, sin)", q, 2)
 
     def tangent_of(self, q: Config, q_dot: Config) -> Vector:
         return _times(_conjugate(q), q_dot)[1:]

@@ -3,7 +3,6 @@
 from typing import ClassVar
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from .._numerics import (
@@ -38,13 +37,6 @@ def quaternion_product(a: Quaternion, b: Quaternion) -> Quaternion:
             a0 * b3 + a1 * b2 - a2 * b1 + a3 * b0,
         ]
     )
-
-
-def quaternion_exp(xi: Float[Array, "3 ..."]) -> Quaternion:
-    """Unit quaternion of the rotation vector `xi` [rad], `(cos(|xi|/2), sin(|xi|/2) xi/|xi|)`."""
-    quarter = dot(xi, xi) / 4
-    half_sinc = sinc_kernel(quarter) / 2
-    return jnp.stack([cos_kernel(quarter), *(half_sinc * x for x in jnp.unstack(xi))])
 
 
 def quaternion_log(q: Quaternion) -> Float[Array, "3 ..."]:
@@ -113,7 +105,13 @@ class SO3(AbstractGroup):
         return jnp.concatenate([a[:1], -a[1:]])
 
     def exp(self, xi: Vector) -> Config:
-        return quaternion_exp(xi)
+        """`(cos(|xi|/2), sin(|xi|/2) xi/|xi|)`."""
+        quarter = dot(xi, xi) / 4
+        return self._turned(cos_kernel(quarter), sinc_kernel(quarter), xi)
+
+    def _turned(self, half_cosine: Scalar, half_sinc: Scalar, xi: Vector) -> Config:
+        half = half_sinc / 2
+        return jnp.stack([half_cosine, *(half * x for x in jnp.unstack(xi))])
 
     def log(self, g: Config) -> Vector:
         return quaternion_log(g)
@@ -161,8 +159,7 @@ class SO3(AbstractGroup):
 
     def exp_near(self, xi: Vector) -> Config:
         t = dot(xi, xi)
-        half_sinc = sinc_half_near(t) / 2
-        return jnp.stack([cos_half_near(t), *(half_sinc * x for x in jnp.unstack(xi))])
+        return self._turned(cos_half_near(t), sinc_half_near(t), xi)
 
     def dexp_near(self, xi: Vector, w: Vector) -> Vector:
         t, first = dot(xi, xi), cross(xi, w)
@@ -204,10 +201,9 @@ class SO3(AbstractGroup):
         return jnp.abs(dot(g, g) - 1)
 
     def check(self, q: Config) -> str | None:
-        problem = shape_problem("a quaternion", q, (4,))
-        if problem is not None:
+        if problem := shape_problem("a quaternion", q, (4,)):
             return f"{problem}, scalar first"
-        return unit_problem("a quaternion", np.asarray(q))
+        return unit_problem("a quaternion", q, 4)
 
     def rate(self, q: Config, xi: Vector) -> Config:
         return quaternion_product(q, jnp.concatenate([jnp.zeros_like(xi[:1]), xi / 2]))

@@ -124,7 +124,6 @@ class AbstractLaw(eqx.Module):
         stated; `set` and `lift` of this one. At an impact `context.h` is 0: it has no duration, in
         which a limited force could act.
         """
-        del context
         return self
 
     def held(self, side: tuple[Float[Array, " c"], ...]) -> "AbstractLaw":
@@ -133,7 +132,6 @@ class AbstractLaw(eqx.Module):
         Itself unless a law slides. `side` holds the components of a unit vector, the first of which is a
         sign where the slip has one row.
         """
-        del side
         return self
 
     def check(self) -> str | None:

@@ -85,7 +85,6 @@ class AbstractRelation(eqx.Module):
 
     def gap(self, t: Scalar, q: Config) -> PerContact | None:
         """Gaps [m], shape `(c,)`, positive when open; `None`, the default, if there is no such thing."""
-        del t, q
         return None
 
     @abstractmethod
@@ -106,7 +105,6 @@ class AbstractRelation(eqx.Module):
 
     def check(self, group: AbstractGroup) -> str | None:
         """What is wrong with the relation for a system on `group`, in the user's terms."""
-        del group
         return None
 
     def take(self, pick: Callable[[Array], Array]) -> "AbstractRelation | None":
@@ -114,7 +112,6 @@ class AbstractRelation(eqx.Module):
 
         **Arguments:** `pick`: takes an array with one row per contact to that of the kept ones.
         """
-        del pick
         return None
 
 
@@ -130,7 +127,6 @@ class AbstractBodyRelation(AbstractRelation):
         """Gaps, the blocks of `H`, and drift."""
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        del lam
         return self.observe(group, t, state.q).velocity(state.v).T
 
 

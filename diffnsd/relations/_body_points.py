@@ -83,11 +83,9 @@ class BodyPointsPlane(AbstractBodyRelation):
     is_scleronomic = True
 
     def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
-        del group, t, q
         return self.points.shape[0]
 
     def gap(self, t: Scalar, q: Config) -> PerContact:
-        del t
         return self._gap(q, rotation_matrix(of_bodies(q.orientation, self.body)))
 
     def _gap(self, q: Config, rotation: Array) -> PerContact:
@@ -99,7 +97,6 @@ class BodyPointsPlane(AbstractBodyRelation):
 
     def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
         """`H = e^T [1, −r^ R]`: `r × e` in body coordinates is the angular part of a row `e`."""
-        del t
         rotation = rotation_matrix(of_bodies(q.orientation, self.body))
         p = self.points.T
         rows = []

@@ -78,7 +78,6 @@ class CompliantRelation(AbstractCounted):
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
         """`y (c, k)` [m], of a free state without `lam`."""
-        del group
         relation = self._unloaded(state.v.dtype) if lam is None else self._at(lam)
         return relation.function(t, state.q)
 
@@ -99,7 +98,6 @@ class _Linear(eqx.Module):
     e_vector: Array
 
     def __call__(self, t, q, lam):
-        del t
         if q.shape != self.c_matrix.shape[1:]:
             raise ValueError(f"C has shape {self.c_matrix.shape}, but q has shape {q.shape}.")
         return matvec(self.c_matrix, q) + matvec(self.d_matrix, lam) + self.e_vector

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._block_rows import of_bodies
+from .._block_rows import in_lanes
 from .._numerics import cross
 from ..groups import AbstractGroup, rotation_matrix
 from ._base import check_body
@@ -44,13 +44,8 @@ class ContactFrame(AbstractContactPoints):
 
     def rows_of(self, q, bodies, points: Array, frame: tuple[Array, ...]) -> Array:
         """`[e, R^T (r × e)]` of every axis `e`, and `[0, R^T e]` of the rolling rows."""
-        centre, rotation = (
-            jnp.reshape(x, (*x.shape[:d], -1))
-            for x, d in (
-                (of_bodies(q.position, bodies), 1),
-                (rotation_matrix(of_bodies(q.orientation, bodies)), 2),
-            )
-        )
+        centre = in_lanes(q.position, bodies)
+        rotation = rotation_matrix(in_lanes(q.orientation, bodies))
         arms, axes = points - centre, jnp.unstack(rotation)
 
         def row(linear, turn):

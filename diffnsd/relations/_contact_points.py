@@ -46,7 +46,6 @@ class AbstractContactPoints(AbstractBodyRelation):
         return getattr(self.function, "is_scleronomic", False)
 
     def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
-        del group
         # Not the method itself: JAX would compare it, and its traced parameters, with earlier ones.
         return jax.eval_shape(lambda t, q: self._points(t, q), t, q)[0].shape[0]
 

@@ -38,7 +38,6 @@ class AbstractCounted(AbstractRelation):
         return self.rows_per_contact
 
     def count(self: "_Sized", group: AbstractGroup, t: Scalar, q: Config) -> int:
-        del group, t, q
         return self.contacts
 
 
@@ -53,12 +52,10 @@ class AbstractFunctionRelation(AbstractCounted):
     needs_positions = False
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        del group
         assert lam is not None
         return outputs("h(t, x, lam)", self.h(t, state.v, shown(lam)), lam)
 
     def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
-        del group
         return _inputs("g(t, lam)", self.g(t, shown(lam)), state)
 
 
@@ -81,7 +78,6 @@ class FirstOrderRelation(AbstractFunctionRelation):
     """
 
     def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
-        del group
         return _inputs("g(t, x, lam)", self.g(t, state.v, shown(lam)), state)
 
 
@@ -107,7 +103,6 @@ class FirstOrderType1(AbstractFunctionRelation):
     has_feedthrough = False
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        del group
         assert lam is not None
         return outputs("h(t, x)", self.h(t, state.v), lam)
 
@@ -169,7 +164,6 @@ class FirstOrderLinear(AbstractCounted):
         return array
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        del group
         assert lam is not None
         x, m = state.v, self.m
         y = matvec(self._operator("C", self.C, t, (m, x.shape[0]), x.dtype), x)
@@ -180,7 +174,6 @@ class FirstOrderLinear(AbstractCounted):
         return y.reshape(lam.shape)
 
     def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
-        del group
         x, m = state.v, self.m
         b = self._operator("B", self.B, t, (x.shape[0], m), x.dtype)
         return matvec(b, lam.reshape(m))

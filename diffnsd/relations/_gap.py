@@ -50,7 +50,6 @@ class GapRelation(AbstractRelation):
         return self._values(t, q)[:, 0]
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        del lam
         return along(self._values, group, t, state)[1]
 
     def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:

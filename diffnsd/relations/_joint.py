@@ -61,7 +61,6 @@ class Joint(eqx.Module):
         return jax.vmap(_seen, out_axes=-1)(*first, *second)
 
     def __call__(self, t: Scalar, q: Config) -> Float[Array, " c"]:
-        del t
         d, c = self._frames(q)
         turns = (-c[1, 2], c[0, 2], (c[1, 0] - c[0, 1]) / 2)
         rows = [*(d[i] for i in self.translations), *(turns[i] for i in self.rotations)]
@@ -69,13 +68,11 @@ class Joint(eqx.Module):
 
     def angle(self, t: Scalar, q: Config) -> Float[Array, "*j"]:
         """Angle [rad] of body 1 about the axis, in (−π, π], 0 at the pose the joint was made at."""
-        del t
         _, c = self._frames(q)
         return jnp.arctan2(c[1, 0], c[0, 0])
 
     def displacement(self, t: Scalar, q: Config) -> Float[Array, "*j"]:
         """Displacement [m] of body 1 along the axis, 0 at the pose the joint was made at."""
-        del t
         return self._frames(q)[0][2]
 
     def limits(self, coordinate: Callable, lower, upper) -> "JointLimits":

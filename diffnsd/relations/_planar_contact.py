@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._block_rows import of_bodies
+from .._block_rows import in_lanes
 from ..groups import AbstractGroup, Euclidean
 from ._base import out_of_range
 from ._contact_points import AbstractContactPoints
@@ -40,7 +40,7 @@ class PlanarContact(AbstractContactPoints):
 
     def rows_of(self, q, bodies, points: Array, frame: tuple[Array, ...]) -> Array:
         """`[e, r × e]` of every axis `e`, and `[0, 1]` of the rolling row."""
-        centre = of_bodies(q.reshape(-1, 3), bodies)[:2].reshape(2, -1)
+        centre = in_lanes(q.reshape(-1, 3), bodies)[:2]
         arms = points - centre
         rows = [jnp.concatenate([e, (arms[0] * e[1] - arms[1] * e[0])[None]]) for e in frame]
         if self.rolling:

@@ -24,7 +24,6 @@ class RateRelation(AbstractRelation):
     function: Callable
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        del lam
 
         def value(t, q):
             return jnp.asarray(self.function(t, q))
@@ -57,7 +56,6 @@ class PrescribedVelocity(AbstractRelation):
         return jnp.broadcast_to(as_float(rate, dtype), (len(self.index),))
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        del group, lam
         v = jnp.stack([state.v[i] for i in self.index])
         return (v - self._rates(t, state.v.dtype))[:, None]
 

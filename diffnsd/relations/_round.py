@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._block_rows import of_bodies
+from .._block_rows import in_lanes
 from .._numerics import as_float, safe_norm, weighted_sum
 from .._types import Config, Scalar
 from ..groups import rotation_matrix
@@ -32,7 +32,7 @@ class _Centre(eqx.Module):
 
     def __call__(self, q: Config) -> Array:
         centres = q.reshape(-1, 3)[:, :2] if self.planar else q.position
-        return jnp.atleast_2d(of_bodies(centres, self.body).T)
+        return in_lanes(centres, self.body).T
 
 
 class _OnPlane(eqx.Module):
@@ -46,7 +46,6 @@ class _OnPlane(eqx.Module):
     is_scleronomic = True
 
     def __call__(self, t: Scalar, q: Config) -> Points:
-        del t
         centres = self.centres(q)
         n = jnp.broadcast_to(self.normal, centres.shape)
         height = jnp.sum(n * centres, axis=1, keepdims=True) - self.offset
@@ -64,7 +63,6 @@ class _BetweenTwo(eqx.Module):
     is_scleronomic = True
 
     def __call__(self, t: Scalar, q: Config) -> Points:
-        del t
         x1, x2 = self.centre1(q), self.centre2(q)
         between = x1 - x2
         length = safe_norm(between.T)[:, None]
@@ -83,7 +81,6 @@ class _OnSurface(eqx.Module):
     is_scleronomic = True
 
     def __call__(self, t: Scalar, q: Config) -> Points:
-        del t
 
         def below(x):
             z, slope = jax.value_and_grad(lambda p: jnp.asarray(self.height(p[0], p[1])))(x[:2])
@@ -103,9 +100,9 @@ class _Ends(eqx.Module):
     half_axis: Float[Array, "3"]
 
     def __call__(self, q: Config) -> Array:
-        turned = rotation_matrix(of_bodies(q.orientation, self.body))
-        along = jnp.atleast_2d(weighted_sum(turned, self.half_axis, axis=1).T)
-        centre = jnp.atleast_2d(of_bodies(q.position, self.body).T)
+        turned = rotation_matrix(in_lanes(q.orientation, self.body))
+        along = weighted_sum(turned, self.half_axis, axis=1).T
+        centre = in_lanes(q.position, self.body).T
         return jnp.concatenate([centre + along, centre - along])
 
 

@@ -41,7 +41,6 @@ class AbstractSet(eqx.Module):
 
     def refuses(self, rows: int) -> str | None:
         """Why the set cannot be one of `rows` rows, in the user's terms, or `None`."""
-        del rows
         return None
 
     def interval(self) -> tuple[Array | float, Array | float] | None:

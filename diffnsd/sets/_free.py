@@ -18,7 +18,6 @@ class Free(AbstractSet):
         return diagonal(jnp.ones_like(z))
 
     def prox(self, z: Rows, kappa: Array) -> Rows:
-        del kappa
         return z
 
     def margin(self, z: Rows) -> Array:

@@ -39,7 +39,6 @@ class AbstractFlowMethod(AbstractIntegrator):
         return None
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
-        del model, t0, state, args
         return ()
 
 

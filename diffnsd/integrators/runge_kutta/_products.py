@@ -15,7 +15,6 @@ from ._tableau import ButcherTableau
 
 def _moved(model: Model, h: Scalar, x: Vector | None, state: State) -> State:
     """`exp(x) . state`, or the state if there is nothing to move by."""
-    del h
     if x is None:
         return state
     group = model.system.flow_group

@@ -96,7 +96,6 @@ class RKMK(AbstractFlowMethod):
             return Motion(model, self.retraction, state, args).rate(t, x)
 
         def end(h, x, state):
-            del h
             return Motion(model, self.retraction, state, args).at(x)
 
         first = model.system.flow_rate(t0, state, args)

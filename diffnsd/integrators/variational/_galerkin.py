@@ -106,7 +106,6 @@ class Galerkin(AbstractVariational):
             return h * jnp.sum(weights * at_nodes(z)[2], axis=0)
 
         def end(z, state1):
-            del z
             return jnp.zeros_like(state1.v)
 
         fractions = jnp.asarray(points, dtype)[:, None]

@@ -86,7 +86,6 @@ class AbstractVariational(AbstractIntegrator):
         return model.stepping_problem or self.retraction.problem(model.system.group)
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
-        del args
         return zero_impulses(model, t0, state)
 
     def step(
@@ -173,7 +172,6 @@ def _second_half(parameters):
         return model.system.momentum(t1, State(q1, v)) - d.end(z, State(q1, v)) - arriving
 
     def blocks(v):
-        del v
         late = lu_solve(model.system.mass(t1, q1), d.end(z, State(q1, guess)))
         free = State(q1, guess + late)
 
