@@ -19,6 +19,9 @@ from .._jax import is_traced
 from .._numerics import matvec
 from .._types import Config, Scalar, Vector
 
+Square = Float[Array, "r r"]
+"""A square matrix of any order."""
+
 
 class AbstractGroup(eqx.Module):
     """A Lie group with elements stored as pytrees of arrays and tangent vectors as flat arrays."""
@@ -66,20 +69,20 @@ class AbstractGroup(eqx.Module):
         """
 
     @abstractmethod
-    def hat(self, xi: Vector) -> Float[Array, "r r"]:
-        """Matrix of the Lie algebra that belongs to `xi`."""
+    def hat(self, xi: Vector) -> Square:
+        """Matrix of the Lie algebra that belongs to `xi`, `(r, r)` if the group has `r` rows."""
 
     @abstractmethod
-    def vee(self, matrix: Float[Array, "r r"]) -> Vector:
+    def vee(self, matrix: Square) -> Vector:
         """Inverse of `hat`."""
 
     @abstractmethod
-    def ad(self, xi: Vector) -> Float[Array, "n n"]:
-        """Matrix of the bracket, `ad(xi) eta = [xi, eta]`."""
+    def ad(self, xi: Vector) -> Square:
+        """Matrix of the bracket, `ad(xi) eta = [xi, eta]`, shape `(n, n)`."""
 
     @abstractmethod
-    def Ad(self, g: Config) -> Float[Array, "n n"]:
-        """Matrix of the adjoint action, `Ad(g) xi = vee(g hat(xi) g^-1)`."""
+    def Ad(self, g: Config) -> Square:
+        """Matrix of the adjoint action, `Ad(g) xi = vee(g hat(xi) g^-1)`, shape `(n, n)`."""
 
     @abstractmethod
     def dexp(self, xi: Vector, w: Vector) -> Vector:

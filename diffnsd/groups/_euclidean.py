@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._types import Config, Scalar, Vector
-from ._base import AbstractGroup, shape_problem
+from ._base import AbstractGroup, Square, shape_problem
 
 
 class Euclidean(AbstractGroup):
@@ -39,17 +39,17 @@ class Euclidean(AbstractGroup):
     cay = quat = exp
     cay_inv = quat_inv = log
 
-    def hat(self, xi: Vector) -> Float[Array, "r r"]:
+    def hat(self, xi: Vector) -> Square:
         """Translations as `(n+1, n+1)` affine matrices."""
         return jnp.zeros((self.n + 1, self.n + 1), xi.dtype).at[:-1, -1].set(xi)
 
-    def vee(self, matrix: Float[Array, "r r"]) -> Vector:
+    def vee(self, matrix: Square) -> Vector:
         return matrix[:-1, -1]
 
-    def ad(self, xi: Vector) -> Float[Array, "n n"]:
+    def ad(self, xi: Vector) -> Square:
         return jnp.zeros((self.n, self.n), xi.dtype)
 
-    def Ad(self, g: Config) -> Float[Array, "n n"]:
+    def Ad(self, g: Config) -> Square:
         return jnp.eye(self.n, dtype=g.dtype)
 
     def dexp(self, xi: Vector, w: Vector) -> Vector:

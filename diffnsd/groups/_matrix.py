@@ -9,18 +9,17 @@ from abc import abstractmethod
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from .._numerics import hold
 from .._types import Config, Scalar, Vector
 from ._base import (
     AbstractGroup,
+    Square,
     orthogonality_defect,
     orthogonality_problem,
     shape_problem,
 )
 
-Square = Float[Array, "n n"]
 _GAUSS = np.polynomial.legendre.leggauss(12)
 
 
@@ -95,12 +94,12 @@ class _AbstractMatrixGroup(AbstractGroup):
         eye = jnp.eye(self.n, dtype=g.dtype)
         return self.vee(2 * jnp.linalg.solve(eye + g, g - eye))
 
-    def ad(self, xi: Vector) -> Float[Array, "d d"]:
+    def ad(self, xi: Vector) -> Square:
         return jax.vmap(lambda e: self.bracket(xi, e), out_axes=1)(
             jnp.eye(self.dim, dtype=xi.dtype)
         )
 
-    def Ad(self, g: Config) -> Float[Array, "d d"]:
+    def Ad(self, g: Config) -> Square:
         inverse = self.inverse(g)
         conjugate = jax.vmap(lambda e: self.vee(g @ self.hat(e) @ inverse), out_axes=1)
         return conjugate(jnp.eye(self.dim, dtype=g.dtype))

@@ -4,11 +4,10 @@ from abc import abstractmethod
 from typing import ClassVar
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
 from .._numerics import matvec
 from .._types import Config, Scalar, Vector
-from ._base import AbstractGroup, shape_problem
+from ._base import AbstractGroup, Square, shape_problem
 
 
 class AbstractRigidMotions(AbstractGroup):
@@ -70,12 +69,12 @@ class AbstractRigidMotions(AbstractGroup):
         x = self.rotations.cay_inv(g[1])
         return jnp.concatenate([g[0] - matvec(self.rotations.hat(x), g[0]) / 2, x])
 
-    def hat(self, xi: Vector) -> Float[Array, "r r"]:
+    def hat(self, xi: Vector) -> Square:
         v, x = self._split(xi)
         top = jnp.concatenate([self.rotations.hat(x), v[:, None]], axis=1)
         return jnp.concatenate([top, jnp.zeros_like(top[:1])])
 
-    def vee(self, matrix: Float[Array, "r r"]) -> Vector:
+    def vee(self, matrix: Square) -> Vector:
         d = self.space
         return jnp.concatenate([matrix[:d, d], self.rotations.vee(matrix[:d, :d])])
 

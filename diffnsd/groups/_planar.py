@@ -15,7 +15,7 @@ from .._numerics import (
     versine_kernel,
 )
 from .._types import Config, Scalar, Vector
-from ._base import AbstractGroup, refuse_half_turn, unit_problem
+from ._base import AbstractGroup, Square, refuse_half_turn, unit_problem
 from ._motions import AbstractRigidMotions
 
 
@@ -67,21 +67,21 @@ class SO2(AbstractGroup):
         refuse_half_turn(1 + g[0])
         return 2 * g[1:] / (1 + g[0])
 
-    def hat(self, xi: Vector) -> Float[Array, "2 2"]:
+    def hat(self, xi: Vector) -> Square:
         zero = jnp.zeros_like(xi[0])
         return stacked([[zero, -xi[0]], [xi[0], zero]])
 
-    def vee(self, matrix: Float[Array, "2 2"]) -> Vector:
+    def vee(self, matrix: Square) -> Vector:
         return matrix[1, :1]
 
     def casimirs(self, mu: Vector) -> Float[Array, " k"]:
         """All of `mu`: the group is commutative."""
         return mu
 
-    def ad(self, xi: Vector) -> Float[Array, "1 1"]:
+    def ad(self, xi: Vector) -> Square:
         return jnp.zeros((1, 1), xi.dtype)
 
-    def Ad(self, g: Config) -> Float[Array, "1 1"]:
+    def Ad(self, g: Config) -> Square:
         return jnp.ones((1, 1), g.dtype)
 
     def dexp(self, xi: Vector, w: Vector) -> Vector:
@@ -142,11 +142,11 @@ class SE2(AbstractRigidMotions):
         """`|p|²` of a momentum `(p, pi)`."""
         return dot(mu[:2], mu[:2])[None]
 
-    def ad(self, xi: Vector) -> Float[Array, "3 3"]:
+    def ad(self, xi: Vector) -> Square:
         zero = jnp.zeros_like(xi[0])
         return stacked([[zero, -xi[2], xi[1]], [xi[2], zero, -xi[0]], [zero, zero, zero]])
 
-    def Ad(self, g: Config) -> Float[Array, "3 3"]:
+    def Ad(self, g: Config) -> Square:
         (x, y), (c, s) = g
         zero, one = jnp.zeros_like(c), jnp.ones_like(c)
         return stacked([[c, -s, y], [s, c, -x], [zero, zero, one]])

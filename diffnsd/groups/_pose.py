@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from .._block_rows import BlockDiagonal
 from .._types import Config, Scalar, Vector
+from ._base import Square
 from ._euclidean import Euclidean
 from ._product import AbstractDirectProduct, Product
 from ._so3 import SO3
@@ -65,7 +66,7 @@ class PoseGroup(AbstractDirectProduct):
     def _vector(self, values) -> Vector:
         return values.reshape(-1)
 
-    def _matrix(self, values) -> Float[Array, "r r"]:
+    def _matrix(self, values) -> Square:
         return BlockDiagonal(jnp.moveaxis(values, 0, -1)).dense()
 
     def _largest(self, values) -> Scalar:
@@ -75,7 +76,7 @@ class PoseGroup(AbstractDirectProduct):
         rotation = jnp.tile(SO3().identity(), (self.bodies, 1))
         return Pose(jnp.zeros((self.bodies, 3)), rotation)
 
-    def vee(self, matrix: Float[Array, "r r"]) -> Vector:
+    def vee(self, matrix: Square) -> Vector:
         size = matrix.shape[0] // self.bodies
         rows = matrix.reshape(self.bodies, size, self.bodies, size)
         own = jnp.moveaxis(jnp.diagonal(rows, axis1=0, axis2=2), -1, 0)

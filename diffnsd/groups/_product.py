@@ -9,10 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
-from jaxtyping import Array, Float
 
 from .._types import Config, Scalar, Vector
-from ._base import AbstractGroup
+from ._base import AbstractGroup, Square
 
 
 def _of_parts(put_together: str) -> Callable[[str], Any]:
@@ -48,7 +47,7 @@ class AbstractDirectProduct(AbstractGroup):
         """A tangent vector from those of the parts."""
 
     @abstractmethod
-    def _matrix(self, values) -> Float[Array, "r r"]:
+    def _matrix(self, values) -> Square:
         """A matrix with those of the parts on its diagonal."""
 
     @abstractmethod
@@ -99,7 +98,7 @@ class Product(AbstractDirectProduct):
     def _vector(self, values) -> Vector:
         return jnp.concatenate(values)
 
-    def _matrix(self, values) -> Float[Array, "r r"]:
+    def _matrix(self, values) -> Square:
         return jax.scipy.linalg.block_diag(*values)
 
     def _largest(self, values) -> Scalar:
@@ -108,7 +107,7 @@ class Product(AbstractDirectProduct):
     def identity(self) -> Config:
         return self._each("identity")
 
-    def vee(self, matrix: Float[Array, "r r"]) -> Vector:
+    def vee(self, matrix: Square) -> Vector:
         sizes = [jax.eval_shape(f.hat, jnp.zeros(f.dim)).shape[0] for f in self.factors]
         ends = list(accumulate(sizes))
         blocks = [matrix[e - s : e, e - s : e] for s, e in zip(sizes, ends, strict=True)]

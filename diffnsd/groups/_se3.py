@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from .._numerics import cross, dot, skew
 from .._types import Config, Vector
+from ._base import Square
 from ._motions import AbstractRigidMotions
 from ._so3 import SO3, rotate, rotation_matrix
 
@@ -51,12 +52,12 @@ class SE3(AbstractRigidMotions):
     def _cay_mean(self, x: Vector, v: Vector) -> Vector:
         return (v + cross(x, v) / 2 + x * (dot(x, v) / 4)) / (1 + dot(x, x) / 4)
 
-    def ad(self, xi: Vector) -> Float[Array, "6 6"]:
+    def ad(self, xi: Vector) -> Square:
         spin, zero = skew(xi[3:]), jnp.zeros((3, 3), xi.dtype)
         top, bottom = jnp.concatenate([spin, skew(xi[:3])], 1), jnp.concatenate([zero, spin], 1)
         return jnp.concatenate([top, bottom])
 
-    def Ad(self, g: Config) -> Float[Array, "6 6"]:
+    def Ad(self, g: Config) -> Square:
         turn = rotation_matrix(g[1])
         moved = jnp.stack([cross(g[0], turn[:, j]) for j in range(3)], axis=1)
         zero = jnp.zeros((3, 3), turn.dtype)

@@ -21,7 +21,7 @@ from .._numerics import (
     versine_kernel,
 )
 from .._types import Config, Scalar, Vector
-from ._base import AbstractGroup, refuse_half_turn, shape_problem, unit_problem
+from ._base import AbstractGroup, Square, refuse_half_turn, shape_problem, unit_problem
 
 Quaternion = Float[Array, "4 ..."]
 
@@ -126,16 +126,16 @@ class SO3(AbstractGroup):
         refuse_half_turn(g[0])
         return 2 * g[1:] / g[0]
 
-    def hat(self, xi: Vector) -> Float[Array, "3 3"]:
+    def hat(self, xi: Vector) -> Square:
         return skew(xi)
 
-    def vee(self, matrix: Float[Array, "3 3"]) -> Vector:
+    def vee(self, matrix: Square) -> Vector:
         return jnp.stack([matrix[2, 1], matrix[0, 2], matrix[1, 0]])
 
-    def ad(self, xi: Vector) -> Float[Array, "3 3"]:
+    def ad(self, xi: Vector) -> Square:
         return skew(xi)
 
-    def Ad(self, g: Config) -> Float[Array, "3 3"]:
+    def Ad(self, g: Config) -> Square:
         return rotation_matrix(g)
 
     def bracket(self, xi: Vector, eta: Vector) -> Vector:

@@ -17,6 +17,7 @@ from .._numerics import (
 from .._types import Config, Scalar, Vector
 from ._base import (
     AbstractGroup,
+    Square,
     orthogonality_defect,
     orthogonality_problem,
     refuse_half_turn,
@@ -95,7 +96,7 @@ class SO3Matrix(AbstractGroup):
     dexp_near, dexpinv_near = SO3.dexp_near, SO3.dexpinv_near
     angle_squared, casimirs = SO3.angle_squared, SO3.casimirs
 
-    def Ad(self, g: Config) -> Float[Array, "3 3"]:
+    def Ad(self, g: Config) -> Square:
         return g
 
     def coAd(self, g: Config, mu: Vector) -> Vector:

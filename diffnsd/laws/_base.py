@@ -22,6 +22,11 @@ from .._jax import eval_now, is_traced
 from .._numerics import as_float, safe_norm
 from ..sets import AbstractSet
 
+Rows = Float[Array, "k ..."]
+"""The rows of contacts."""
+Lanes = Float[Array, "..."]
+"""A number for every contact."""
+
 
 class Context(eqx.Module):
     """What a law may know about its contacts before the step is solved.
@@ -37,14 +42,14 @@ class Context(eqx.Module):
       `(...)` or a number.
     """
 
-    u_minus: Float[Array, "k ..."]
-    gap: Float[Array, "..."]
-    h: Float[Array, "..."]
-    gamma: Float[Array, "..."]
-    size: Float[Array, "..."] | float = 1.0
+    u_minus: Rows
+    gap: Lanes
+    h: Lanes
+    gamma: Lanes
+    size: Lanes | float = 1.0
 
     @property
-    def predicted_gap(self) -> Float[Array, "..."]:
+    def predicted_gap(self) -> Lanes:
         """`g + gamma h u_N`, the gap predicted from the velocity at the start."""
         return self.gap + self.gamma * self.h * self.u_minus[0]
 
@@ -91,25 +96,25 @@ class AbstractLaw(eqx.Module):
     def set(self) -> AbstractSet:
         """The set `K` of admissible multipliers."""
 
-    def shift(self, context: Context) -> Float[Array, "k ..."]:
+    def shift(self, context: Context) -> Rows:
         """The part of the bias that does not depend on the solution, shape `(k, ...)`.
 
         Nothing unless a law says otherwise.
         """
         return jnp.zeros_like(context.u_minus)
 
-    def edge(self, context: Context) -> Float[Array, "..."]:
+    def edge(self, context: Context) -> Lanes:
         """How far the data are from a jump of the shift [m/s], shape `(...)`; infinite where none is near.
 
         Only asked of a law that `switches`. It enters the `margin` of a step.
         """
         return jnp.full_like(context.gap, jnp.inf)
 
-    def lift(self, w: Float[Array, "k ..."]) -> Float[Array, "..."]:
+    def lift(self, w: Rows) -> Lanes:
         """What slip adds to the normal row, shape `(...)`; nothing unless a law says otherwise."""
         return jnp.zeros_like(w[0])
 
-    def lift_gradient(self, w: Float[Array, "k ..."]) -> Float[Array, "k ..."]:
+    def lift_gradient(self, w: Rows) -> Rows:
         """Derivative of `lift` with respect to `w`, one element of it where it is not smooth."""
         return jnp.zeros_like(w)
 
@@ -165,7 +170,7 @@ def friction_problem(mu, e, e_t) -> str | None:
     )
 
 
-def along(mu: Array, slip: Float[Array, "k ..."]) -> Float[Array, "k ..."]:
+def along(mu: Array, slip: Rows) -> Rows:
     """The derivative of `mu |slip|`, zero without slip."""
     length = safe_norm(slip)
     return (mu / jnp.where(length > 0, length, 1))[None] * slip

@@ -2,10 +2,10 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool
 
 from ..sets import AbstractSet, Box
-from ._base import AbstractLaw, Context, check_range, parameter
+from ._base import AbstractLaw, Context, Rows, check_range, parameter
 
 
 class Cohesive(AbstractLaw):
@@ -35,7 +35,7 @@ class Cohesive(AbstractLaw):
     def set(self) -> AbstractSet:
         return Box(-self.strength, jnp.full_like(self.strength, jnp.inf))
 
-    def shift(self, context: Context) -> Float[Array, "k ..."]:
+    def shift(self, context: Context) -> Rows:
         # An open contact may close within the step: until then P is at its bound.
         reach = jnp.maximum(context.gap, 0) / context.h
         return jnp.where(context.closed, self.e * context.u_minus[0], reach)[None]

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 from .._numerics import safe_norm
 from ..sets import AbstractSet, SecondOrderCone, SlidingCone
 from ..sets._sliding_cone import is_free
-from ._base import AbstractLaw, Context, along, friction_problem, parameter
+from ._base import AbstractLaw, Context, Lanes, Rows, along, friction_problem, parameter
 
 
 class CoulombFriction(AbstractLaw):
@@ -45,18 +45,18 @@ class CoulombFriction(AbstractLaw):
     def set(self) -> AbstractSet:
         return SecondOrderCone(self.mu) if self.side is None else SlidingCone(self.mu, self.side)
 
-    def shift(self, context: Context) -> Float[Array, "k ..."]:
+    def shift(self, context: Context) -> Rows:
         before = context.u_minus
         return jnp.stack([self.e * before[0], *(self.e_t * row for row in before[1:])])
 
-    def lift(self, w: Float[Array, "k ..."]) -> Float[Array, "..."]:
+    def lift(self, w: Rows) -> Lanes:
         slip = safe_norm(w[1:])
         if self.side is not None:
             held = sum(s * u for s, u in zip(self.side, w[1:], strict=False))
             slip = jnp.where(is_free(self.side), slip, held)
         return self.mu * slip
 
-    def lift_gradient(self, w: Float[Array, "k ..."]) -> Float[Array, "k ..."]:
+    def lift_gradient(self, w: Rows) -> Rows:
         slope = along(self.mu, w[1:])
         if self.side is not None:
             held = jnp.stack([self.mu * s for s in self.side[: len(slope)]])

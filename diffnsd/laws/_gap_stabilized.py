@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..sets import AbstractSet
-from ._base import AbstractLaw, Context, check_range, parameter
+from ._base import AbstractLaw, Context, Lanes, Rows, check_range, parameter
 
 
 class GapStabilized(AbstractLaw):
@@ -67,7 +67,7 @@ class GapStabilized(AbstractLaw):
     def set(self) -> AbstractSet:
         return self.law.set()
 
-    def edge(self, context: Context) -> Float[Array, "..."]:
+    def edge(self, context: Context) -> Lanes:
         # A contact that approaches rebounds if it closes and is fast enough, else it lands.
         rebound = -self.law.shift(context)[0]
         closing_speed = -context.gap / context.h - context.u_minus[0]
@@ -76,7 +76,7 @@ class GapStabilized(AbstractLaw):
         by_speed = jnp.where(approaches, jnp.abs(rebound - self.rest_speed), jnp.inf)
         return jnp.minimum(by_gap, by_speed)
 
-    def shift(self, context: Context) -> Float[Array, "k ..."]:
+    def shift(self, context: Context) -> Rows:
         inner = self.law.shift(context)
         rebound = -inner[0]
         closing = context.gap + context.h * context.u_minus[0] <= 0
@@ -85,10 +85,10 @@ class GapStabilized(AbstractLaw):
         landing = jnp.concatenate([reach[None], jnp.zeros_like(inner[1:])])
         return jnp.where(impact[None], inner, landing)
 
-    def lift(self, w: Float[Array, "k ..."]) -> Float[Array, "..."]:
+    def lift(self, w: Rows) -> Lanes:
         return self.law.lift(w)
 
-    def lift_gradient(self, w: Float[Array, "k ..."]) -> Float[Array, "k ..."]:
+    def lift_gradient(self, w: Rows) -> Rows:
         return self.law.lift_gradient(w)
 
     def active(self, context: Context) -> Bool[Array, "..."]:

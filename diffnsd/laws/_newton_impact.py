@@ -2,10 +2,10 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from ..sets import AbstractSet, HalfLine
-from ._base import AbstractLaw, Context, check_range, parameter
+from ._base import AbstractLaw, Context, Rows, check_range, parameter
 
 
 class NewtonImpact(AbstractLaw):
@@ -25,7 +25,7 @@ class NewtonImpact(AbstractLaw):
     def set(self) -> AbstractSet:
         return HalfLine()
 
-    def shift(self, context: Context) -> Float[Array, "k ..."]:
+    def shift(self, context: Context) -> Rows:
         return jnp.stack([self.e * row for row in context.u_minus])
 
     def check(self) -> str | None:

@@ -2,11 +2,20 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from .._numerics import safe_norm
 from ..sets import AbstractSet, RollingCone
-from ._base import AbstractLaw, Context, along, check_range, friction_problem, parameter
+from ._base import (
+    AbstractLaw,
+    Context,
+    Lanes,
+    Rows,
+    along,
+    check_range,
+    friction_problem,
+    parameter,
+)
 
 
 class RollingFriction(AbstractLaw):
@@ -53,16 +62,16 @@ class RollingFriction(AbstractLaw):
     def set(self) -> AbstractSet:
         return RollingCone(self.mu, self.mu_r)
 
-    def shift(self, context: Context) -> Float[Array, "k ..."]:
+    def shift(self, context: Context) -> Rows:
         before, half = context.u_minus, (context.u_minus.shape[0] - 1) // 2
         slip = [self.e_t * row for row in before[1 : 1 + half]]
         return jnp.stack([self.e * before[0], *slip, *jnp.zeros_like(before[1 + half :])])
 
-    def lift(self, w: Float[Array, "k ..."]) -> Float[Array, "..."]:
+    def lift(self, w: Rows) -> Lanes:
         half = (w.shape[0] - 1) // 2
         return self.mu * safe_norm(w[1 : 1 + half]) + self.mu_r * safe_norm(w[1 + half :])
 
-    def lift_gradient(self, w: Float[Array, "k ..."]) -> Float[Array, "k ..."]:
+    def lift_gradient(self, w: Rows) -> Rows:
         half = (w.shape[0] - 1) // 2
         slip, roll = along(self.mu, w[1 : 1 + half]), along(self.mu_r, w[1 + half :])
         return jnp.concatenate([jnp.zeros_like(w[:1]), slip, roll])
