@@ -48,10 +48,12 @@ class GapStabilized(AbstractLaw):
 
     @property
     def rows(self) -> int | None:
+        """Those of the inner law."""
         return self.law.rows
 
     @property
     def least_rows(self) -> int:
+        """Those of the inner law."""
         return self.law.least_rows
 
     def refuses(self, rows: int) -> str | None:
@@ -59,6 +61,7 @@ class GapStabilized(AbstractLaw):
 
     @property
     def slides(self) -> bool:
+        """Whether the inner law does."""
         return self.law.slides
 
     def held(self, side: tuple[Float[Array, " c"], ...]) -> "GapStabilized":

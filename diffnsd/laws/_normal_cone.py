@@ -41,6 +41,7 @@ class NormalCone(AbstractLaw):
 
     @property
     def rows(self) -> int | None:
+        """All `k` of a contact."""
         return self.k
 
     def set(self) -> AbstractSet:
