@@ -36,10 +36,15 @@ def _numbers(bodies: tuple[int | None, ...]) -> np.ndarray:
     return np.array([0 if i is None else i for i in bodies], np.int32)
 
 
-def _present(bodies: Bodies, contacts: int) -> np.ndarray:
-    """Which contacts have a body, `(c,)`."""
-    listed = bodies if isinstance(bodies, tuple) else (bodies,) * contacts
-    return np.array([i is not None for i in listed], bool)
+def in_lanes(x: Array, bodies: Bodies) -> Array:
+    """Rows of `x (b, ...)` as `(..., c)`, with one lane for one index."""
+    rows = of_bodies(x, bodies)
+    return rows if isinstance(bodies, tuple) else rows[..., None]
+
+
+def _listed(bodies: Bodies, contacts: int) -> tuple[int | None, ...]:
+    """One index for each contact."""
+    return bodies if isinstance(bodies, tuple) else (bodies,) * contacts
 
 
 def _slice(bodies: tuple[int | None, ...]) -> slice | None:
@@ -97,8 +102,7 @@ class BlockRows(eqx.Module):
         by_body = v.reshape(self.count, -1)
         total = 0.0
         for x, bodies in zip(self.values, self.bodies, strict=True):
-            own = of_bodies(by_body, bodies)
-            own = own if own.ndim == 2 else own[:, None]
+            own = in_lanes(by_body, bodies)
             total = total + dot(jnp.swapaxes(x, 0, 1), own[:, None])
         return total  # pyright: ignore[reportReturnType]
 
@@ -124,7 +128,8 @@ class BlockRows(eqx.Module):
                 if isinstance(mine, int) and isinstance(theirs, int):
                     total = total + (both if mine == theirs else 0)
                     continue
-                a, b = (_listed(i, z.shape[2]) for i, z in ((mine, x), (theirs, y)))
+                pairs = (mine, x), (theirs, y)
+                a, b = (jnp.asarray(_numbers(_listed(i, z.shape[2]))) for i, z in pairs)
                 shared = a[None, :, None, None] == b[None, None, None, :]
                 total = total + jnp.where(shared, both, 0)
         return total  # pyright: ignore[reportReturnType]
@@ -180,14 +185,8 @@ class OwnRows(eqx.Module):
 
 def _without_absent(x: Array, bodies: Bodies) -> Array:
     """Entries of contacts that have no body on this side are zero."""
-    present = _present(bodies, x.shape[2])
+    present = np.array([i is not None for i in _listed(bodies, x.shape[2])], bool)
     return x if present.all() else jnp.where(present, x, 0)
-
-
-def _listed(bodies: int | tuple[int | None, ...], contacts: int) -> Array:
-    """One index per contact."""
-    listed = (bodies,) * contacts if isinstance(bodies, int) else bodies
-    return jnp.asarray(_numbers(listed))
 
 
 def dense(matrix: "Array | BlockRows | OwnRows"):
@@ -241,8 +240,7 @@ class BlockDiagonal(eqx.Module):
         """The rows `G` with `G^T = A^-1 H^T`."""
 
         def one(x, bodies):
-            own = of_bodies(jnp.moveaxis(self.blocks, 2, 0), bodies)
-            own = own if own.ndim == 3 else own[..., None]
+            own = in_lanes(jnp.moveaxis(self.blocks, 2, 0), bodies)
             return jnp.swapaxes(lu_solve(own[:, :, None], jnp.swapaxes(x, 0, 1)), 0, 1)
 
         moved = tuple(map(one, rows.values, rows.bodies))

@@ -10,6 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,8 @@ import jax.scipy.linalg
 import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array
+from numpy.polynomial import Polynomial
+from numpy.polynomial.polynomial import polyfromroots, polyval
 
 from ._jax import evaluated_again, one_by_one
 
@@ -100,30 +103,36 @@ def skew(x: Array) -> Array:
 # taken can spoil the other (the double `where`).
 
 
-def _switched(coefficients: Sequence[float], closed: Callable[[Array], Array]) -> Callable:
+def _horner(coefficients: list[float], t: Array) -> Array:
+    total = jnp.full_like(t, coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        total = total * t + c
+    return total
+
+
+def _switched(series: Sequence[Fraction], closed: Callable[[Array], Array]) -> Callable:
+    coefficients = [float(c) for c in series]
+
     def kernel(t: Array) -> Array:
         small = t < 4.0
-        inner = jnp.where(small, t, 0.0)
-        series = jnp.full_like(t, coefficients[-1])
-        for c in reversed(coefficients[:-1]):
-            series = series * inner + c
-        return jnp.where(small, series, closed(jnp.sqrt(jnp.where(small, 4.0, t))))
+        near = _horner(coefficients, jnp.where(small, t, 0.0))
+        return jnp.where(small, near, closed(jnp.sqrt(jnp.where(small, 4.0, t))))
 
     return kernel
 
 
-def _alternating(first_factorial: int, terms: int = 14) -> list[float]:
-    """`(-1)^j / (2j + first)!`: the series of `cos`, `sinc` and their relatives in `t`."""
-    return [(-1.0) ** j / math.factorial(2 * j + first_factorial) for j in range(terms)]
+def _alternating(first: int, terms: int, base: int = 1) -> list[Fraction]:
+    """`(-1)^j / (base^j (2j + first)!)`: the series of `cos`, `sinc` and their relatives in `t`."""
+    return [Fraction((-1) ** j, base**j * math.factorial(2 * j + first)) for j in range(terms)]
 
 
-cos_kernel = _switched(_alternating(0), jnp.cos)
+cos_kernel = _switched(_alternating(0, 14), jnp.cos)
 """`cos(theta)` as a function of `theta^2`."""
-sinc_kernel = _switched(_alternating(1), lambda x: jnp.sin(x) / x)
+sinc_kernel = _switched(_alternating(1, 14), lambda x: jnp.sin(x) / x)
 """`sin(theta) / theta` as a function of `theta^2`."""
-versine_kernel = _switched(_alternating(2), lambda x: 2 * (jnp.sin(x / 2) / x) ** 2)
+versine_kernel = _switched(_alternating(2, 14), lambda x: 2 * (jnp.sin(x / 2) / x) ** 2)
 """`(1 - cos(theta)) / theta^2` as a function of `theta^2`."""
-sine_defect_kernel = _switched(_alternating(3), lambda x: (x - jnp.sin(x)) / x**3)
+sine_defect_kernel = _switched(_alternating(3, 14), lambda x: (x - jnp.sin(x)) / x**3)
 """`(theta - sin(theta)) / theta^3` as a function of `theta^2`."""
 
 
@@ -138,10 +147,25 @@ def bernoulli_numbers(count: int) -> list[Fraction]:
     return out
 
 
-def _bernoulli_series(terms: int) -> list[float]:
+def lagrange(nodes: Sequence[Fraction]) -> list[np.ndarray]:
+    """Coefficients of the Lagrange polynomials of nodes, from the constant on, as rational numbers.
+
+    Exact: what is rounded in the tables of a method is the same in every step, an error that no shorter
+    step removes.
+    """
+    polynomials = []
+    for i, node in enumerate(nodes):
+        others = [*nodes[:i], *nodes[i + 1 :]]
+        scale = math.prod(node - x for x in others)
+        product: Any = polyfromroots(np.array(others, object))
+        polynomials.append(product / scale)
+    return polynomials
+
+
+def _bernoulli_series(terms: int) -> list[Fraction]:
     """`|B_2k| / (2k)!` for k = 1 ... terms, the series of `(1 - (theta/2) cot(theta/2)) / theta^2`."""
     numbers = bernoulli_numbers(2 * terms + 1)
-    return [float(abs(numbers[2 * k]) / math.factorial(2 * k)) for k in range(1, terms + 1)]
+    return [abs(numbers[2 * k]) / math.factorial(2 * k) for k in range(1, terms + 1)]
 
 
 bernoulli_kernel = _switched(  # with cos/sin, not 1/tan, whose derivatives are lost at pi
@@ -173,12 +197,10 @@ def _economised(series: Sequence[Fraction], degree: int) -> Callable:
     # every step of a long run, a drift where that of operations is a random walk.
     one, square = Fraction(1), Fraction(math.pi**2)
 
-    def substituted(coefficients, inner):
-        """The polynomial of a linear polynomial, by Horner's rule."""
-        total = np.array([0 * one])
-        for c in reversed(coefficients):
-            total = np.polynomial.polynomial.polyadd([c], np.convolve(total, inner))
-        return total
+    def substituted(coefficients, inner) -> np.ndarray:
+        """The polynomial of a linear polynomial."""
+        found: Any = polyval(Polynomial(np.array(inner)), np.array(coefficients))
+        return found.coef
 
     scaled = substituted(series, [square / 2, square / 2])  # in z = 2 t / pi² − 1
     kept = _chebyshev(list(scaled))[: degree + 1]
@@ -187,27 +209,18 @@ def _economised(series: Sequence[Fraction], degree: int) -> Callable:
     low = float(exact - Fraction(constant))
 
     def kernel(t: Array) -> Array:
-        total = jnp.full_like(t, coefficients[-1])
-        for c in reversed(coefficients[:-1]):
-            total = total * t + c
-        return (total * t + low) + constant
+        return (_horner(coefficients, t) * t + low) + constant
 
     return kernel
 
 
-def _half_angle(first: int, terms: int = 30) -> list[Fraction]:
-    return [Fraction((-1) ** k, 4**k * math.factorial(2 * k + first)) for k in range(terms)]
-
-
-cos_half_near = _economised(_half_angle(0), 10)
+cos_half_near = _economised(_alternating(0, 30, 4), 10)
 """`cos(theta/2)` as a function of `theta^2`, for `theta <= pi`."""
-sinc_half_near = _economised(_half_angle(1), 9)
+sinc_half_near = _economised(_alternating(1, 30, 4), 9)
 """`sin(theta/2) / (theta/2)` as a function of `theta^2`, for `theta <= pi`."""
-sine_defect_near = _economised(
-    [Fraction((-1) ** k, math.factorial(2 * k + 3)) for k in range(30)], 11
-)
+sine_defect_near = _economised(_alternating(3, 30), 11)
 """`(theta - sin(theta)) / theta^3` as a function of `theta^2`, for `theta <= pi`."""
-bernoulli_near = _economised([Fraction(x) for x in _bernoulli_series(60)], 16)
+bernoulli_near = _economised(_bernoulli_series(60), 16)
 """`(1 - (theta/2) cot(theta/2)) / theta^2` as a function of `theta^2`, for `theta <= pi`."""
 
 
@@ -293,27 +306,6 @@ def implicit_root(
     return jax.lax.scan(evaluated_again(newton), jax.lax.stop_gradient(guess), finds)[0]
 
 
-def _eliminate(rows: list[list[Array]], right: list[list[Array]]) -> list[list[Array]]:
-    """Gaussian elimination on lists of arrays, several right-hand sides at once.
-
-    The back substitution divides again instead of keeping the reciprocal pivots: XLA would
-    recompute a kept reciprocal, with all that leads to it, in every consumer.
-    """
-    n, m = len(rows), len(right[0]) if right else 0
-    for i in range(n):
-        reciprocal = 1 / rows[i][i]
-        for j in range(i + 1, n):
-            factor = rows[j][i] * reciprocal
-            for k in range(i + 1, n):
-                rows[j][k] = rows[j][k] - factor * rows[i][k]
-            right[j] = [right[j][r] - factor * right[i][r] for r in range(m)]
-    for i in reversed(range(n)):
-        for k in range(i + 1, n):
-            right[i] = [right[i][r] - rows[i][k] * right[k][r] for r in range(m)]
-        right[i] = [x / rows[i][i] for x in right[i]]
-    return right
-
-
 def matrix_inverse(a: Array) -> Array:
     """Inverse on components of `a`, shape `(n, n, ...)`; the matrices `lu_solve` is for.
 
@@ -353,7 +345,7 @@ def stacked(rows: list[list[Array]]) -> Array:
     return flat.reshape((len(rows), -1, *flat.shape[1:]))
 
 
-def hold(a: Array, h: Array) -> Array:
+def hold(a: Array, h: Array | float) -> Array:
     """`∫_0^h exp(s A) ds`, `(n, n)`: what a rate held over `h` adds to the state of `x' = A x`.
 
     The upper right block of the exponential of `h [[A, 1], [0, 0]]`, after C. Van Loan (1978),
@@ -373,7 +365,7 @@ def matvec(a: Array, x: Array) -> Array:
 
 
 def inverse(rows: list[list[Array]]) -> list[list[Array]]:
-    """Inverse of a tiny matrix given as a list of rows of arrays (order 1, 2, 3, or any by LU)."""
+    """Inverse of a matrix of order 1, 2 or 3 by cofactors, given as a list of rows of arrays."""
     n = len(rows)
     if n == 1:
         return [[1 / rows[0][0]]]
@@ -381,15 +373,16 @@ def inverse(rows: list[list[Array]]) -> list[list[Array]]:
         (a, b), (c, d) = rows
         r = 1 / (a * d - b * c)
         return [[d * r, -b * r], [-c * r, a * r]]
-    if n == 3:
-        (a, b, c), (d, e, f), (g, h, i) = rows
-        p, q, s = e * i - f * h, f * g - d * i, d * h - e * g
-        r = 1 / (a * p + b * q + c * s)
-        return [
-            [p * r, (c * h - b * i) * r, (b * f - c * e) * r],
-            [q * r, (a * i - c * g) * r, (c * d - a * f) * r],
-            [s * r, (b * g - a * h) * r, (a * e - b * d) * r],
-        ]
-    one, zero = jnp.ones_like(rows[0][0]), jnp.zeros_like(rows[0][0])
-    identity = [[one if i == j else zero for j in range(n)] for i in range(n)]
-    return _eliminate([list(row) for row in rows], identity)
+    (a, b, c), (d, e, f), (g, h, i) = rows
+    p, q, s = e * i - f * h, f * g - d * i, d * h - e * g
+    r = 1 / (a * p + b * q + c * s)
+    return [
+        [p * r, (c * h - b * i) * r, (b * f - c * e) * r],
+        [q * r, (a * i - c * g) * r, (c * d - a * f) * r],
+        [s * r, (b * g - a * h) * r, (a * e - b * d) * r],
+    ]
+
+
+def unit_matrix(n: int, like: Array) -> Any:
+    """The unit matrix with axes for the lanes of `like (k, ...)`, `(n, n, 1, ...)`."""
+    return np.eye(n, dtype=like.dtype).reshape(n, n, *(1,) * (like.ndim - 1))

@@ -9,12 +9,12 @@ changed by any element that leaves `y` in place; this changes the error of a met
 """
 
 from abc import abstractmethod
+from functools import reduce
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from .._types import Config, Scalar, Vector
 from ._base import AbstractGroup, orthogonality_defect, shape_problem, unit_problem
@@ -49,42 +49,34 @@ class AbstractAction(eqx.Module):
         return jax.jvp(lambda x: self.apply(self.group.exp(x), y), (zero,), (xi,))[1]
 
 
-class LeftTranslation(AbstractAction):
-    """The group on itself, `g . y = g y`; `A` is the velocity in space, `y' = A^ y`."""
+class _AbstractOfAGroup(AbstractAction):
+    """An action of any group, on itself unless the action says otherwise."""
 
     on: AbstractGroup
 
     @property
     def group(self) -> AbstractGroup:
         return self.on
+
+    def check(self, y: Config) -> str | None:
+        return self.on.check(y)
+
+    def defect(self, y: Config) -> Scalar:
+        return self.on.defect(y)
+
+
+class LeftTranslation(_AbstractOfAGroup):
+    """The group on itself, `g . y = g y`; `A` is the velocity in space, `y' = A^ y`."""
 
     def apply(self, g: Config, y: Config) -> Config:
         return self.on.compose(g, y)
 
-    def check(self, y: Config) -> str | None:
-        return self.on.check(y)
 
-    def defect(self, y: Config) -> Scalar:
-        return self.on.defect(y)
-
-
-class RightTranslation(AbstractAction):
+class RightTranslation(_AbstractOfAGroup):
     """The group on itself from the right, `g . y = y g^-1`; `y' = y xi^` is `A = -xi` (body)."""
-
-    on: AbstractGroup
-
-    @property
-    def group(self) -> AbstractGroup:
-        return self.on
 
     def apply(self, g: Config, y: Config) -> Config:
         return self.on.compose(y, self.on.inverse(g))
-
-    def check(self, y: Config) -> str | None:
-        return self.on.check(y)
-
-    def defect(self, y: Config) -> Scalar:
-        return self.on.defect(y)
 
 
 class SphereAction(AbstractAction):
@@ -98,24 +90,17 @@ class SphereAction(AbstractAction):
         return rotate(g, y)
 
     def check(self, y: Config) -> str | None:
-        problem = shape_problem("a point of the sphere", y, (3,))
-        return problem or unit_problem("a point of the sphere", np.asarray(y))
+        return unit_problem("a point of the sphere", y, 3)
 
     def defect(self, y: Config) -> Scalar:
         return jnp.abs(jnp.sum(y * y) - 1)
 
 
-class CoadjointAction(AbstractAction):
+class CoadjointAction(_AbstractOfAGroup):
     """A group on momenta, `g . mu = Ad(g^-1)^T mu`; its orbits carry the Lie-Poisson equations.
 
     `mu' = ad(xi)^T mu` is `A = -xi`; Casimirs are kept exactly. Momenta have shape `(n,)`.
     """
-
-    on: AbstractGroup
-
-    @property
-    def group(self) -> AbstractGroup:
-        return self.on
 
     def apply(self, g: Config, y: Config) -> Config:
         return self.on.coAd(self.on.inverse(g), y)
@@ -190,14 +175,26 @@ class IsospectralAction(AbstractAction):
         return jnp.max(jnp.abs(y - y.T))
 
 
-class Diagonal(AbstractAction):
+class _AbstractOnParts(AbstractAction):
+    """An action on points with several parts, tuples."""
+
+    parts: tuple[AbstractAction, ...]
+
+    def check(self, y: Config) -> str | None:
+        if not isinstance(y, tuple) or len(y) != len(self.parts):
+            return f"a point must be a tuple of {len(self.parts)} points"
+        return next((m for p, x in zip(self.parts, y, strict=True) if (m := p.check(x))), None)
+
+    def defect(self, y: Config) -> Scalar:
+        return reduce(jnp.maximum, [p.defect(x) for p, x in zip(self.parts, y, strict=True)])
+
+
+class Diagonal(_AbstractOnParts):
     """One group on several spaces at once, `g . (y1, y2, ...) = (g . y1, g . y2, ...)`.
 
     A momentum and its attitude, `Diagonal((CoadjointAction(G), RightTranslation(G)))`, then move
     with the same group element, and the spatial momentum is constant to round-off.
     """
-
-    parts: tuple[AbstractAction, ...]
 
     def __check_init__(self):
         first = self.parts[0].group
@@ -214,17 +211,9 @@ class Diagonal(AbstractAction):
     def apply(self, g: Config, y: Config) -> Config:
         return tuple(p.apply(g, x) for p, x in zip(self.parts, y, strict=True))
 
-    def check(self, y: Config) -> str | None:
-        return _check_parts(self.parts, y)
 
-    def defect(self, y: Config) -> Scalar:
-        return _largest_defect(self.parts, y)
-
-
-class ProductAction(AbstractAction):
+class ProductAction(_AbstractOnParts):
     """A product of groups, each on its own space: `(g1, g2) . (y1, y2) = (g1 . y1, g2 . y2)`."""
-
-    parts: tuple[AbstractAction, ...]
 
     @property
     def group(self) -> AbstractGroup:
@@ -232,23 +221,3 @@ class ProductAction(AbstractAction):
 
     def apply(self, g: Config, y: Config) -> Config:
         return tuple(p.apply(a, x) for p, a, x in zip(self.parts, g, y, strict=True))
-
-    def check(self, y: Config) -> str | None:
-        return _check_parts(self.parts, y)
-
-    def defect(self, y: Config) -> Scalar:
-        return _largest_defect(self.parts, y)
-
-
-def _check_parts(parts: tuple[AbstractAction, ...], y: Config) -> str | None:
-    if not isinstance(y, tuple) or len(y) != len(parts):
-        return f"a point must be a tuple of {len(parts)} points"
-    return next((m for p, x in zip(parts, y, strict=True) if (m := p.check(x))), None)
-
-
-def _largest_defect(parts: tuple[AbstractAction, ...], y: Config) -> Float[Array, ""]:
-    defects = [p.defect(x) for p, x in zip(parts, y, strict=True)]
-    total = defects[0]
-    for d in defects[1:]:
-        total = jnp.maximum(total, d)
-    return total

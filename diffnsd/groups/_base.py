@@ -7,6 +7,7 @@ same functions at `-x`. Momenta are columns, paired with velocities by the dot p
 """
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -18,9 +19,15 @@ from .._jax import is_traced
 from .._numerics import matvec
 from .._types import Config, Scalar, Vector
 
+Square = Float[Array, "r r"]
+"""A square matrix of any order."""
+
 
 class AbstractGroup(eqx.Module):
     """A Lie group with elements stored as pytrees of arrays and tangent vectors as flat arrays."""
+
+    skew_ad: ClassVar[bool] = False
+    """Whether every `ad(xi)` is skew: transposing a tangent is then evaluating it at `-xi`."""
 
     @property
     @abstractmethod
@@ -62,20 +69,20 @@ class AbstractGroup(eqx.Module):
         """
 
     @abstractmethod
-    def hat(self, xi: Vector) -> Float[Array, "r r"]:
-        """Matrix of the Lie algebra that belongs to `xi`."""
+    def hat(self, xi: Vector) -> Square:
+        """Matrix of the Lie algebra that belongs to `xi`, `(r, r)` if the group has `r` rows."""
 
     @abstractmethod
-    def vee(self, matrix: Float[Array, "r r"]) -> Vector:
+    def vee(self, matrix: Square) -> Vector:
         """Inverse of `hat`."""
 
     @abstractmethod
-    def ad(self, xi: Vector) -> Float[Array, "n n"]:
-        """Matrix of the bracket, `ad(xi) eta = [xi, eta]`."""
+    def ad(self, xi: Vector) -> Square:
+        """Matrix of the bracket, `ad(xi) eta = [xi, eta]`, shape `(n, n)`."""
 
     @abstractmethod
-    def Ad(self, g: Config) -> Float[Array, "n n"]:
-        """Matrix of the adjoint action, `Ad(g) xi = vee(g hat(xi) g^-1)`."""
+    def Ad(self, g: Config) -> Square:
+        """Matrix of the adjoint action, `Ad(g) xi = vee(g hat(xi) g^-1)`, shape `(n, n)`."""
 
     @abstractmethod
     def dexp(self, xi: Vector, w: Vector) -> Vector:
@@ -119,11 +126,6 @@ class AbstractGroup(eqx.Module):
         return along[1]
 
     @property
-    def skew_ad(self) -> bool:
-        """Whether every `ad(xi)` is skew: transposing a tangent is then evaluating it at `-xi`."""
-        return False
-
-    @property
     def cayley_problem(self) -> str | None:
         """Why the Cayley map is not a map to this group, with the remedy, or `None` if it is."""
         return None
@@ -152,7 +154,6 @@ class AbstractGroup(eqx.Module):
 
         **Raises:** `ValueError` on a group where they are not written down.
         """
-        del mu
         raise ValueError(
             f"Casimirs are known for rotations and rigid motions of plane and space, vector spaces "
             f"and their products, not for {type(self).__name__}; compare your own invariants along "
@@ -176,22 +177,18 @@ class AbstractGroup(eqx.Module):
 
         **Raises:** `ValueError` on a group without it, see `quaternion_problem`.
         """
-        del xi
         raise ValueError(self.quaternion_problem)
 
     def quat_inv(self, g: Config) -> Vector:
         """Inverse of `quat`, for rotations by less than pi."""
-        del g
         raise ValueError(self.quaternion_problem)
 
     def dquat(self, xi: Vector, w: Vector) -> Vector:
         """Right-trivialised tangent of `quat` at `xi` applied to `w`."""
-        del xi, w
         raise ValueError(self.quaternion_problem)
 
     def dquatinv(self, xi: Vector, w: Vector) -> Vector:
         """Inverse of `dquat`."""
-        del xi, w
         raise ValueError(self.quaternion_problem)
 
 
@@ -211,12 +208,12 @@ def shape_problem(what: str, q, shape: tuple[int, ...]) -> str | None:
     return None if found == shape else f"{what} has shape {found}, expected {shape}"
 
 
-def unit_problem(what: str, q: np.ndarray) -> str | None:
-    """A sentence if a concrete vector has not the norm 1, else `None`."""
-    norm = float(np.sqrt(np.sum(q * q)))
-    if not abs(norm - 1) < 1e-3:
-        return f"{what} has norm {norm:.6g}; divide it by its norm"
-    return None
+def unit_problem(what: str, q, size: int) -> str | None:
+    """A sentence if a concrete `q` is no vector of the size with the norm 1, else `None`."""
+    if problem := shape_problem(what, q, (size,)):
+        return problem
+    norm = float(np.linalg.norm(q))
+    return None if abs(norm - 1) < 1e-3 else f"{what} has norm {norm:.6g}; divide it by its norm"
 
 
 def orthogonality_problem(q: np.ndarray) -> str | None:

@@ -1,11 +1,10 @@
 """The vector space R^n as a group under addition."""
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from .._types import Config, Scalar, Vector
-from ._base import AbstractGroup
+from ._base import AbstractGroup, Square, shape_problem
 
 
 class Euclidean(AbstractGroup):
@@ -20,9 +19,7 @@ class Euclidean(AbstractGroup):
     def dim(self) -> int:
         return self.n
 
-    @property
-    def skew_ad(self) -> bool:
-        return True
+    skew_ad = True
 
     def identity(self) -> Config:
         return jnp.zeros(self.n)
@@ -39,27 +36,23 @@ class Euclidean(AbstractGroup):
     def log(self, g: Config) -> Vector:
         return g
 
-    def cay(self, xi: Vector) -> Config:
-        return xi
+    cay = quat = exp
+    cay_inv = quat_inv = log
 
-    def cay_inv(self, g: Config) -> Vector:
-        return g
-
-    def hat(self, xi: Vector) -> Float[Array, "r r"]:
+    def hat(self, xi: Vector) -> Square:
         """Translations as `(n+1, n+1)` affine matrices."""
         return jnp.zeros((self.n + 1, self.n + 1), xi.dtype).at[:-1, -1].set(xi)
 
-    def vee(self, matrix: Float[Array, "r r"]) -> Vector:
+    def vee(self, matrix: Square) -> Vector:
         return matrix[:-1, -1]
 
-    def ad(self, xi: Vector) -> Float[Array, "n n"]:
+    def ad(self, xi: Vector) -> Square:
         return jnp.zeros((self.n, self.n), xi.dtype)
 
-    def Ad(self, g: Config) -> Float[Array, "n n"]:
+    def Ad(self, g: Config) -> Square:
         return jnp.eye(self.n, dtype=g.dtype)
 
     def dexp(self, xi: Vector, w: Vector) -> Vector:
-        del xi
         return w
 
     dexpinv = dcay = dcayinv = dquat = dquatinv = dexp
@@ -68,7 +61,6 @@ class Euclidean(AbstractGroup):
         return jnp.zeros_like(xi + eta)
 
     def coAd(self, g: Config, mu: Vector) -> Vector:
-        del g
         return mu
 
     def casimirs(self, mu: Vector) -> Float[Array, " k"]:
@@ -79,12 +71,6 @@ class Euclidean(AbstractGroup):
     def quaternion_problem(self) -> str | None:
         return None
 
-    def quat(self, xi: Vector) -> Config:
-        return xi
-
-    def quat_inv(self, g: Config) -> Vector:
-        return g
-
     def angle_squared(self, xi: Vector) -> Scalar:
         return jnp.zeros((), xi.dtype)
 
@@ -92,13 +78,10 @@ class Euclidean(AbstractGroup):
         return jnp.zeros((), g.dtype)
 
     def check(self, q: Config) -> str | None:
-        shape = np.shape(q)
-        return None if shape == (self.n,) else f"q has shape {shape}, expected ({self.n},)"
+        return shape_problem("q", q, (self.n,))
 
     def rate(self, q: Config, xi: Vector) -> Config:
-        del q
         return xi
 
     def tangent_of(self, q: Config, q_dot: Config) -> Vector:
-        del q
         return q_dot

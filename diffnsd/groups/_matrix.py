@@ -1,7 +1,7 @@
 """Matrix groups of any size: GL(n), SL(n), SO(n), without closed forms.
 
 Elements are `(n, n)` arrays. The three differ by the basis of their algebra (`hat`, `vee`); the maps
-are the same functions of matrices, collected in `_maps`.
+are the same functions of matrices.
 """
 
 from abc import abstractmethod
@@ -9,17 +9,17 @@ from abc import abstractmethod
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
+from .._numerics import hold
 from .._types import Config, Scalar, Vector
 from ._base import (
     AbstractGroup,
+    Square,
     orthogonality_defect,
     orthogonality_problem,
     shape_problem,
 )
 
-Square = Float[Array, "n n"]
 _GAUSS = np.polynomial.legendre.leggauss(12)
 
 
@@ -50,14 +50,6 @@ def matrix_log(a: Square) -> Square:
     return 2.0**roots * jnp.sum(jnp.stack(terms), axis=0)
 
 
-def _first_phi(a: Square) -> Square:
-    """`(e^a - 1)/a`, from the exponential of a block matrix."""
-    n = a.shape[0]
-    eye = jnp.eye(n, dtype=a.dtype)
-    top, zero = jnp.concatenate([a, eye], axis=1), jnp.zeros((n, 2 * n), a.dtype)
-    return jax.scipy.linalg.expm(jnp.concatenate([top, zero]))[:n, n:]
-
-
 class _AbstractMatrixGroup(AbstractGroup):
     """What GL(n), SL(n) and SO(n) share."""
 
@@ -86,26 +78,28 @@ class _AbstractMatrixGroup(AbstractGroup):
     def log(self, g: Config) -> Vector:
         return self.vee(matrix_log(g))
 
+    def _need_cayley(self) -> None:
+        if self.cayley_problem is not None:
+            raise ValueError(self.cayley_problem)
+
     def _half(self, xi: Vector, sign: int) -> Square:
+        self._need_cayley()
         return jnp.eye(self.n, dtype=xi.dtype) + sign * self.hat(xi) / 2
 
     def cay(self, xi: Vector) -> Config:
-        if self.cayley_problem is not None:
-            raise ValueError(self.cayley_problem)
         return jnp.linalg.solve(self._half(xi, -1), self._half(xi, 1))
 
     def cay_inv(self, g: Config) -> Vector:
-        if self.cayley_problem is not None:
-            raise ValueError(self.cayley_problem)
+        self._need_cayley()
         eye = jnp.eye(self.n, dtype=g.dtype)
         return self.vee(2 * jnp.linalg.solve(eye + g, g - eye))
 
-    def ad(self, xi: Vector) -> Float[Array, "d d"]:
+    def ad(self, xi: Vector) -> Square:
         return jax.vmap(lambda e: self.bracket(xi, e), out_axes=1)(
             jnp.eye(self.dim, dtype=xi.dtype)
         )
 
-    def Ad(self, g: Config) -> Float[Array, "d d"]:
+    def Ad(self, g: Config) -> Square:
         inverse = self.inverse(g)
         conjugate = jax.vmap(lambda e: self.vee(g @ self.hat(e) @ inverse), out_axes=1)
         return conjugate(jnp.eye(self.dim, dtype=g.dtype))
@@ -115,20 +109,16 @@ class _AbstractMatrixGroup(AbstractGroup):
         return self.vee(x @ y - y @ x)
 
     def dexp(self, xi: Vector, w: Vector) -> Vector:
-        return _first_phi(self.ad(xi)) @ w
+        return hold(self.ad(xi), 1.0) @ w
 
     def dexpinv(self, xi: Vector, w: Vector) -> Vector:
-        return jnp.linalg.solve(_first_phi(self.ad(xi)), w)
+        return jnp.linalg.solve(hold(self.ad(xi), 1.0), w)
 
     def dcay(self, xi: Vector, w: Vector) -> Vector:
-        if self.cayley_problem is not None:
-            raise ValueError(self.cayley_problem)
         left = jnp.linalg.solve(self._half(xi, -1), self.hat(w))
         return self.vee(jnp.linalg.solve(self._half(xi, 1).T, left.T).T)
 
     def dcayinv(self, xi: Vector, w: Vector) -> Vector:
-        if self.cayley_problem is not None:
-            raise ValueError(self.cayley_problem)
         return self.vee(self._half(xi, -1) @ self.hat(w) @ self._half(xi, 1))
 
     def angle_squared(self, xi: Vector) -> Scalar:

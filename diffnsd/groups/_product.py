@@ -1,18 +1,72 @@
 """Direct products of groups."""
 
+from abc import abstractmethod
+from collections.abc import Callable
 from functools import reduce
 from itertools import accumulate
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
-from jaxtyping import Array, Float
 
 from .._types import Config, Scalar, Vector
-from ._base import AbstractGroup
+from ._base import AbstractGroup, Square
 
 
-class Product(AbstractGroup):
+def _of_parts(put_together: str) -> Callable[[str], Any]:
+    """Makes methods that are those of the parts, their values put together by the named one."""
+
+    def method_named(name: str):
+        def method(self, *args):
+            return getattr(self, put_together)(self._each(name, *map(self._split, args)))
+
+        method.__name__ = name
+        return method
+
+    return method_named
+
+
+class AbstractDirectProduct(AbstractGroup):
+    """A group of which every map is that of its parts, each on its own share of the arguments."""
+
+    @abstractmethod
+    def _split(self, x: Config | Vector) -> Any:
+        """The shares of the parts in an element or a tangent vector."""
+
+    @abstractmethod
+    def _each(self, name: str, *shares) -> Any:
+        """The values of a method of every part."""
+
+    @abstractmethod
+    def _element(self, values) -> Config:
+        """An element from those of the parts."""
+
+    @abstractmethod
+    def _vector(self, values) -> Vector:
+        """A tangent vector from those of the parts."""
+
+    @abstractmethod
+    def _matrix(self, values) -> Square:
+        """A matrix with those of the parts on its diagonal."""
+
+    @abstractmethod
+    def _largest(self, values) -> Scalar:
+        """The largest of numbers."""
+
+    compose, inverse, rate = map(_of_parts("_element"), ("compose", "inverse", "rate"))
+    exp, exp_near, cay, quat = map(_of_parts("_element"), ("exp", "exp_near", "cay", "quat"))
+    log, cay_inv, quat_inv = map(_of_parts("_vector"), ("log", "cay_inv", "quat_inv"))
+    dexp, dexp_near, dcay, dquat = map(_of_parts("_vector"), ("dexp", "dexp_near", "dcay", "dquat"))
+    dexpinv, dexpinv_near = map(_of_parts("_vector"), ("dexpinv", "dexpinv_near"))
+    dcayinv, dquatinv = map(_of_parts("_vector"), ("dcayinv", "dquatinv"))
+    bracket, coAd, casimirs = map(_of_parts("_vector"), ("bracket", "coAd", "casimirs"))
+    tangent_of = _of_parts("_vector")("tangent_of")
+    hat, ad, Ad = map(_of_parts("_matrix"), ("hat", "ad", "Ad"))
+    angle_squared, defect = map(_of_parts("_largest"), ("angle_squared", "defect"))
+
+
+class Product(AbstractDirectProduct):
     """The direct product of groups: elements are tuples, tangent vectors are concatenated.
 
     **Arguments:** `factors`: the groups, in the order of the tuple.
@@ -24,67 +78,40 @@ class Product(AbstractGroup):
     def dim(self) -> int:
         return sum(f.dim for f in self.factors)
 
-    def _split(self, xi: Vector) -> list[Vector]:
-        ends = list(accumulate(f.dim for f in self.factors))
-        return [xi[e - f.dim : e] for f, e in zip(self.factors, ends, strict=True)]
-
-    def _map(self, name: str, *args) -> tuple:
-        return tuple(getattr(f, name)(*part) for f, *part in zip(self.factors, *args, strict=True))
-
     @property
     def skew_ad(self) -> bool:
         return all(f.skew_ad for f in self.factors)
 
+    def _split(self, x: Config | Vector) -> Any:
+        if isinstance(x, tuple):
+            return x
+        ends = list(accumulate(f.dim for f in self.factors))
+        return [x[e - f.dim : e] for f, e in zip(self.factors, ends, strict=True)]
+
+    def _each(self, name: str, *shares) -> tuple:
+        parts = zip(self.factors, *shares, strict=True)
+        return tuple(getattr(f, name)(*share) for f, *share in parts)
+
+    def _element(self, values) -> Config:
+        return values
+
+    def _vector(self, values) -> Vector:
+        return jnp.concatenate(values)
+
+    def _matrix(self, values) -> Square:
+        return jax.scipy.linalg.block_diag(*values)
+
+    def _largest(self, values) -> Scalar:
+        return reduce(jnp.maximum, values)
+
     def identity(self) -> Config:
-        return self._map("identity")
+        return self._each("identity")
 
-    def compose(self, a: Config, b: Config) -> Config:
-        return self._map("compose", a, b)
-
-    def inverse(self, a: Config) -> Config:
-        return self._map("inverse", a)
-
-    def casimirs(self, mu: Vector) -> Float[Array, " k"]:
-        return jnp.concatenate(self._map("casimirs", self._split(mu)))
-
-    def exp(self, xi: Vector) -> Config:
-        return self._map("exp", self._split(xi))
-
-    def log(self, g: Config) -> Vector:
-        return jnp.concatenate(self._map("log", g))
-
-    def cay(self, xi: Vector) -> Config:
-        return self._map("cay", self._split(xi))
-
-    def cay_inv(self, g: Config) -> Vector:
-        return jnp.concatenate(self._map("cay_inv", g))
-
-    def hat(self, xi: Vector) -> Float[Array, "r r"]:
-        return jax.scipy.linalg.block_diag(*self._map("hat", self._split(xi)))
-
-    def vee(self, matrix: Float[Array, "r r"]) -> Vector:
+    def vee(self, matrix: Square) -> Vector:
         sizes = [jax.eval_shape(f.hat, jnp.zeros(f.dim)).shape[0] for f in self.factors]
         ends = list(accumulate(sizes))
         blocks = [matrix[e - s : e, e - s : e] for s, e in zip(sizes, ends, strict=True)]
-        return jnp.concatenate(self._map("vee", blocks))
-
-    def ad(self, xi: Vector) -> Float[Array, "n n"]:
-        return jax.scipy.linalg.block_diag(*self._map("ad", self._split(xi)))
-
-    def Ad(self, g: Config) -> Float[Array, "n n"]:
-        return jax.scipy.linalg.block_diag(*self._map("Ad", g))
-
-    def dexp(self, xi: Vector, w: Vector) -> Vector:
-        return jnp.concatenate(self._map("dexp", self._split(xi), self._split(w)))
-
-    def dexpinv(self, xi: Vector, w: Vector) -> Vector:
-        return jnp.concatenate(self._map("dexpinv", self._split(xi), self._split(w)))
-
-    def dcay(self, xi: Vector, w: Vector) -> Vector:
-        return jnp.concatenate(self._map("dcay", self._split(xi), self._split(w)))
-
-    def dcayinv(self, xi: Vector, w: Vector) -> Vector:
-        return jnp.concatenate(self._map("dcayinv", self._split(xi), self._split(w)))
+        return self._vector(self._each("vee", blocks))
 
     @property
     def cayley_problem(self) -> str | None:
@@ -94,46 +121,7 @@ class Product(AbstractGroup):
     def quaternion_problem(self) -> str | None:
         return next((p for f in self.factors if (p := f.quaternion_problem)), None)
 
-    def bracket(self, xi: Vector, eta: Vector) -> Vector:
-        return jnp.concatenate(self._map("bracket", self._split(xi), self._split(eta)))
-
-    def coAd(self, g: Config, mu: Vector) -> Vector:
-        return jnp.concatenate(self._map("coAd", g, self._split(mu)))
-
-    def exp_near(self, xi: Vector) -> Config:
-        return self._map("exp_near", self._split(xi))
-
-    def dexp_near(self, xi: Vector, w: Vector) -> Vector:
-        return jnp.concatenate(self._map("dexp_near", self._split(xi), self._split(w)))
-
-    def dexpinv_near(self, xi: Vector, w: Vector) -> Vector:
-        return jnp.concatenate(self._map("dexpinv_near", self._split(xi), self._split(w)))
-
-    def quat(self, xi: Vector) -> Config:
-        return self._map("quat", self._split(xi))
-
-    def quat_inv(self, g: Config) -> Vector:
-        return jnp.concatenate(self._map("quat_inv", g))
-
-    def dquat(self, xi: Vector, w: Vector) -> Vector:
-        return jnp.concatenate(self._map("dquat", self._split(xi), self._split(w)))
-
-    def dquatinv(self, xi: Vector, w: Vector) -> Vector:
-        return jnp.concatenate(self._map("dquatinv", self._split(xi), self._split(w)))
-
-    def angle_squared(self, xi: Vector) -> Scalar:
-        return reduce(jnp.maximum, self._map("angle_squared", self._split(xi)))
-
-    def defect(self, g: Config) -> Scalar:
-        return reduce(jnp.maximum, self._map("defect", g))
-
     def check(self, q: Config) -> str | None:
         if not isinstance(q, tuple) or len(q) != len(self.factors):
             return f"q must be a tuple of {len(self.factors)} configurations"
-        return next((m for m in self._map("check", q) if m is not None), None)
-
-    def rate(self, q: Config, xi: Vector) -> Config:
-        return self._map("rate", q, self._split(xi))
-
-    def tangent_of(self, q: Config, q_dot: Config) -> Vector:
-        return jnp.concatenate(self._map("tangent_of", q, q_dot))
+        return next((m for m in self._each("check", q) if m is not None), None)

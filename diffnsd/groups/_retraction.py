@@ -5,8 +5,8 @@ A retraction `tau` has `tau(0) = 1`, `tau(-x) = tau(x)^-1`, and two trivialised 
     d/dt tau(x) = (dR_x x') tau(x) = tau(x) (dL_x x'),    dR_x = Ad_tau(x) dL_x,    dL_x = dR_-x.
 """
 
-from abc import abstractmethod
 from math import factorial, pi
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -48,29 +48,32 @@ def dexpinv_series(group: AbstractGroup, xi: Vector, w: Vector, power: int) -> V
 class AbstractRetraction(eqx.Module):
     """A map `tau` from the Lie algebra to the group; a choice of every geometric integrator."""
 
-    @abstractmethod
+    maps: ClassVar[tuple[str, str, str, str]]
+    """Names of the group's own maps: `tau`, its inverse, its tangent, and the inverse of that."""
+
     def problem(self, group: AbstractGroup) -> str | None:
         """Why the retraction is no map to the group, with the remedy, or `None`."""
+        return None
 
-    @abstractmethod
     def map(self, group: AbstractGroup, xi: Vector) -> Config:
         """`tau(xi)`."""
+        return getattr(group, self.maps[0])(xi)
 
-    @abstractmethod
     def inverse(self, group: AbstractGroup, g: Config) -> Vector:
         """`xi` with `tau(xi) = g`, near the identity."""
+        return getattr(group, self.maps[1])(g)
 
-    @abstractmethod
     def tangent(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
         """Right-trivialised tangent `dR_xi w`."""
+        return getattr(group, self.maps[2])(xi, w)
 
-    @abstractmethod
     def tangent_inverse(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
         """Inverse of the right-trivialised tangent, `dR_xi^-1 w`."""
+        return getattr(group, self.maps[3])(xi, w)
 
-    @abstractmethod
     def inside(self, group: AbstractGroup, xi: Vector) -> Bool[Array, ""]:
-        """Whether the chart holds at `xi`."""
+        """Whether the chart holds at `xi`, of rotations by less than pi unless it says otherwise."""
+        return group.angle_squared(xi) < pi**2
 
     def left_tangent(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
         """Left-trivialised tangent `dL_xi w = dR_-xi w`."""
@@ -98,29 +101,16 @@ class Exponential(AbstractRetraction):
 
     power: int | None = eqx.field(default=None, static=True)
 
+    maps = "exp_near", "log", "dexp_near", "dexpinv_near"
+
     def __check_init__(self):
         if self.power is not None and self.power < 0:
             raise ValueError(f"power must be at least 0, got {self.power}.")
 
-    def problem(self, group: AbstractGroup) -> str | None:
-        return None
-
-    def map(self, group: AbstractGroup, xi: Vector) -> Config:
-        return group.exp_near(xi)
-
-    def inverse(self, group: AbstractGroup, g: Config) -> Vector:
-        return group.log(g)
-
-    def tangent(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
-        return group.dexp_near(xi, w)
-
     def tangent_inverse(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
         if self.power is None:
-            return group.dexpinv_near(xi, w)
+            return super().tangent_inverse(group, xi, w)
         return dexpinv_series(group, xi, w, self.power)
-
-    def inside(self, group: AbstractGroup, xi: Vector) -> Bool[Array, ""]:
-        return group.angle_squared(xi) < pi**2
 
 
 class Cayley(AbstractRetraction):
@@ -130,23 +120,10 @@ class Cayley(AbstractRetraction):
     refused as with the exponential.
     """
 
+    maps = "cay", "cay_inv", "dcay", "dcayinv"
+
     def problem(self, group: AbstractGroup) -> str | None:
         return group.cayley_problem
-
-    def map(self, group: AbstractGroup, xi: Vector) -> Config:
-        return group.cay(xi)
-
-    def inverse(self, group: AbstractGroup, g: Config) -> Vector:
-        return group.cay_inv(g)
-
-    def tangent(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
-        return group.dcay(xi, w)
-
-    def tangent_inverse(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
-        return group.dcayinv(xi, w)
-
-    def inside(self, group: AbstractGroup, xi: Vector) -> Bool[Array, ""]:
-        return group.angle_squared(xi) < pi**2
 
 
 class QuaternionVector(AbstractRetraction):
@@ -156,20 +133,10 @@ class QuaternionVector(AbstractRetraction):
     those of Moser and Veselov: a free body keeps its energy exactly.
     """
 
+    maps = "quat", "quat_inv", "dquat", "dquatinv"
+
     def problem(self, group: AbstractGroup) -> str | None:
         return group.quaternion_problem
-
-    def map(self, group: AbstractGroup, xi: Vector) -> Config:
-        return group.quat(xi)
-
-    def inverse(self, group: AbstractGroup, g: Config) -> Vector:
-        return group.quat_inv(g)
-
-    def tangent(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
-        return group.dquat(xi, w)
-
-    def tangent_inverse(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
-        return group.dquatinv(xi, w)
 
     def inside(self, group: AbstractGroup, xi: Vector) -> Bool[Array, ""]:
         return group.angle_squared(xi) < 4.0

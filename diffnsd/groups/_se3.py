@@ -1,23 +1,21 @@
 """Rigid motions of space: the semidirect product of rotations and translations."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._numerics import cross, dot, skew
-from .._types import Config, Scalar, Vector
-from ._base import AbstractGroup, shape_problem
-from ._so3 import SO3, quaternion_product, rotate, rotation_matrix
+from .._types import Config, Vector
+from ._base import Square
+from ._motions import AbstractRigidMotions
+from ._so3 import SO3, rotate, rotation_matrix
 
 _ROTATIONS = SO3()
 
 
-def _mean_rotation(x: Vector, v: Vector) -> Vector:
-    """`(1 - x^/2)^-1 v`: the translation of the Cayley map."""
-    return (v + cross(x, v) / 2 + x * (dot(x, v) / 4)) / (1 + dot(x, x) / 4)
-
-
-class SE3(AbstractGroup):
+class SE3(AbstractRigidMotions):
     """Rigid motions `x -> R x + p` as tuples `(p (3,), unit quaternion (4,))`, body to world.
 
     Stored like `Product((Euclidean(3), SO3()))`, but composed as motions: this is the group of a
@@ -37,47 +35,29 @@ class SE3(AbstractGroup):
     Reference: J. M. Selig, Geometric Fundamentals of Robotics (2005), doi:10.1007/b138859.
     """
 
-    @property
-    def dim(self) -> int:
-        return 6
+    dim: ClassVar[int] = 6
+    space = 3
+    rotations = _ROTATIONS
+    stored = "quaternion (4,)"
 
-    def identity(self) -> Config:
-        return jnp.zeros(3), _ROTATIONS.identity()
+    def _turn(self, r: Config, x: Vector) -> Vector:
+        return rotate(r, x)
 
-    def compose(self, a: Config, b: Config) -> Config:
-        return a[0] + rotate(a[1], b[0]), quaternion_product(a[1], b[1])
+    def _mean(self, x: Vector, v: Vector) -> Vector:
+        return _ROTATIONS.dexp(x, v)
 
-    def inverse(self, a: Config) -> Config:
-        turned = _ROTATIONS.inverse(a[1])
-        return -rotate(turned, a[0]), turned
+    def _mean_inverse(self, x: Vector, p: Vector) -> Vector:
+        return _ROTATIONS.dexpinv(x, p)
 
-    def exp(self, xi: Vector) -> Config:
-        return _ROTATIONS.dexp(xi[3:], xi[:3]), _ROTATIONS.exp(xi[3:])
+    def _cay_mean(self, x: Vector, v: Vector) -> Vector:
+        return (v + cross(x, v) / 2 + x * (dot(x, v) / 4)) / (1 + dot(x, x) / 4)
 
-    def log(self, g: Config) -> Vector:
-        x = _ROTATIONS.log(g[1])
-        return jnp.concatenate([_ROTATIONS.dexpinv(x, g[0]), x])
-
-    def cay(self, xi: Vector) -> Config:
-        return _mean_rotation(xi[3:], xi[:3]), _ROTATIONS.cay(xi[3:])
-
-    def cay_inv(self, g: Config) -> Vector:
-        x = _ROTATIONS.cay_inv(g[1])
-        return jnp.concatenate([g[0] - cross(x, g[0]) / 2, x])
-
-    def hat(self, xi: Vector) -> Float[Array, "4 4"]:
-        top = jnp.concatenate([skew(xi[3:]), xi[:3, None]], axis=1)
-        return jnp.concatenate([top, jnp.zeros((1, 4), xi.dtype)])
-
-    def vee(self, matrix: Float[Array, "4 4"]) -> Vector:
-        return jnp.concatenate([matrix[:3, 3], _ROTATIONS.vee(matrix[:3, :3])])
-
-    def ad(self, xi: Vector) -> Float[Array, "6 6"]:
+    def ad(self, xi: Vector) -> Square:
         spin, zero = skew(xi[3:]), jnp.zeros((3, 3), xi.dtype)
         top, bottom = jnp.concatenate([spin, skew(xi[:3])], 1), jnp.concatenate([zero, spin], 1)
         return jnp.concatenate([top, bottom])
 
-    def Ad(self, g: Config) -> Float[Array, "6 6"]:
+    def Ad(self, g: Config) -> Square:
         turn = rotation_matrix(g[1])
         moved = jnp.stack([cross(g[0], turn[:, j]) for j in range(3)], axis=1)
         zero = jnp.zeros((3, 3), turn.dtype)
@@ -120,25 +100,10 @@ class SE3(AbstractGroup):
         v, x = xi[:3], xi[3:]
         spin = _ROTATIONS.dcay(x, w[3:])
         moved = cross(v, spin) / 2 + cross(x, cross(spin, v)) / 4
-        return jnp.concatenate([_mean_rotation(x, w[:3] + moved), spin])
+        return jnp.concatenate([self._cay_mean(x, w[:3] + moved), spin])
 
     def dcayinv(self, xi: Vector, w: Vector) -> Vector:
         v, x = xi[:3], xi[3:]
         turned = (cross(x, w[:3]) + cross(v, w[3:])) / 2
         linear = w[:3] - turned - cross(x, cross(w[3:], v)) / 4
         return jnp.concatenate([linear, _ROTATIONS.dcayinv(x, w[3:])])
-
-    def angle_squared(self, xi: Vector) -> Scalar:
-        return dot(xi[3:], xi[3:])
-
-    def defect(self, g: Config) -> Scalar:
-        return _ROTATIONS.defect(g[1])
-
-    def check(self, q: Config) -> str | None:
-        if not isinstance(q, tuple) or len(q) != 2:
-            return "an element of SE(3) is a tuple (position (3,), quaternion (4,))"
-        return shape_problem("the position", q[0], (3,)) or _ROTATIONS.check(q[1])
-
-    def tangent_of(self, q: Config, q_dot: Config) -> Vector:
-        spin = _ROTATIONS.tangent_of(q[1], q_dot[1])
-        return jnp.concatenate([rotate(_ROTATIONS.inverse(q[1]), q_dot[0]), spin])

@@ -1,7 +1,8 @@
 """Rotations of space as unit quaternions."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from .._numerics import (
@@ -16,10 +17,11 @@ from .._numerics import (
     sine_defect_kernel,
     sine_defect_near,
     skew,
+    unit_matrix,
     versine_kernel,
 )
 from .._types import Config, Scalar, Vector
-from ._base import AbstractGroup, refuse_half_turn, shape_problem, unit_problem
+from ._base import AbstractGroup, Square, refuse_half_turn, shape_problem, unit_problem
 
 Quaternion = Float[Array, "4 ..."]
 
@@ -35,13 +37,6 @@ def quaternion_product(a: Quaternion, b: Quaternion) -> Quaternion:
             a0 * b3 + a1 * b2 - a2 * b1 + a3 * b0,
         ]
     )
-
-
-def quaternion_exp(xi: Float[Array, "3 ..."]) -> Quaternion:
-    """Unit quaternion of the rotation vector `xi` [rad], `(cos(|xi|/2), sin(|xi|/2) xi/|xi|)`."""
-    quarter = dot(xi, xi) / 4
-    half_sinc = sinc_kernel(quarter) / 2
-    return jnp.stack([cos_kernel(quarter), *(half_sinc * x for x in jnp.unstack(xi))])
 
 
 def quaternion_log(q: Quaternion) -> Float[Array, "3 ..."]:
@@ -79,8 +74,7 @@ def rotation_matrix(q: Quaternion) -> Float[Array, "3 3 ..."]:
     w, v = q[0], q[1:]
     # In products of arrays: derivatives of higher order repeat every product many times.
     half = v[:, None] * v[None] + skew(w[None] * v)
-    unit = np.eye(3, dtype=q.dtype).reshape((3, 3) + (1,) * w.ndim)
-    return 2 * half + (1 - 2 * dot(v, v))[None, None] * unit
+    return 2 * half + (1 - 2 * dot(v, v))[None, None] * unit_matrix(3, q)
 
 
 class SO3(AbstractGroup):
@@ -98,13 +92,8 @@ class SO3(AbstractGroup):
     doi:10.1017/S0962492900002154.
     """
 
-    @property
-    def dim(self) -> int:
-        return 3
-
-    @property
-    def skew_ad(self) -> bool:
-        return True
+    dim: ClassVar[int] = 3
+    skew_ad = True
 
     def identity(self) -> Config:
         return jnp.array([1.0, 0.0, 0.0, 0.0])
@@ -116,7 +105,13 @@ class SO3(AbstractGroup):
         return jnp.concatenate([a[:1], -a[1:]])
 
     def exp(self, xi: Vector) -> Config:
-        return quaternion_exp(xi)
+        """`(cos(|xi|/2), sin(|xi|/2) xi/|xi|)`."""
+        quarter = dot(xi, xi) / 4
+        return self._turned(cos_kernel(quarter), sinc_kernel(quarter), xi)
+
+    def _turned(self, half_cosine: Scalar, half_sinc: Scalar, xi: Vector) -> Config:
+        half = half_sinc / 2
+        return jnp.stack([half_cosine, *(half * x for x in jnp.unstack(xi))])
 
     def log(self, g: Config) -> Vector:
         return quaternion_log(g)
@@ -131,16 +126,16 @@ class SO3(AbstractGroup):
         refuse_half_turn(g[0])
         return 2 * g[1:] / g[0]
 
-    def hat(self, xi: Vector) -> Float[Array, "3 3"]:
+    def hat(self, xi: Vector) -> Square:
         return skew(xi)
 
-    def vee(self, matrix: Float[Array, "3 3"]) -> Vector:
+    def vee(self, matrix: Square) -> Vector:
         return jnp.stack([matrix[2, 1], matrix[0, 2], matrix[1, 0]])
 
-    def ad(self, xi: Vector) -> Float[Array, "3 3"]:
+    def ad(self, xi: Vector) -> Square:
         return skew(xi)
 
-    def Ad(self, g: Config) -> Float[Array, "3 3"]:
+    def Ad(self, g: Config) -> Square:
         return rotation_matrix(g)
 
     def bracket(self, xi: Vector, eta: Vector) -> Vector:
@@ -164,8 +159,7 @@ class SO3(AbstractGroup):
 
     def exp_near(self, xi: Vector) -> Config:
         t = dot(xi, xi)
-        half_sinc = sinc_half_near(t) / 2
-        return jnp.stack([cos_half_near(t), *(half_sinc * x for x in jnp.unstack(xi))])
+        return self._turned(cos_half_near(t), sinc_half_near(t), xi)
 
     def dexp_near(self, xi: Vector, w: Vector) -> Vector:
         t, first = dot(xi, xi), cross(xi, w)
@@ -207,10 +201,9 @@ class SO3(AbstractGroup):
         return jnp.abs(dot(g, g) - 1)
 
     def check(self, q: Config) -> str | None:
-        problem = shape_problem("a quaternion", q, (4,))
-        if problem is not None:
+        if problem := shape_problem("a quaternion", q, (4,)):
             return f"{problem}, scalar first"
-        return unit_problem("a quaternion", np.asarray(q))
+        return unit_problem("a quaternion", q, 4)
 
     def rate(self, q: Config, xi: Vector) -> Config:
         return quaternion_product(q, jnp.concatenate([jnp.zeros_like(xi[:1]), xi / 2]))

@@ -1,5 +1,7 @@
 """Rotations of space as matrices."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -15,6 +17,7 @@ from .._numerics import (
 from .._types import Config, Scalar, Vector
 from ._base import (
     AbstractGroup,
+    Square,
     orthogonality_defect,
     orthogonality_problem,
     refuse_half_turn,
@@ -50,13 +53,8 @@ class SO3Matrix(AbstractGroup):
     Cayley map `1 + (x^ + x^ x^/2) / (1 + t²/4)`. Quaternions cost less and drift less.
     """
 
-    @property
-    def dim(self) -> int:
-        return 3
-
-    @property
-    def skew_ad(self) -> bool:
-        return True
+    dim: ClassVar[int] = 3
+    skew_ad = True
 
     def identity(self) -> Config:
         return jnp.eye(3)
@@ -98,7 +96,7 @@ class SO3Matrix(AbstractGroup):
     dexp_near, dexpinv_near = SO3.dexp_near, SO3.dexpinv_near
     angle_squared, casimirs = SO3.angle_squared, SO3.casimirs
 
-    def Ad(self, g: Config) -> Float[Array, "3 3"]:
+    def Ad(self, g: Config) -> Square:
         return g
 
     def coAd(self, g: Config, mu: Vector) -> Vector:

@@ -11,6 +11,7 @@ trailing axes are contacts and elements of a batch. Parameters are leaves of sha
 """
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -18,8 +19,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._jax import eval_now, is_traced
-from .._numerics import as_float
+from .._numerics import as_float, safe_norm
 from ..sets import AbstractSet
+
+Rows = Float[Array, "k ..."]
+"""The rows of contacts."""
+Lanes = Float[Array, "..."]
+"""A number for every contact."""
 
 
 class Context(eqx.Module):
@@ -36,14 +42,14 @@ class Context(eqx.Module):
       `(...)` or a number.
     """
 
-    u_minus: Float[Array, "k ..."]
-    gap: Float[Array, "..."]
-    h: Float[Array, "..."]
-    gamma: Float[Array, "..."]
-    size: Float[Array, "..."] | float = 1.0
+    u_minus: Rows
+    gap: Lanes
+    h: Lanes
+    gamma: Lanes
+    size: Lanes | float = 1.0
 
     @property
-    def predicted_gap(self) -> Float[Array, "..."]:
+    def predicted_gap(self) -> Lanes:
         """`g + gamma h u_N`, the gap predicted from the velocity at the start."""
         return self.gap + self.gamma * self.h * self.u_minus[0]
 
@@ -56,15 +62,25 @@ class Context(eqx.Module):
 class AbstractLaw(eqx.Module):
     """A law of contact: a set and a bias."""
 
-    @property
-    @abstractmethod
-    def rows(self) -> int | None:
-        """Rows per contact that the law acts on (the first ones), or `None` for all."""
+    rows: ClassVar[int | None] = None
+    """Rows per contact that the law acts on (the first ones), or `None` for all."""
+    least_rows: ClassVar[int] = 1
+    """Rows per contact that the law needs; 1 unless a law says otherwise."""
+    is_unilateral: ClassVar[bool] = False
+    """Whether `K` holds no pull (`P_N >= 0`), so that an open contact has no impulse."""
+    needs_implicit_positions: ClassVar[bool] = False
+    """Whether the law is only right if the step moves positions with the end velocity."""
+    holds_gap: ClassVar[bool] = False
+    """Whether the gap itself is to vanish and not only its rate: a bilateral constraint."""
+    never_opens: ClassVar[bool] = False
+    """Whether the law acts whatever the gap is: constraints, relays, dry friction.
 
-    @property
-    def least_rows(self) -> int:
-        """Rows per contact that the law needs; 1 unless a law says otherwise."""
-        return 1
+    Such contacts take part in every step and in every impact, and never strike themselves.
+    """
+    switches: ClassVar[bool] = False
+    """Whether the shift jumps where the data of a step pass a threshold, at distance `edge`."""
+    slides: ClassVar[bool] = False
+    """Whether the sign of an output or slip puts the multiplier on a bound: relays, friction."""
 
     def refuses(self, rows: int) -> str | None:
         """Why the law cannot act on contacts with so many rows, in the user's terms, or `None`."""
@@ -76,57 +92,29 @@ class AbstractLaw(eqx.Module):
             f"tangents), got {rows}"
         )
 
-    @property
-    def is_unilateral(self) -> bool:
-        """Whether `K` holds no pull (`P_N >= 0`), so that an open contact has no impulse."""
-        return False
-
-    @property
-    def needs_implicit_positions(self) -> bool:
-        """Whether the law is only right if the step moves positions with the end velocity."""
-        return False
-
-    @property
-    def holds_gap(self) -> bool:
-        """Whether the gap itself is to vanish and not only its rate: a bilateral constraint."""
-        return False
-
-    @property
-    def never_opens(self) -> bool:
-        """Whether the law acts whatever the gap is: constraints, relays, dry friction.
-
-        Such contacts take part in every step and in every impact, and never strike themselves.
-        """
-        return False
-
     @abstractmethod
     def set(self) -> AbstractSet:
         """The set `K` of admissible multipliers."""
 
-    def shift(self, context: Context) -> Float[Array, "k ..."]:
+    def shift(self, context: Context) -> Rows:
         """The part of the bias that does not depend on the solution, shape `(k, ...)`.
 
         Nothing unless a law says otherwise.
         """
         return jnp.zeros_like(context.u_minus)
 
-    @property
-    def switches(self) -> bool:
-        """Whether the shift jumps where the data of a step pass a threshold, at distance `edge`."""
-        return False
-
-    def edge(self, context: Context) -> Float[Array, "..."]:
+    def edge(self, context: Context) -> Lanes:
         """How far the data are from a jump of the shift [m/s], shape `(...)`; infinite where none is near.
 
         Only asked of a law that `switches`. It enters the `margin` of a step.
         """
         return jnp.full_like(context.gap, jnp.inf)
 
-    def lift(self, w: Float[Array, "k ..."]) -> Float[Array, "..."]:
+    def lift(self, w: Rows) -> Lanes:
         """What slip adds to the normal row, shape `(...)`; nothing unless a law says otherwise."""
         return jnp.zeros_like(w[0])
 
-    def lift_gradient(self, w: Float[Array, "k ..."]) -> Float[Array, "k ..."]:
+    def lift_gradient(self, w: Rows) -> Rows:
         """Derivative of `lift` with respect to `w`, one element of it where it is not smooth."""
         return jnp.zeros_like(w)
 
@@ -141,13 +129,7 @@ class AbstractLaw(eqx.Module):
         stated; `set` and `lift` of this one. At an impact `context.h` is 0: it has no duration, in
         which a limited force could act.
         """
-        del context
         return self
-
-    @property
-    def slides(self) -> bool:
-        """Whether the sign of an output or slip puts the multiplier on a bound: relays, friction."""
-        return False
 
     def held(self, side: tuple[Float[Array, " c"], ...]) -> "AbstractLaw":
         """The law with multipliers held at the bound of this direction of the slip; free where it is 0.
@@ -155,7 +137,6 @@ class AbstractLaw(eqx.Module):
         Itself unless a law slides. `side` holds the components of a unit vector, the first of which is a
         sign where the slip has one row.
         """
-        del side
         return self
 
     def check(self) -> str | None:
@@ -168,7 +149,7 @@ def parameter(value) -> Array:
     return eval_now(as_float, value)
 
 
-def check_range(name: str, value, low: float | int, high: float | int) -> str | None:
+def check_range(name: str, value, low: float, high: float = np.inf) -> str | None:
     """A sentence if a parameter is known not to be finite and in `[low, high]`, else `None`."""
     if is_traced(value):
         return None
@@ -178,3 +159,18 @@ def check_range(name: str, value, low: float | int, high: float | int) -> str | 
     end = "]" if np.isfinite(high) else ")"
     found = np.array2string(array, threshold=8)
     return f"{name} must lie in [{low:g}, {high:g}{end}, got {found}"
+
+
+def friction_problem(mu, e, e_t) -> str | None:
+    """A sentence if a friction coefficient or a restitution is known to be out of range, else `None`."""
+    return (
+        check_range("the friction coefficient mu", mu, 0)
+        or check_range("the restitution e", e, 0, 1)
+        or check_range("the tangential restitution e_t", e_t, -1, 1)
+    )
+
+
+def along(mu: Array, slip: Rows) -> Rows:
+    """The derivative of `mu |slip|`, zero without slip."""
+    length = safe_norm(slip)
+    return (mu / jnp.where(length > 0, length, 1))[None] * slip

@@ -2,10 +2,10 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool
 
 from ..sets import AbstractSet, Box
-from ._base import AbstractLaw, Context, check_range, parameter
+from ._base import AbstractLaw, Context, Rows, check_range, parameter
 
 
 class Cohesive(AbstractLaw):
@@ -29,18 +29,13 @@ class Cohesive(AbstractLaw):
     length: Array = eqx.field(converter=parameter)
     e: Array = eqx.field(converter=parameter, default=0.0)
 
-    @property
-    def rows(self) -> int | None:
-        return 1
-
-    @property
-    def needs_implicit_positions(self) -> bool:
-        return True
+    rows = 1
+    needs_implicit_positions = True
 
     def set(self) -> AbstractSet:
         return Box(-self.strength, jnp.full_like(self.strength, jnp.inf))
 
-    def shift(self, context: Context) -> Float[Array, "k ..."]:
+    def shift(self, context: Context) -> Rows:
         # An open contact may close within the step: until then P is at its bound.
         reach = jnp.maximum(context.gap, 0) / context.h
         return jnp.where(context.closed, self.e * context.u_minus[0], reach)[None]
@@ -55,7 +50,7 @@ class Cohesive(AbstractLaw):
 
     def check(self) -> str | None:
         return (
-            check_range("the strength", self.strength, 0, float("inf"))
-            or check_range("the length of the cohesive zone", self.length, 1e-300, float("inf"))
+            check_range("the strength", self.strength, 0)
+            or check_range("the length of the cohesive zone", self.length, 1e-300)
             or check_range("the restitution e", self.e, 0, 1)
         )

@@ -17,13 +17,8 @@ class Complementarity(AbstractLaw):
     doi:10.1007/978-3-540-75392-6.
     """
 
-    @property
-    def rows(self) -> int | None:
-        return 1
-
-    @property
-    def is_unilateral(self) -> bool:
-        return True
+    rows = 1
+    is_unilateral = True
 
     def set(self) -> AbstractSet:
         return HalfLine()

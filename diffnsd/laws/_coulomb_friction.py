@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 from .._numerics import safe_norm
 from ..sets import AbstractSet, SecondOrderCone, SlidingCone
 from ..sets._sliding_cone import is_free
-from ._base import AbstractLaw, Context, check_range, parameter
+from ._base import AbstractLaw, Context, Lanes, Rows, along, friction_problem, parameter
 
 
 class CoulombFriction(AbstractLaw):
@@ -35,21 +35,9 @@ class CoulombFriction(AbstractLaw):
     e_t: Array = eqx.field(converter=parameter, default=0.0)
     side: tuple[Array, ...] | None = None
 
-    @property
-    def rows(self) -> int | None:
-        return None
-
-    @property
-    def least_rows(self) -> int:
-        return 2
-
-    @property
-    def is_unilateral(self) -> bool:
-        return True
-
-    @property
-    def slides(self) -> bool:
-        return True
+    least_rows = 2
+    is_unilateral = True
+    slides = True
 
     def held(self, side: tuple[Float[Array, " c"], ...]) -> "CoulombFriction":
         return CoulombFriction(self.mu, self.e, self.e_t, side)
@@ -57,28 +45,23 @@ class CoulombFriction(AbstractLaw):
     def set(self) -> AbstractSet:
         return SecondOrderCone(self.mu) if self.side is None else SlidingCone(self.mu, self.side)
 
-    def shift(self, context: Context) -> Float[Array, "k ..."]:
+    def shift(self, context: Context) -> Rows:
         before = context.u_minus
         return jnp.stack([self.e * before[0], *(self.e_t * row for row in before[1:])])
 
-    def lift(self, w: Float[Array, "k ..."]) -> Float[Array, "..."]:
+    def lift(self, w: Rows) -> Lanes:
         slip = safe_norm(w[1:])
         if self.side is not None:
-            along = sum(s * u for s, u in zip(self.side, w[1:], strict=False))
-            slip = jnp.where(is_free(self.side), slip, along)
+            held = sum(s * u for s, u in zip(self.side, w[1:], strict=False))
+            slip = jnp.where(is_free(self.side), slip, held)
         return self.mu * slip
 
-    def lift_gradient(self, w: Float[Array, "k ..."]) -> Float[Array, "k ..."]:
-        length = safe_norm(w[1:])
-        slope = (self.mu / jnp.where(length > 0, length, 1))[None] * w[1:]
+    def lift_gradient(self, w: Rows) -> Rows:
+        slope = along(self.mu, w[1:])
         if self.side is not None:
-            along = jnp.stack([self.mu * s for s in self.side[: len(slope)]])
-            slope = jnp.where(is_free(self.side)[None], slope, along)
+            held = jnp.stack([self.mu * s for s in self.side[: len(slope)]])
+            slope = jnp.where(is_free(self.side)[None], slope, held)
         return jnp.concatenate([jnp.zeros_like(w[:1]), slope])
 
     def check(self) -> str | None:
-        return (
-            check_range("the friction coefficient mu", self.mu, 0, float("inf"))
-            or check_range("the restitution e", self.e, 0, 1)
-            or check_range("the tangential restitution e_t", self.e_t, -1, 1)
-        )
+        return friction_problem(self.mu, self.e, self.e_t)

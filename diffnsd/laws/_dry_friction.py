@@ -25,23 +25,14 @@ class DryFriction(AbstractLaw):
     limit: Array = eqx.field(converter=parameter)
     side: Array | None = None
 
-    @property
-    def rows(self) -> int | None:
-        return None
-
-    @property
-    def never_opens(self) -> bool:
-        return True
+    never_opens = True
+    slides = True
 
     def set(self) -> AbstractSet:
         if self.side is None:
             return Box(-self.limit, self.limit)
         lower = jnp.where(self.side < 0, self.limit, -self.limit)
         return Box(lower, jnp.where(self.side > 0, -self.limit, self.limit))
-
-    @property
-    def slides(self) -> bool:
-        return True
 
     def held(self, side: tuple[Float[Array, " c"], ...]) -> "DryFriction":
         return DryFriction(self.limit, side[0])
@@ -50,4 +41,4 @@ class DryFriction(AbstractLaw):
         return DryFriction(context.h * self.limit, self.side)
 
     def check(self) -> str | None:
-        return check_range("the limit of friction", self.limit, 0, float("inf"))
+        return check_range("the limit of friction", self.limit, 0)

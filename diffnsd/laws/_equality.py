@@ -16,17 +16,8 @@ class Equality(AbstractLaw):
     doi:10.1007/978-3-540-75392-6.
     """
 
-    @property
-    def rows(self) -> int | None:
-        return None
-
-    @property
-    def holds_gap(self) -> bool:
-        return True
-
-    @property
-    def never_opens(self) -> bool:
-        return True
+    holds_gap = True
+    never_opens = True
 
     def set(self) -> AbstractSet:
         return Free()

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..sets import AbstractSet
-from ._base import AbstractLaw, Context, check_range, parameter
+from ._base import AbstractLaw, Context, Lanes, Rows, check_range, parameter
 
 
 class GapStabilized(AbstractLaw):
@@ -34,6 +34,10 @@ class GapStabilized(AbstractLaw):
     law: AbstractLaw
     rest_speed: Array = eqx.field(converter=parameter, default=0.0)
 
+    is_unilateral = True
+    needs_implicit_positions = True
+    switches = True
+
     def __check_init__(self):
         if not self.law.is_unilateral or self.law.needs_implicit_positions:
             raise ValueError(
@@ -44,25 +48,20 @@ class GapStabilized(AbstractLaw):
 
     @property
     def rows(self) -> int | None:
+        """Those of the inner law."""
         return self.law.rows
 
     @property
     def least_rows(self) -> int:
+        """Those of the inner law."""
         return self.law.least_rows
 
     def refuses(self, rows: int) -> str | None:
         return self.law.refuses(rows)
 
     @property
-    def is_unilateral(self) -> bool:
-        return True
-
-    @property
-    def needs_implicit_positions(self) -> bool:
-        return True
-
-    @property
     def slides(self) -> bool:
+        """Whether the inner law does."""
         return self.law.slides
 
     def held(self, side: tuple[Float[Array, " c"], ...]) -> "GapStabilized":
@@ -71,11 +70,7 @@ class GapStabilized(AbstractLaw):
     def set(self) -> AbstractSet:
         return self.law.set()
 
-    @property
-    def switches(self) -> bool:
-        return True
-
-    def edge(self, context: Context) -> Float[Array, "..."]:
+    def edge(self, context: Context) -> Lanes:
         # A contact that approaches rebounds if it closes and is fast enough, else it lands.
         rebound = -self.law.shift(context)[0]
         closing_speed = -context.gap / context.h - context.u_minus[0]
@@ -84,7 +79,7 @@ class GapStabilized(AbstractLaw):
         by_speed = jnp.where(approaches, jnp.abs(rebound - self.rest_speed), jnp.inf)
         return jnp.minimum(by_gap, by_speed)
 
-    def shift(self, context: Context) -> Float[Array, "k ..."]:
+    def shift(self, context: Context) -> Rows:
         inner = self.law.shift(context)
         rebound = -inner[0]
         closing = context.gap + context.h * context.u_minus[0] <= 0
@@ -93,10 +88,10 @@ class GapStabilized(AbstractLaw):
         landing = jnp.concatenate([reach[None], jnp.zeros_like(inner[1:])])
         return jnp.where(impact[None], inner, landing)
 
-    def lift(self, w: Float[Array, "k ..."]) -> Float[Array, "..."]:
+    def lift(self, w: Rows) -> Lanes:
         return self.law.lift(w)
 
-    def lift_gradient(self, w: Float[Array, "k ..."]) -> Float[Array, "k ..."]:
+    def lift_gradient(self, w: Rows) -> Rows:
         return self.law.lift_gradient(w)
 
     def active(self, context: Context) -> Bool[Array, "..."]:
@@ -107,4 +102,4 @@ class GapStabilized(AbstractLaw):
         return eqx.tree_at(lambda s: s.law, self, self.law.in_step(context))
 
     def check(self) -> str | None:
-        return self.law.check() or check_range("the rest_speed", self.rest_speed, 0, float("inf"))
+        return self.law.check() or check_range("the rest_speed", self.rest_speed, 0)

@@ -22,21 +22,15 @@ class Mixed(AbstractLaw):
 
     equalities: int = eqx.field(static=True)
 
+    never_opens = True
+
     def __check_init__(self):
         if self.equalities < 0:
             raise ValueError(f"equalities must be at least 0, got {self.equalities}.")
 
     @property
-    def rows(self) -> int | None:
-        return None
-
-    @property
     def least_rows(self) -> int:
         return max(self.equalities, 1)
-
-    @property
-    def never_opens(self) -> bool:
-        return True
 
     def set(self) -> AbstractSet:
         return Product(Free(), HalfLine(), self.equalities)

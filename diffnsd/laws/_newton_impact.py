@@ -2,10 +2,10 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from ..sets import AbstractSet, HalfLine
-from ._base import AbstractLaw, Context, check_range, parameter
+from ._base import AbstractLaw, Context, Rows, check_range, parameter
 
 
 class NewtonImpact(AbstractLaw):
@@ -19,18 +19,13 @@ class NewtonImpact(AbstractLaw):
 
     e: Array = eqx.field(converter=parameter, default=0.0)
 
-    @property
-    def rows(self) -> int | None:
-        return 1
-
-    @property
-    def is_unilateral(self) -> bool:
-        return True
+    rows = 1
+    is_unilateral = True
 
     def set(self) -> AbstractSet:
         return HalfLine()
 
-    def shift(self, context: Context) -> Float[Array, "k ..."]:
+    def shift(self, context: Context) -> Rows:
         return jnp.stack([self.e * row for row in context.u_minus])
 
     def check(self) -> str | None:

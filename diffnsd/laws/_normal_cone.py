@@ -28,6 +28,8 @@ class NormalCone(AbstractLaw):
     b: tuple[Array, ...]
     k: int = eqx.field(static=True)
 
+    never_opens = True
+
     def __init__(self, H, b):
         H, b = parameter(H), parameter(b)
         if H.ndim != 2 or b.shape != H.shape[:1] or 0 in H.shape:
@@ -39,11 +41,8 @@ class NormalCone(AbstractLaw):
 
     @property
     def rows(self) -> int | None:
+        """All `k` of a contact."""
         return self.k
-
-    @property
-    def never_opens(self) -> bool:
-        return True
 
     def set(self) -> AbstractSet:
         return Polytope(self.H, self.b)

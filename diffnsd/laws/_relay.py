@@ -27,20 +27,11 @@ class Relay(AbstractLaw):
     lower: Array = eqx.field(converter=parameter, default=-1.0)
     upper: Array = eqx.field(converter=parameter, default=1.0)
 
-    @property
-    def rows(self) -> int | None:
-        return None
-
-    @property
-    def never_opens(self) -> bool:
-        return True
+    never_opens = True
+    slides = True
 
     def set(self) -> AbstractSet:
         return Box(self.lower, self.upper)
-
-    @property
-    def slides(self) -> bool:
-        return True
 
     def held(self, side: tuple[Float[Array, " c"], ...]) -> "Relay":
         lower, upper, sign = self.lower, self.upper, side[0]
@@ -50,9 +41,10 @@ class Relay(AbstractLaw):
         )
 
     def check(self) -> str | None:
-        if is_traced(self.lower) or is_traced(self.upper):
+        bounds = self.lower, self.upper
+        if any(map(is_traced, bounds)):
             return None
-        lower, upper = np.asarray(self.lower), np.asarray(self.upper)
-        if np.all(lower <= upper) and np.all(lower < np.inf) and np.all(upper > -np.inf):
+        lower, upper = map(np.asarray, bounds)
+        if np.all((lower <= upper) & (lower < np.inf) & (upper > -np.inf)):
             return None
         return f"the relay's lower bound {lower} must not exceed its upper bound {upper}"

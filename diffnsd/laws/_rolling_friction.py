@@ -2,11 +2,20 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from .._numerics import safe_norm
 from ..sets import AbstractSet, RollingCone
-from ._base import AbstractLaw, Context, check_range, parameter
+from ._base import (
+    AbstractLaw,
+    Context,
+    Lanes,
+    Rows,
+    along,
+    check_range,
+    friction_problem,
+    parameter,
+)
 
 
 class RollingFriction(AbstractLaw):
@@ -38,13 +47,7 @@ class RollingFriction(AbstractLaw):
     e: Array = eqx.field(converter=parameter, default=0.0)
     e_t: Array = eqx.field(converter=parameter, default=0.0)
 
-    @property
-    def rows(self) -> int | None:
-        return None
-
-    @property
-    def least_rows(self) -> int:
-        return 3
+    least_rows = 3
 
     def refuses(self, rows: int) -> str | None:
         if rows in (3, 5):
@@ -54,34 +57,25 @@ class RollingFriction(AbstractLaw):
             f"plane, 3; got {rows}. ContactFrame(..., rolling=True) has them"
         )
 
-    @property
-    def is_unilateral(self) -> bool:
-        return True
+    is_unilateral = True
 
     def set(self) -> AbstractSet:
         return RollingCone(self.mu, self.mu_r)
 
-    def shift(self, context: Context) -> Float[Array, "k ..."]:
+    def shift(self, context: Context) -> Rows:
         before, half = context.u_minus, (context.u_minus.shape[0] - 1) // 2
         slip = [self.e_t * row for row in before[1 : 1 + half]]
         return jnp.stack([self.e * before[0], *slip, *jnp.zeros_like(before[1 + half :])])
 
-    def lift(self, w: Float[Array, "k ..."]) -> Float[Array, "..."]:
+    def lift(self, w: Rows) -> Lanes:
         half = (w.shape[0] - 1) // 2
         return self.mu * safe_norm(w[1 : 1 + half]) + self.mu_r * safe_norm(w[1 + half :])
 
-    def lift_gradient(self, w: Float[Array, "k ..."]) -> Float[Array, "k ..."]:
+    def lift_gradient(self, w: Rows) -> Rows:
         half = (w.shape[0] - 1) // 2
-        rows = [jnp.zeros_like(w[:1])]
-        for mu, part in ((self.mu, w[1 : 1 + half]), (self.mu_r, w[1 + half :])):
-            length = safe_norm(part)
-            rows.append((mu / jnp.where(length > 0, length, 1))[None] * part)
-        return jnp.concatenate(rows)
+        slip, roll = along(self.mu, w[1 : 1 + half]), along(self.mu_r, w[1 + half :])
+        return jnp.concatenate([jnp.zeros_like(w[:1]), slip, roll])
 
     def check(self) -> str | None:
-        return (
-            check_range("the friction coefficient mu", self.mu, 0, float("inf"))
-            or check_range("the rolling friction coefficient mu_r", self.mu_r, 0, float("inf"))
-            or check_range("the restitution e", self.e, 0, 1)
-            or check_range("the tangential restitution e_t", self.e_t, -1, 1)
-        )
+        rolling = check_range("the rolling friction coefficient mu_r", self.mu_r, 0)
+        return friction_problem(self.mu, self.e, self.e_t) or rolling

@@ -7,7 +7,7 @@ first-order systems state both directions themselves: an output of state and mul
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -52,20 +52,14 @@ class Contacts(eqx.Module):
 class AbstractRelation(eqx.Module):
     """A family of `c` contacts of the same kind."""
 
-    @property
-    @abstractmethod
-    def rows(self) -> int:
-        """Rows `k` of a contact."""
-
-    @property
-    def needs_positions(self) -> bool:
-        """Whether the relation is one of positions and velocities, not of a first-order system."""
-        return True
-
-    @property
-    def has_feedthrough(self) -> bool:
-        """Whether the output depends on the multipliers themselves."""
-        return False
+    rows: ClassVar[int] = 1
+    """Rows `k` of a contact."""
+    needs_positions: ClassVar[bool] = True
+    """Whether the relation is one of positions and velocities, not of a first-order system."""
+    has_feedthrough: ClassVar[bool] = False
+    """Whether the output depends on the multipliers themselves."""
+    is_scleronomic: ClassVar[bool] = False
+    """Whether nothing of it depends on time by itself; it may unless a relation says otherwise."""
 
     @property
     def is_compliant(self) -> bool:
@@ -76,22 +70,22 @@ class AbstractRelation(eqx.Module):
         """The system that it is a relation of: the whole one, or one of a product."""
         return system
 
-    @property
-    def is_scleronomic(self) -> bool:
-        """Whether nothing of it depends on time by itself; it may unless a relation says otherwise."""
-        return False
-
     def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
         """Number of contacts `c`, found without computing anything."""
         return jax.eval_shape(lambda t, q: self.observe(group, t, q).drift, t, q).shape[1]
 
     def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
         """Gaps, `H` and drift of all contacts in one evaluation: what a step needs."""
-        return Contacts(self.gap(t, q), *self.linearised(group, t, q))
 
-    @abstractmethod
+        def local(v):
+            return self.output(group, t, State(q, v), None), None
+
+        h, drift, _ = linear_part(local, group, q)
+        return Contacts(self.gap(t, q), h, drift)
+
     def gap(self, t: Scalar, q: Config) -> PerContact | None:
-        """Gaps [m], shape `(c,)`, positive when open; `None` if there is no such thing."""
+        """Gaps [m], shape `(c,)`, positive when open; `None`, the default, if there is no such thing."""
+        return None
 
     @abstractmethod
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
@@ -106,18 +100,11 @@ class AbstractRelation(eqx.Module):
         self, group: AbstractGroup, t: Scalar, q: Config
     ) -> tuple[Float[Array, "k n c"], Float[Array, "k c"]]:
         """`H` with shape `(k, n, c)` and the drift `(k, c)` of `u = H v + drift`."""
-
-        def local(v):
-            return self.output(group, t, State(q, v), None)
-
-        zero = jnp.zeros(group.dim, jax.tree.leaves(q)[0].dtype)
-        drift, columns = jax.linearize(local, zero)
-        jacobian = jax.vmap(columns)(jnp.eye(group.dim, dtype=zero.dtype))
-        return jnp.transpose(jacobian, (2, 0, 1)), drift.T
+        contacts = self.observe(group, t, q)
+        return contacts.dense(), contacts.drift
 
     def check(self, group: AbstractGroup) -> str | None:
         """What is wrong with the relation for a system on `group`, in the user's terms."""
-        del group
         return None
 
     def take(self, pick: Callable[[Array], Array]) -> "AbstractRelation | None":
@@ -125,7 +112,6 @@ class AbstractRelation(eqx.Module):
 
         **Arguments:** `pick`: takes an array with one row per contact to that of the kept ones.
         """
-        del pick
         return None
 
 
@@ -141,14 +127,25 @@ class AbstractBodyRelation(AbstractRelation):
         """Gaps, the blocks of `H`, and drift."""
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        del lam
         return self.observe(group, t, state.q).velocity(state.v).T
 
-    def linearised(
-        self, group: AbstractGroup, t: Scalar, q: Config
-    ) -> tuple[Float[Array, "k n c"], Float[Array, "k c"]]:
-        contacts = self.observe(group, t, q)
-        return contacts.dense(), contacts.drift
+
+def linear_part(local: Callable, group: AbstractGroup, q: Config):
+    """`H` and drift of a local velocity `(c, k)` that is affine in `v`, and what comes with it.
+
+    **Arguments:** `local`: of `v (n,)`, the local velocity and what else it has found without `v`.
+    """
+    zero = jnp.zeros(group.dim, jax.tree.leaves(q)[0].dtype)
+    drift, columns, found = jax.linearize(local, zero, has_aux=True)
+    jacobian = jax.vmap(columns)(jnp.eye(group.dim, dtype=zero.dtype))
+    return jnp.transpose(jacobian, (2, 0, 1)), drift.T, found
+
+
+def along(function: Callable, group: AbstractGroup, t: Scalar, state: State) -> tuple[Array, Array]:
+    """The values of a function of `t` and `q` and their rates along the motion."""
+    t = jnp.asarray(t, state.v.dtype)
+    moving = jnp.ones_like(t), group.rate(state.q, state.v)
+    return jax.jvp(function, (t, state.q), moving)
 
 
 Indices = int | Sequence[int | None] | np.ndarray | jax.Array | None

@@ -79,20 +79,13 @@ class BodyPointsPlane(AbstractBodyRelation):
         if problem := _not_unit(self.normal):
             raise ValueError(f"{problem}.")
 
-    @property
-    def rows(self) -> int:
-        return 3
-
-    @property
-    def is_scleronomic(self) -> bool:
-        return True
+    rows = 3
+    is_scleronomic = True
 
     def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
-        del group, t, q
         return self.points.shape[0]
 
     def gap(self, t: Scalar, q: Config) -> PerContact:
-        del t
         return self._gap(q, rotation_matrix(of_bodies(q.orientation, self.body)))
 
     def _gap(self, q: Config, rotation: Array) -> PerContact:
@@ -104,7 +97,6 @@ class BodyPointsPlane(AbstractBodyRelation):
 
     def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
         """`H = e^T [1, −r^ R]`: `r × e` in body coordinates is the angular part of a row `e`."""
-        del t
         rotation = rotation_matrix(of_bodies(q.orientation, self.body))
         p = self.points.T
         rows = []

@@ -5,18 +5,18 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from .._jax import eval_now
 from .._numerics import as_float, matvec
-from .._types import Config, Local, PerContact, Scalar, State, Vector
+from .._types import Config, Local, Scalar, State, Vector
 from ..groups import AbstractGroup
-from ._base import AbstractRelation
-from ._first_order import shown
+from ._base import Contacts
+from ._first_order import AbstractCounted, outputs, shown
 from ._gap import GapRelation
 
 
-class CompliantRelation(AbstractRelation):
+class CompliantRelation(AbstractCounted):
     """`y = h(t, q, lam)` with forces `lam`, whose generalised force is `(∂h/∂q)^T lam`.
 
     A contact or a joint that gives way: `h = g(q) + C lam` with `Complementarity` is a stop of the
@@ -64,33 +64,12 @@ class CompliantRelation(AbstractRelation):
             )
         return CompliantRelation(_Linear(C, D, e), m)
 
-    @property
-    def rows(self) -> int:
-        return self.rows_per_contact
-
-    @property
-    def has_feedthrough(self) -> bool:
-        return True
-
-    def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
-        del group, t, q
-        return self.contacts
-
-    def gap(self, t: Scalar, q: Config) -> PerContact | None:
-        """None: what looks like a penetration is the deformation."""
-        del t, q
-
     def _at(self, lam: Local) -> GapRelation:
         """The relation for given forces."""
 
         def value(t, q):
-            y = as_float(self.h(t, q, shown(lam)), lam.dtype)
-            if y.shape != shown(lam).shape:
-                raise ValueError(
-                    f"h(t, q, lam) must have shape {shown(lam).shape}, one output for every force, "
-                    f"got {y.shape}."
-                )
-            return y.reshape(lam.shape)
+            y = self.h(t, q, shown(lam))
+            return outputs("h(t, q, lam)", y, lam, "force")
 
         return GapRelation(value, self.rows)
 
@@ -99,18 +78,16 @@ class CompliantRelation(AbstractRelation):
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
         """`y (c, k)` [m], of a free state without `lam`."""
-        del group
         relation = self._unloaded(state.v.dtype) if lam is None else self._at(lam)
         return relation.function(t, state.q)
 
     def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
         return self._at(lam).input(group, t, state, lam)
 
-    def linearised(
-        self, group: AbstractGroup, t: Scalar, q: Config
-    ) -> tuple[Float[Array, "k n c"], Float[Array, "k c"]]:
-        """`∂h/∂q` and `∂h/∂t` without forces."""
-        return self._unloaded(jax.tree.leaves(q)[0].dtype).linearised(group, t, q)
+    def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
+        """`∂h/∂q` and `∂h/∂t` without forces; no gap: what looks like a penetration is the deformation."""
+        seen = self._unloaded(jax.tree.leaves(q)[0].dtype).observe(group, t, q)
+        return Contacts(None, seen.H, seen.drift)
 
 
 class _Linear(eqx.Module):
@@ -121,7 +98,6 @@ class _Linear(eqx.Module):
     e_vector: Array
 
     def __call__(self, t, q, lam):
-        del t
         if q.shape != self.c_matrix.shape[1:]:
             raise ValueError(f"C has shape {self.c_matrix.shape}, but q has shape {q.shape}.")
         return matvec(self.c_matrix, q) + matvec(self.d_matrix, lam) + self.e_vector

@@ -1,16 +1,12 @@
 """Contacts between two bodies, or a body and the world, from contact points and normals."""
 
-from collections.abc import Callable
-from functools import partial
-
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._block_rows import Bodies, of_bodies
+from .._block_rows import in_lanes
 from .._numerics import cross
 from ..groups import AbstractGroup, rotation_matrix
-from ._base import body_indices, check_body
+from ._base import check_body
 from ._body_points import tangents
 from ._contact_points import AbstractContactPoints
 
@@ -37,35 +33,19 @@ class ContactFrame(AbstractContactPoints):
     function returns other shapes.
     """
 
-    function: Callable
-    body1: Bodies = eqx.field(
-        default=0, static=True, converter=partial(body_indices, "ContactFrame.body1")
-    )
-    body2: Bodies = eqx.field(
-        default=None, static=True, converter=partial(body_indices, "ContactFrame.body2")
-    )
-    rolling: bool = eqx.field(default=False, static=True)
+    dimension = 3
 
     @property
     def rows(self) -> int:
         return 5 if self.rolling else 3
-
-    @property
-    def dimension(self) -> int:
-        return 3
 
     def frame(self, normal: Array) -> tuple[Array, ...]:
         return (normal, *tangents(normal))
 
     def rows_of(self, q, bodies, points: Array, frame: tuple[Array, ...]) -> Array:
         """`[e, R^T (r × e)]` of every axis `e`, and `[0, R^T e]` of the rolling rows."""
-        centre, rotation = (
-            jnp.reshape(x, (*x.shape[:d], -1))
-            for x, d in (
-                (of_bodies(q.position, bodies), 1),
-                (rotation_matrix(of_bodies(q.orientation, bodies)), 2),
-            )
-        )
+        centre = in_lanes(q.position, bodies)
+        rotation = rotation_matrix(in_lanes(q.orientation, bodies))
         arms, axes = points - centre, jnp.unstack(rotation)
 
         def row(linear, turn):

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -11,20 +12,24 @@ from jaxtyping import Array, Float
 from .._block_rows import BlockRows, Bodies
 from .._types import Config, PerContact, Scalar
 from ..groups import AbstractGroup
-from ._base import AbstractBodyRelation, Contacts
+from ._base import AbstractBodyRelation, Contacts, body_indices
 
 
 class AbstractContactPoints(AbstractBodyRelation):
     """Contacts from a function that finds closest points and normals, `g = n · (p1 − p2)`."""
 
-    function: eqx.AbstractVar[Callable]
-    body1: eqx.AbstractVar[Bodies]
-    body2: eqx.AbstractVar[Bodies]
+    function: Callable
+    body1: Bodies = eqx.field(default=0, static=True)
+    body2: Bodies = eqx.field(default=None, static=True)
+    rolling: bool = eqx.field(default=False, static=True)
 
-    @property
-    @abstractmethod
-    def dimension(self) -> int:
-        """Number of coordinates of a point."""
+    dimension: ClassVar[int]
+    """Number of coordinates of a point."""
+
+    def __post_init__(self):
+        name = type(self).__name__
+        self.body1 = body_indices(f"{name}.body1", self.body1)
+        self.body2 = body_indices(f"{name}.body2", self.body2)
 
     @abstractmethod
     def frame(self, normal: Float[Array, "d c"]) -> tuple[Array, ...]:
@@ -41,7 +46,6 @@ class AbstractContactPoints(AbstractBodyRelation):
         return getattr(self.function, "is_scleronomic", False)
 
     def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
-        del group
         # Not the method itself: JAX would compare it, and its traced parameters, with earlier ones.
         return jax.eval_shape(lambda t, q: self._points(t, q), t, q)[0].shape[0]
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from .._jax import eval_now
 from .._numerics import as_float, matvec
-from .._types import Config, Local, PerContact, Scalar, State, Vector, at_time
+from .._types import Config, Local, Scalar, State, Vector, at_time
 from ..groups import AbstractGroup
 from ._base import AbstractRelation
 
@@ -28,45 +28,34 @@ class _Sized(Protocol):
     def rows_per_contact(self) -> int: ...
 
 
-class AbstractFirstOrderRelation(AbstractRelation):
-    """A relation of the state `x` and of multipliers: no positions, and so no gaps."""
+class AbstractCounted(AbstractRelation):
+    """A relation that states how many contacts it has, and whose multipliers enter its outputs."""
+
+    has_feedthrough = True
 
     @property
     def rows(self: "_Sized") -> int:
         return self.rows_per_contact
 
-    @property
-    def needs_positions(self) -> bool:
-        return False
-
     def count(self: "_Sized", group: AbstractGroup, t: Scalar, q: Config) -> int:
-        del group, t, q
         return self.contacts
 
-    def gap(self, t: Scalar, q: Config) -> PerContact | None:
-        del t, q
-        return None
 
-
-class AbstractFunctionRelation(AbstractFirstOrderRelation):
+class AbstractFunctionRelation(AbstractCounted):
     """What the relations of two functions share: `h` for the output, `g` for the input."""
 
-    h: eqx.AbstractVar[Callable]
-    g: eqx.AbstractVar[Callable]
-    contacts: eqx.AbstractVar[int]
-    rows_per_contact: eqx.AbstractVar[int]
+    h: Callable
+    g: Callable
+    contacts: int = eqx.field(static=True)
+    rows_per_contact: int = eqx.field(default=1, static=True)
 
-    @property
-    def has_feedthrough(self) -> bool:
-        return True
+    needs_positions = False
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        del group
         assert lam is not None
-        return _outputs("h(t, x, lam)", self.h(t, state.v, shown(lam)), lam, state)
+        return outputs("h(t, x, lam)", self.h(t, state.v, shown(lam)), lam)
 
     def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
-        del group
         return _inputs("g(t, lam)", self.g(t, shown(lam)), state)
 
 
@@ -88,13 +77,7 @@ class FirstOrderRelation(AbstractFunctionRelation):
     doi:10.1007/978-3-540-75392-6.
     """
 
-    h: Callable
-    g: Callable
-    contacts: int = eqx.field(static=True)
-    rows_per_contact: int = eqx.field(default=1, static=True)
-
     def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
-        del group
         return _inputs("g(t, x, lam)", self.g(t, state.v, shown(lam)), state)
 
 
@@ -107,11 +90,6 @@ class FirstOrderType2(AbstractFunctionRelation):
     **Raises:** as `FirstOrderRelation`.
     """
 
-    h: Callable
-    g: Callable
-    contacts: int = eqx.field(static=True)
-    rows_per_contact: int = eqx.field(default=1, static=True)
-
 
 class FirstOrderType1(AbstractFunctionRelation):
     """`y = h(t, x)`, `r = g(t, lam)`: an output without feedthrough.
@@ -122,22 +100,14 @@ class FirstOrderType1(AbstractFunctionRelation):
     **Raises:** as `FirstOrderRelation`.
     """
 
-    h: Callable
-    g: Callable
-    contacts: int = eqx.field(static=True)
-    rows_per_contact: int = eqx.field(default=1, static=True)
-
-    @property
-    def has_feedthrough(self) -> bool:
-        return False
+    has_feedthrough = False
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        del group
         assert lam is not None
-        return _outputs("h(t, x)", self.h(t, state.v), lam, state)
+        return outputs("h(t, x)", self.h(t, state.v), lam)
 
 
-class FirstOrderLinear(AbstractFirstOrderRelation):
+class FirstOrderLinear(AbstractCounted):
     """`y = C x + D lam + e`, `r = B lam`.
 
     **Arguments:** each an array or a function of `t`, `m` the number of outputs:
@@ -159,6 +129,8 @@ class FirstOrderLinear(AbstractFirstOrderRelation):
     m: int = eqx.field(static=True)
     rows_per_contact: int = eqx.field(static=True)
 
+    needs_positions = False
+
     def __init__(self, C, B, D=None, e=None, *, rows_per_contact: int = 1):
         self.C, self.B = _operator_of(C), _operator_of(B)
         self.D = None if D is None else _operator_of(D)
@@ -167,11 +139,7 @@ class FirstOrderLinear(AbstractFirstOrderRelation):
         m, n = shape if len(shape) == 2 else (0, 0)
         if m < 1:
             raise ValueError(f"C must have shape (m, n), got {shape}.")
-        rest = (
-            ("B", self.B, (n, m)),
-            ("D", self.D, (m, m)),
-            ("e", self.e, (m,)),
-        )
+        rest = (("B", self.B, (n, m)), ("D", self.D, (m, m)), ("e", self.e, (m,)))
         for name, operator, expected in rest:
             if operator is not None and _shape_of(operator) != expected:
                 raise ValueError(f"{name} must have shape {expected}, got {_shape_of(operator)}.")
@@ -196,7 +164,6 @@ class FirstOrderLinear(AbstractFirstOrderRelation):
         return array
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        del group
         assert lam is not None
         x, m = state.v, self.m
         y = matvec(self._operator("C", self.C, t, (m, x.shape[0]), x.dtype), x)
@@ -207,7 +174,6 @@ class FirstOrderLinear(AbstractFirstOrderRelation):
         return y.reshape(lam.shape)
 
     def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
-        del group
         x, m = state.v, self.m
         b = self._operator("B", self.B, t, (x.shape[0], m), x.dtype)
         return matvec(b, lam.reshape(m))
@@ -226,11 +192,12 @@ def shown(lam: Local) -> Array:
     return lam[:, 0] if lam.shape[1] == 1 else lam
 
 
-def _outputs(name: str, value, lam: Local, state: State) -> Local:
-    y = as_float(value, state.v.dtype)
+def outputs(name: str, value, lam: Local, multiplier: str = "multiplier") -> Local:
+    """Outputs of a user's function, as many as there are multipliers, `(c, k)`."""
+    y = as_float(value, lam.dtype)
     if y.shape != shown(lam).shape:
         raise ValueError(
-            f"{name} must have shape {shown(lam).shape}, one output for every multiplier, got "
+            f"{name} must have shape {shown(lam).shape}, one output for every {multiplier}, got "
             f"{y.shape}."
         )
     return y.reshape(lam.shape)

@@ -3,12 +3,11 @@
 from collections.abc import Callable
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 
 from .._types import Config, Local, PerContact, Scalar, State
 from ..groups import AbstractGroup
-from ._base import AbstractRelation, Contacts
+from ._base import AbstractRelation, Contacts, along, linear_part
 
 
 class GapRelation(AbstractRelation):
@@ -51,21 +50,12 @@ class GapRelation(AbstractRelation):
         return self._values(t, q)[:, 0]
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        del lam
-        return self._along(group, t, state)[1]
-
-    def _along(self, group: AbstractGroup, t: Scalar, state: State) -> tuple[Local, Local]:
-        """The values and their rates along the motion."""
-        t = jnp.asarray(t, state.v.dtype)
-        moving = jnp.ones_like(t), group.rate(state.q, state.v)
-        return jax.jvp(self._values, (t, state.q), moving)
+        return along(self._values, group, t, state)[1]
 
     def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
         def rates(v):
-            values, rate = self._along(group, t, State(q, v))
+            values, rate = along(self._values, group, t, State(q, v))
             return rate, values[:, 0]
 
-        zero = jnp.zeros(group.dim, jax.tree.leaves(q)[0].dtype)
-        drift, columns, gap = jax.linearize(rates, zero, has_aux=True)
-        jacobian = jax.vmap(columns)(jnp.eye(group.dim, dtype=zero.dtype))
-        return Contacts(gap, jnp.transpose(jacobian, (2, 0, 1)), drift.T)
+        h, drift, gap = linear_part(rates, group, q)
+        return Contacts(gap, h, drift)

@@ -61,7 +61,6 @@ class Joint(eqx.Module):
         return jax.vmap(_seen, out_axes=-1)(*first, *second)
 
     def __call__(self, t: Scalar, q: Config) -> Float[Array, " c"]:
-        del t
         d, c = self._frames(q)
         turns = (-c[1, 2], c[0, 2], (c[1, 0] - c[0, 1]) / 2)
         rows = [*(d[i] for i in self.translations), *(turns[i] for i in self.rotations)]
@@ -69,13 +68,11 @@ class Joint(eqx.Module):
 
     def angle(self, t: Scalar, q: Config) -> Float[Array, "*j"]:
         """Angle [rad] of body 1 about the axis, in (−π, π], 0 at the pose the joint was made at."""
-        del t
         _, c = self._frames(q)
         return jnp.arctan2(c[1, 0], c[0, 0])
 
     def displacement(self, t: Scalar, q: Config) -> Float[Array, "*j"]:
         """Displacement [m] of body 1 along the axis, 0 at the pose the joint was made at."""
-        del t
         return self._frames(q)[0][2]
 
     def limits(self, coordinate: Callable, lower, upper) -> "JointLimits":
@@ -193,8 +190,7 @@ def ball_joint(q: Pose, point, body1: Indices = 0, body2: Indices = None) -> Joi
     **Raises:** `ValueError` on shapes that do not fit and bodies that are not there, as the other
     joints do.
     """
-    made = _joint(q, point, np.array([0.0, 0.0, 1.0]), body1, body2, (0, 1, 2), ())
-    return made
+    return _joint(q, point, (0.0, 0.0, 1.0), body1, body2, (0, 1, 2), ())
 
 
 def hinge(q: Pose, point, axis, body1: Indices = 0, body2: Indices = None) -> Joint:
@@ -227,5 +223,5 @@ def fixed_joint(q: Pose, body1: Indices = 0, body2: Indices = None) -> Joint:
 
     **Arguments:** as in `ball_joint`.
     """
-    axis = np.array([0.0, 0.0, 1.0])
+    axis = (0.0, 0.0, 1.0)
     return _joint(q, _centres(q, body1), axis, body1, body2, (0, 1, 2), (0, 1, 2))

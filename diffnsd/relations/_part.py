@@ -5,7 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from .._types import Config, Local, PerContact, Scalar, State, Vector
 from ..groups import AbstractGroup
@@ -104,14 +104,6 @@ class OnPart(AbstractRelation):
             return super().observe(group, t, q)
         seen = self.relation.observe(self._group(group), t, self._q(q))
         return Contacts(seen.gap, self._placed(seen.dense()), seen.drift)
-
-    def linearised(
-        self, group: AbstractGroup, t: Scalar, q: Config
-    ) -> tuple[Float[Array, "k n c"], Float[Array, "k c"]]:
-        if not self.needs_positions:
-            return super().linearised(group, t, q)
-        rows, drift = self.relation.linearised(self._group(group), t, self._q(q))
-        return self._placed(rows), drift
 
     def _placed(self, rows: Array) -> Array:
         """`H` of the part in the columns of the product."""

@@ -1,15 +1,11 @@
 """Contacts between bodies that move in a plane."""
 
-from collections.abc import Callable
-from functools import partial
-
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._block_rows import Bodies, of_bodies
+from .._block_rows import in_lanes
 from ..groups import AbstractGroup, Euclidean
-from ._base import body_indices, out_of_range
+from ._base import out_of_range
 from ._contact_points import AbstractContactPoints
 
 
@@ -33,29 +29,18 @@ class PlanarContact(AbstractContactPoints):
     function returns other shapes.
     """
 
-    function: Callable
-    body1: Bodies = eqx.field(
-        default=0, static=True, converter=partial(body_indices, "PlanarContact.body1")
-    )
-    body2: Bodies = eqx.field(
-        default=None, static=True, converter=partial(body_indices, "PlanarContact.body2")
-    )
-    rolling: bool = eqx.field(default=False, static=True)
+    dimension = 2
 
     @property
     def rows(self) -> int:
         return 3 if self.rolling else 2
-
-    @property
-    def dimension(self) -> int:
-        return 2
 
     def frame(self, normal: Array) -> tuple[Array, ...]:
         return normal, jnp.stack([-normal[1], normal[0]])
 
     def rows_of(self, q, bodies, points: Array, frame: tuple[Array, ...]) -> Array:
         """`[e, r × e]` of every axis `e`, and `[0, 1]` of the rolling row."""
-        centre = of_bodies(q.reshape(-1, 3), bodies)[:2].reshape(2, -1)
+        centre = in_lanes(q.reshape(-1, 3), bodies)[:2]
         arms = points - centre
         rows = [jnp.concatenate([e, (arms[0] * e[1] - arms[1] * e[0])[None]]) for e in frame]
         if self.rolling:

@@ -3,14 +3,13 @@
 from collections.abc import Callable
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._numerics import as_float
-from .._types import Config, Local, PerContact, Scalar, State
+from .._types import Local, Scalar, State
 from ..groups import AbstractGroup
-from ._base import AbstractRelation
+from ._base import AbstractRelation, along
 
 
 class RateRelation(AbstractRelation):
@@ -24,21 +23,12 @@ class RateRelation(AbstractRelation):
 
     function: Callable
 
-    @property
-    def rows(self) -> int:
-        return 1
-
-    def gap(self, t: Scalar, q: Config) -> PerContact | None:
-        del t, q
-
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        del lam
-        t = jnp.asarray(t, state.v.dtype)
-        moving = jnp.ones_like(t), group.rate(state.q, state.v)
-        return jnp.atleast_1d(jax.jvp(self._value, (t, state.q), moving)[1])[:, None]
 
-    def _value(self, t: Scalar, q: Config) -> Array:
-        return jnp.asarray(self.function(t, q))
+        def value(t, q):
+            return jnp.asarray(self.function(t, q))
+
+        return jnp.atleast_1d(along(value, group, t, state)[1])[:, None]
 
 
 class PrescribedVelocity(AbstractRelation):
@@ -61,19 +51,11 @@ class PrescribedVelocity(AbstractRelation):
         self.index = (index,) if isinstance(index, int) else tuple(map(int, index))
         self.rate = rate if callable(rate) else as_float(rate)
 
-    @property
-    def rows(self) -> int:
-        return 1
-
-    def gap(self, t: Scalar, q: Config) -> PerContact | None:
-        del t, q
-
     def _rates(self, t: Scalar, dtype) -> Float[Array, " c"]:
         rate = self.rate(t) if callable(self.rate) else self.rate
         return jnp.broadcast_to(as_float(rate, dtype), (len(self.index),))
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        del group, lam
         v = jnp.stack([state.v[i] for i in self.index])
         return (v - self._rates(t, state.v.dtype))[:, None]
 

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._block_rows import of_bodies
-from .._numerics import as_float, safe_norm
+from .._block_rows import in_lanes
+from .._numerics import as_float, safe_norm, weighted_sum
 from .._types import Config, Scalar
 from ..groups import rotation_matrix
 from ._base import Indices, body_indices
@@ -32,7 +32,7 @@ class _Centre(eqx.Module):
 
     def __call__(self, q: Config) -> Array:
         centres = q.reshape(-1, 3)[:, :2] if self.planar else q.position
-        return jnp.atleast_2d(of_bodies(centres, self.body).T)
+        return in_lanes(centres, self.body).T
 
 
 class _OnPlane(eqx.Module):
@@ -46,7 +46,6 @@ class _OnPlane(eqx.Module):
     is_scleronomic = True
 
     def __call__(self, t: Scalar, q: Config) -> Points:
-        del t
         centres = self.centres(q)
         n = jnp.broadcast_to(self.normal, centres.shape)
         height = jnp.sum(n * centres, axis=1, keepdims=True) - self.offset
@@ -64,7 +63,6 @@ class _BetweenTwo(eqx.Module):
     is_scleronomic = True
 
     def __call__(self, t: Scalar, q: Config) -> Points:
-        del t
         x1, x2 = self.centre1(q), self.centre2(q)
         between = x1 - x2
         length = safe_norm(between.T)[:, None]
@@ -83,7 +81,6 @@ class _OnSurface(eqx.Module):
     is_scleronomic = True
 
     def __call__(self, t: Scalar, q: Config) -> Points:
-        del t
 
         def below(x):
             z, slope = jax.value_and_grad(lambda p: jnp.asarray(self.height(p[0], p[1])))(x[:2])
@@ -103,12 +100,26 @@ class _Ends(eqx.Module):
     half_axis: Float[Array, "3"]
 
     def __call__(self, q: Config) -> Array:
-        turned = rotation_matrix(of_bodies(q.orientation, self.body))
-        axis = self.half_axis
-        along = turned[:, 0] * axis[0] + turned[:, 1] * axis[1] + turned[:, 2] * axis[2]
-        along = jnp.atleast_2d(along.T)
-        centre = jnp.atleast_2d(of_bodies(q.position, self.body).T)
+        turned = rotation_matrix(in_lanes(q.orientation, self.body))
+        along = weighted_sum(turned, self.half_axis, axis=1).T
+        centre = in_lanes(q.position, self.body).T
         return jnp.concatenate([centre + along, centre - along])
+
+
+def _round_on_plane(contact: Any, name: str, radius, normal, offset, body, rolling: bool) -> Any:
+    """Spheres or disks on a plane or line; `name`: of their bodies, in sentences."""
+    body = body_indices(name, body)
+    centre = _Centre(body, contact.dimension == 2)
+    function = _OnPlane(centre, as_float(radius), as_float(normal), as_float(offset))
+    return contact(function, body, None, rolling)
+
+
+def _round_pairs(contact: Any, name: str, radii, bodies, rolling: bool) -> Any:
+    """Spheres or disks two by two."""
+    bodies = [body_indices(f"{name}.body{i}", body) for i, body in enumerate(bodies, start=1)]
+    centre1, centre2 = (_Centre(body, contact.dimension == 2) for body in bodies)
+    function = _BetweenTwo(centre1, centre2, *map(as_float, radii))
+    return contact(function, *bodies, rolling)
 
 
 def sphere_on_plane(
@@ -122,9 +133,8 @@ def sphere_on_plane(
 
     **Raises:** `ValueError` on indices that are not known integers, as the other contacts do.
     """
-    body = body_indices("sphere_on_plane.body", body)
-    parts = as_float(radius), as_float(normal), as_float(offset)
-    return ContactFrame(_OnPlane(_Centre(body, False), *parts), body, rolling=rolling)
+    name = "sphere_on_plane.body"
+    return _round_on_plane(ContactFrame, name, radius, normal, offset, body, rolling)
 
 
 def sphere_on_sphere(
@@ -138,12 +148,8 @@ def sphere_on_sphere(
     **Arguments:** `radius1`, `radius2` [m], `()` or one for each pair; `body1`, `body2`: indices of
     one pair, or of many, `(c,)`; `rolling`: as in `ContactFrame`.
     """
-    body1, body2 = (
-        body_indices(f"sphere_on_sphere.{n}", b) for n, b in (("body1", body1), ("body2", body2))
-    )
-    centres = _Centre(body1, False), _Centre(body2, False)
-    function = _BetweenTwo(*centres, as_float(radius1), as_float(radius2))
-    return ContactFrame(function, body1, body2, rolling)
+    radii, bodies = (radius1, radius2), (body1, body2)
+    return _round_pairs(ContactFrame, "sphere_on_sphere", radii, bodies, rolling)
 
 
 def sphere_on_surface(
@@ -188,9 +194,8 @@ def disk_on_line(
     `(2,)`; `offset` [m]; `body`: index of a disk, or of many, `(c,)`; `rolling`: as in
     `PlanarContact`.
     """
-    body = body_indices("disk_on_line.body", body)
-    parts = as_float(radius), as_float(normal), as_float(offset)
-    return PlanarContact(_OnPlane(_Centre(body, True), *parts), body, None, rolling)
+    name = "disk_on_line.body"
+    return _round_on_plane(PlanarContact, name, radius, normal, offset, body, rolling)
 
 
 def disk_on_disk(
@@ -201,9 +206,5 @@ def disk_on_disk(
     **Arguments:** `radius1`, `radius2` [m], `()` or one for each pair; `body1`, `body2`: indices of
     one pair, or of many, `(c,)`; `rolling`: as in `PlanarContact`.
     """
-    body1, body2 = (
-        body_indices(f"disk_on_disk.{n}", b) for n, b in (("body1", body1), ("body2", body2))
-    )
-    centres = _Centre(body1, True), _Centre(body2, True)
-    function = _BetweenTwo(*centres, as_float(radius1), as_float(radius2))
-    return PlanarContact(function, body1, body2, rolling)
+    radii, bodies = (radius1, radius2), (body1, body2)
+    return _round_pairs(PlanarContact, "disk_on_disk", radii, bodies, rolling)

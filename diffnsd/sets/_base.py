@@ -6,8 +6,11 @@ are nested lists of arrays `(...)`, so that everything stays elementwise.
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 Rows = Float[Array, "k ..."]
@@ -38,7 +41,6 @@ class AbstractSet(eqx.Module):
 
     def refuses(self, rows: int) -> str | None:
         """Why the set cannot be one of `rows` rows, in the user's terms, or `None`."""
-        del rows
         return None
 
     def interval(self) -> tuple[Array | float, Array | float] | None:
@@ -55,3 +57,31 @@ class AbstractSet(eqx.Module):
     def check(self) -> str | None:
         """What is wrong with the parameters whose values are known, in the user's terms."""
         return None
+
+
+def diagonal(entries: Rows) -> Blocks:
+    """A diagonal matrix from its entries, `k x k` arrays."""
+    k, zero = entries.shape[0], jnp.zeros_like(entries[0])
+    return [[entries[i] if i == j else zero for j in range(k)] for i in range(k)]
+
+
+def positive_root(a, b: Array, kappa) -> Array:
+    """The positive root of `a x² − b x = kappa`: the central path of one row is such an equation."""
+    root = jnp.sqrt(b * b + 4 * a * kappa)
+    positive = b > 0
+    # The conjugate form keeps its digits for negative b, and needs no a > 0.
+    conjugate = 2 * kappa / jnp.where(positive, 1, root - jnp.where(positive, 0, b))
+    return jnp.where(positive, (b + root) / jnp.where(positive, 2 * a, 1), conjugate)
+
+
+def bisect(excess: Callable[[Array], Array], low: Array, high: Array, steps: int) -> Array:
+    """The root of an increasing function between two positive numbers, on a logarithmic scale."""
+
+    def halve(_, bracket):
+        low, high = bracket
+        middle = jnp.sqrt(low * high)
+        below = excess(middle) < 0
+        return jnp.where(below, middle, low), jnp.where(below, high, middle)
+
+    low, high = jax.lax.fori_loop(0, steps, halve, (low, high))
+    return jnp.sqrt(low * high)

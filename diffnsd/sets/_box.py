@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._jax import is_traced
-from ._base import AbstractSet, Blocks, Rows
+from ._base import AbstractSet, Blocks, Rows, diagonal
 
 
 class Box(AbstractSet):
@@ -29,12 +29,9 @@ class Box(AbstractSet):
         return jnp.minimum(jnp.maximum(z, lower), upper)
 
     def jacobian(self, z: Rows) -> Blocks:
-        zero = jnp.zeros_like(z[0])
-        k = z.shape[0]
         lower, upper = self._bounds(z)
         inside = (z > lower) & (z < upper)
-        on = jnp.where(inside, jnp.ones_like(z), jnp.zeros_like(z))
-        return [[on[i] if i == j else zero for j in range(k)] for i in range(k)]
+        return diagonal(jnp.where(inside, jnp.ones_like(z), jnp.zeros_like(z)))
 
     def prox(self, z: Rows, kappa: Array) -> Rows:
         """Root of `p - z = kappa (1/(p - lower) - 1/(upper - p))`, by safeguarded Newton steps.

@@ -5,7 +5,7 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ._base import AbstractSet, Blocks, Rows
+from ._base import AbstractSet, Blocks, Rows, diagonal
 
 
 class Free(AbstractSet):
@@ -15,12 +15,9 @@ class Free(AbstractSet):
         return z
 
     def jacobian(self, z: Rows) -> Blocks:
-        one, zero = jnp.ones_like(z[0]), jnp.zeros_like(z[0])
-        k = z.shape[0]
-        return [[one if i == j else zero for j in range(k)] for i in range(k)]
+        return diagonal(jnp.ones_like(z))
 
     def prox(self, z: Rows, kappa: Array) -> Rows:
-        del kappa
         return z
 
     def margin(self, z: Rows) -> Array:

@@ -5,7 +5,7 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ._base import AbstractSet, Blocks, Rows
+from ._base import AbstractSet, Blocks, Rows, diagonal, positive_root
 
 
 class HalfLine(AbstractSet):
@@ -21,18 +21,11 @@ class HalfLine(AbstractSet):
         return jnp.maximum(z, 0)
 
     def jacobian(self, z: Rows) -> Blocks:
-        zero = jnp.zeros_like(z[0])
-        k = z.shape[0]
-        on = jnp.where(z > 0, jnp.ones_like(z), jnp.zeros_like(z))
-        return [[on[i] if i == j else zero for j in range(k)] for i in range(k)]
+        return diagonal(jnp.where(z > 0, jnp.ones_like(z), jnp.zeros_like(z)))
 
     def prox(self, z: Rows, kappa: Array) -> Rows:
         kappa = jnp.broadcast_to(jnp.asarray(kappa, z.dtype), z[0].shape)[None]
-        root = jnp.sqrt(z * z + 4 * kappa)
-        # The conjugate form keeps its digits for large negative z.
-        positive = z > 0
-        other = 2 * kappa / jnp.where(positive, 1.0, root - jnp.where(positive, 0.0, z))
-        return jnp.where(positive, (z + root) / 2, other)
+        return positive_root(1, z, kappa)
 
     def margin(self, z: Rows) -> Array:
         return jnp.min(jnp.abs(z), axis=0)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._numerics import dot, inverse, lu_solve
+from .._numerics import dot, lu_solve, matrix_inverse, stacked, unit_matrix
 from ._base import AbstractSet, Blocks, Rows
 
 
@@ -47,19 +47,19 @@ class Polytope(AbstractSet):
         h, b = self._faces(z)
         k = z.shape[0]
         gap = jnp.stack([b[i] - dot(h[i], z) for i in range(len(h))])
-        unit = np.eye(k, dtype=z.dtype).reshape(k, k, *(1,) * (z.ndim - 1))
-        free = jnp.broadcast_to(unit, (k, *z.shape))
+        free = jnp.broadcast_to(unit_matrix(k, z), (k, *z.shape))
         points, slopes, signs = [z[None]], [free[None]], [jnp.full_like(z[:1], jnp.inf)]
-        for faces in _subsets(len(h), k):
+        for size in range(1, min(len(h), k) + 1):
+            # Sets of faces whose common part a point may be projected on.
+            faces = list(combinations(range(len(h)), size))
             n, out = (
                 [jnp.stack([x[face] for face in column]) for column in zip(*faces, strict=True)]
                 for x in (h, gap)
             )
-            gram = [[jnp.sum(x * y, axis=1) for y in n] for x in n]
-            back, regular = _guarded(gram)
-            mu = [dot(jnp.stack(row), jnp.stack(out)) for row in back]
+            back, regular = _guarded(stacked([[jnp.sum(x * y, axis=1) for y in n] for x in n]))
+            mu = [dot(row, jnp.stack(out)) for row in back]
             points.append(sum((m[:, None] * x for m, x in zip(mu, n, strict=True)), z[None]))
-            onto = [dot(jnp.stack(row)[:, :, None], jnp.stack(n)) for row in back]
+            onto = [dot(row[:, :, None], jnp.stack(n)) for row in back]
             normal = [x[:, :, None] * y[:, None] for x, y in zip(n, onto, strict=True)]
             slopes.append(free[None] - sum(normal[1:], normal[0]))
             least = jnp.min(jnp.stack(mu), axis=0)
@@ -108,42 +108,29 @@ class Polytope(AbstractSet):
         return p
 
 
-def _subsets(faces: int, rows: int) -> list[list[tuple[int, ...]]]:
-    """Sets of faces whose common part a point may be projected on, by their number of faces."""
-    sizes = range(1, min(faces, rows) + 1)
-    return [list(combinations(range(faces), size)) for size in sizes]
-
-
 def _inside(h: Array, b: Array, x: Rows) -> Array:
     """`H x − b`, `(p, ...)`."""
     return jnp.stack([dot(row, x) for row in h]) - b
 
 
-def _guarded(gram: list[list[Array]]) -> tuple[list[list[Array]], Array]:
+def _guarded(gram: Array) -> tuple[Array, Array]:
     """The inverse of a Gram matrix where it is regular, else of the unit matrix, and where it is."""
-    pivots = [gram[i][i] for i in range(len(gram))]
-    rows = [list(row) for row in gram]
-    for i in range(len(rows)):
-        for j in range(i + 1, len(rows)):
-            rest = rows[j][i] / jnp.where(rows[i][i] > 0, rows[i][i], 1)
-            rows[j] = [a - rest * c for a, c in zip(rows[j], rows[i], strict=True)]
-    floor = 1e4 * jnp.finfo(pivots[0].dtype).eps
-    kept = [rows[i][i] > floor * pivots[i] for i in range(len(rows))]
+    floor = 1e4 * jnp.finfo(gram.dtype).eps
+    rest, kept = gram, []
+    for i in range(len(gram)):
+        pivot = rest[0, 0]
+        kept.append(pivot > floor * gram[i, i])
+        factor = rest[1:, 0] / jnp.where(pivot > 0, pivot, 1)[None]
+        rest = rest[1:, 1:] - factor[:, None] * rest[:1, 1:]
     regular = jnp.all(jnp.stack(kept), axis=0)
-    guarded = [
-        [jnp.where(regular, x, float(i == j)) for j, x in enumerate(row)]
-        for i, row in enumerate(gram)
-    ]
-    return inverse(guarded), regular
+    return matrix_inverse(jnp.where(regular, gram, unit_matrix(len(gram), gram[0]))), regular
 
 
 def _interior_step(h, b, z, kappa, p, s, mu):
     """Newton's step for `p − z = H^T mu`, `H p − b = s`, `mu s = kappa`."""
-    k = z.shape[0]
-    unit = jnp.eye(k, dtype=z.dtype).reshape(k, k, *(1,) * (z.ndim - 1))
     slack = _inside(h, b, p) - s
     weight, target = mu / s, kappa[None] / s - mu
-    matrix = unit + sum(
+    matrix = unit_matrix(z.shape[0], z) + sum(
         w[None, None] * (x[:, None] * x[None]) for w, x in zip(weight, h, strict=True)
     )
     # dmu = target − weight ds, ds = H dp + slack

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._numerics import safe_norm
-from ._base import AbstractSet, Blocks, Rows
+from ._base import AbstractSet, Blocks, Rows, bisect, positive_root
 
 
 class RollingCone(AbstractSet):
@@ -138,12 +138,7 @@ def _distance(n, mu, length, kappa):
     up from there.
     """
     b = mu * mu * n - mu * length - kappa / n
-    root = jnp.sqrt(b * b + 4 * mu * mu * kappa)
-    positive = b > 0
-    # The conjugate form keeps its digits for negative b, and needs no mu > 0.
-    low = 2 * kappa / jnp.where(positive, 1, root - jnp.where(positive, 0, b))
-    twice = jnp.where(positive, 2 * mu * mu, 1)
-    d = jnp.minimum(jnp.where(positive, (b + root) / twice, low), n)
+    d = jnp.minimum(positive_root(mu * mu, b, kappa), n)
     for _ in range(5):
         value, slope = _part(n, d, mu, length, kappa)
         d = jnp.minimum(d + value / slope, n)
@@ -157,7 +152,7 @@ def _part(n, d, mu, length, kappa):
     return value, mu * mu + kappa * (near * near + far * far)
 
 
-def _root(normal, sides, kappa, bisections: int = 48):
+def _root(normal, sides, kappa):
     """The height by bisection on a logarithmic scale; its equation is monotonic."""
     left = (normal + jnp.sqrt(normal * normal + 16 * kappa)) / 2
     floor = 2 * kappa / (jnp.abs(normal) + jnp.sqrt(kappa))
@@ -165,17 +160,14 @@ def _root(normal, sides, kappa, bisections: int = 48):
     size = jnp.sqrt(normal * normal + sum(length * length for _, length in sides))
     right = 2 * (jnp.maximum(left, size) + 4 * jnp.sqrt(kappa))
 
-    def body(_, bracket):
-        left, right = bracket
-        n = jnp.sqrt(left * right)
-        excess = n - normal
+    def excess(n):
+        rest = n - normal
         for mu, length in sides:
             d = _distance(n, mu, length, kappa)
-            excess = excess - kappa * (1 / d + 1 / (2 * n - d))
-        return jnp.where(excess < 0, n, left), jnp.where(excess < 0, right, n)
+            rest = rest - kappa * (1 / d + 1 / (2 * n - d))
+        return rest
 
-    left, right = jax.lax.fori_loop(0, bisections, body, (left, right))
-    n = jnp.sqrt(left * right)
+    n = bisect(excess, left, right, 48)
     return n, tuple(_distance(n, mu, length, kappa) for mu, length in sides)
 
 

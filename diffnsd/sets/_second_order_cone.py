@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._numerics import safe_norm
-from ._base import AbstractSet, Blocks, Rows
+from ._base import AbstractSet, Blocks, Rows, bisect, positive_root
 
 
 class SecondOrderCone(AbstractSet):
@@ -104,7 +104,7 @@ class SecondOrderCone(AbstractSet):
 # with `same = (1 + mu^2)/4`, `other = (1 - mu^2)/4`: the half-line law in two coupled rows.
 
 
-def _spectral_values(normal, length, mu, kappa, bisections: int = 60):
+def _spectral_values(normal, length, mu, kappa):
     """The root by bisection on a logarithmic scale: `low` follows from `high` in closed form.
 
     What is left is increasing in `high`, and `|p| <= |z| + sqrt(2 kappa)` brackets it.
@@ -113,24 +113,15 @@ def _spectral_values(normal, length, mu, kappa, bisections: int = 60):
 
     def low_from(high):
         c = (normal - mu * length) / 2 - other * high
-        root = jnp.sqrt(c * c + 4 * same * kappa)
-        positive = c > 0
-        # The conjugate form keeps its digits for negative c.
-        return jnp.where(
-            positive, (c + root) / (2 * same), 2 * kappa / jnp.where(positive, 1, root - c)
-        )
+        return positive_root(same, c, kappa)
 
-    def body(_, bracket):
-        left, right = bracket
-        high = jnp.sqrt(left * right)
-        excess = other * low_from(high) + same * high - (normal + mu * length) / 2 - kappa / high
-        return jnp.where(excess < 0, high, left), jnp.where(excess < 0, right, high)
+    def excess(high):
+        return other * low_from(high) + same * high - (normal + mu * length) / 2 - kappa / high
 
     size = jnp.sqrt(normal * normal + length * length)
     right = 2 * (size + jnp.sqrt(2 * kappa))
     left = kappa / ((same + jnp.abs(other)) * right + (1 + mu) * size)
-    left, right = jax.lax.fori_loop(0, bisections, body, (left, right))
-    high = jnp.sqrt(left * right)
+    high = bisect(excess, left, right, 60)
     return low_from(high), high
 
 

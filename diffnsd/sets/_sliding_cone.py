@@ -1,11 +1,12 @@
 """The edge of the friction cone on which a contact slides in a given direction."""
 
 from functools import reduce
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ._base import AbstractSet, Blocks, Rows
+from ._base import AbstractSet, Blocks, Rows, positive_root
 from ._second_order_cone import SecondOrderCone
 
 
@@ -25,7 +26,7 @@ class SlidingCone(AbstractSet):
     mu: Array
     side: tuple[Array, ...]
 
-    def _ray(self, z: Rows):
+    def _ray(self, z: Rows) -> tuple[Any, list[Array], Any]:
         """Coordinate of `z` along the ray `r`, its rows, and `1 / |r|^2`."""
         slopes = [-self.mu * s for s in self.side[: z.shape[0] - 1]]
         ray = [jnp.ones_like(slopes[0]), *slopes]
@@ -58,7 +59,7 @@ class SlidingCone(AbstractSet):
     def prox(self, z: Rows, kappa: Array) -> Rows:
         """On the ray the minimum of `|x r − z|^2 / 2 − kappa log x`."""
         along, ray, scale = self._ray(z)
-        x = scale * (along + jnp.sqrt(along * along + 4 * kappa / scale)) / 2
+        x = positive_root(1 / scale, along, kappa)
         return self._along(x, ray, SecondOrderCone(self.mu).prox(z, kappa))
 
     def margin(self, z: Rows) -> Array:

@@ -97,7 +97,7 @@ def test_virtual_power(name):
         h, drift = relation.linearised(group, t, state.q)
         force = relation.input(group, t, state, lam)
         u = relation.output(group, t, state, None)
-        base = AbstractRelation.linearised(relation, group, t, state.q)
+        base = AbstractRelation.observe(relation, group, t, state.q)
         return h, drift, force, u, relation.gap(t, state.q), base
 
     contacts = relation.gap(t, state.q).shape[0]
@@ -111,8 +111,8 @@ def test_virtual_power(name):
         np.dot(force, state.v), np.sum(np.asarray(lam) * (u - np.asarray(drift).T)), rtol=1e-12
     )
     # The written-out H equals the one by automatic differentiation.
-    np.testing.assert_allclose(h, base[0], rtol=0, atol=1e-15 * 4)
-    np.testing.assert_allclose(drift, base[1], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(h, base.dense(), rtol=0, atol=1e-15 * 4)
+    np.testing.assert_allclose(drift, base.drift, rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,5 +1,7 @@
 """Adaptive steps by embedded error estimates."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -55,9 +57,7 @@ class Adaptive(AbstractWrappedIntegrator):
         if self.max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, got {self.max_steps}.")
 
-    @property
-    def is_symplectic(self) -> bool:
-        return False
+    is_symplectic: ClassVar[bool] = False
 
     def step(
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args

@@ -1,6 +1,6 @@
 """What the Runge-Kutta methods on groups share: stages, what a step may do, what it reports."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -28,13 +28,8 @@ def combination(weights, vectors, h: Scalar) -> Any:
 class AbstractFlowMethod(AbstractIntegrator):
     """What the Runge-Kutta methods on groups share: they know no impulses, and remember nothing."""
 
-    @property
-    def is_symplectic(self) -> bool:
-        return False
-
-    @property
-    def memory(self) -> AbstractMemory:
-        return NoMemory()
+    is_symplectic: ClassVar[bool] = False
+    memory: ClassVar[AbstractMemory] = NoMemory()
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -49,7 +44,6 @@ class AbstractFlowMethod(AbstractIntegrator):
         return super().supports(model)
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
-        del model, t0, state, args
         return ()
 
 
@@ -63,16 +57,18 @@ def finish(
 ) -> tuple[State, StepInfo, tuple, RESULTS]:
     """A step's outcome. Where the chart ended the state stays, so that no NaN can come of it."""
     state = jax.tree.map(lambda a, b: jnp.where(inside, a, b), state1, state0)
-    ok = RESULTS.successful
-    result = RESULTS.where(inside, ok, RESULTS.chart_exceeded)
-    failed = RESULTS.where(jnp.asarray(converged), ok, RESULTS.nonlinear_not_converged)
-    finite = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(state)]
-    all_finite = jax.tree.reduce(jnp.logical_and, finite)
-    nonfinite = RESULTS.where(all_finite, ok, RESULTS.nonfinite)
+
+    def unless(condition, failure):
+        return RESULTS.where(condition, RESULTS.successful, failure)
+
+    finite = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(state)])
+    result = unless(inside, RESULTS.chart_exceeded)
+    result = first_error(result, unless(jnp.all(finite), RESULTS.nonfinite))
+    failed = unless(jnp.asarray(converged), RESULTS.nonlinear_not_converged)
     dtype = state0.v.dtype
     count = jnp.zeros((), jnp.int32) if iterations is None else iterations
     info = StepInfo((), jnp.zeros((), dtype), count, jnp.full((), jnp.inf, dtype))
-    return state, info, (), first_error(first_error(result, nonfinite), failed)
+    return state, info, (), first_error(result, failed)
 
 
 class Motion(eqx.Module):

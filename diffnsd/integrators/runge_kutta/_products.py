@@ -1,6 +1,7 @@
 """Runge-Kutta methods on groups by products of exponentials."""
 
 from functools import partial
+from typing import ClassVar
 
 from ..._jax import on_components
 from ..._result import RESULTS
@@ -14,7 +15,6 @@ from ._tableau import ButcherTableau
 
 def _moved(model: Model, h: Scalar, x: Vector | None, state: State) -> State:
     """`exp(x) . state`, or the state if there is nothing to move by."""
-    del h
     if x is None:
         return state
     group = model.system.flow_group
@@ -90,9 +90,7 @@ class CommutatorFree(AbstractFlowMethod):
     doi:10.1016/S0167-739X(02)00161-9.
     """
 
-    @property
-    def order(self) -> int:
-        return 4
+    order: ClassVar[int] = 4
 
     def step(
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args

@@ -1,8 +1,12 @@
 """Runge-Kutta-Munthe-Kaas methods."""
 
+from collections.abc import Callable
+
+import jax
 import jax.numpy as jnp
 
-from ..._jax import on_components
+from ..._jax import on_components, without_derivative
+from ..._numerics import implicit_root, lu_solve, max_abs
 from ..._result import RESULTS
 from ..._types import Args, Scalar, State, Vector
 from ...groups import AbstractRetraction, Exponential
@@ -10,7 +14,6 @@ from ...model import Model
 from .._base import Carry, StepInfo
 from .._step import Newton
 from ._flow_step import AbstractFlowMethod, Motion, chart_holds, combination, finish
-from ._root import find_root
 from ._tableau import ButcherTableau
 
 
@@ -93,7 +96,6 @@ class RKMK(AbstractFlowMethod):
             return Motion(model, self.retraction, state, args).rate(t, x)
 
         def end(h, x, state):
-            del h
             return Motion(model, self.retraction, state, args).at(x)
 
         first = model.system.flow_rate(t0, state, args)
@@ -104,13 +106,9 @@ class RKMK(AbstractFlowMethod):
             slopes.append(first if at_start else stage(rate, t0 + c * h, x, state))
         inside = chart_holds(self.retraction, model, h, first)
         state1 = stage(end, h, combination(tableau.b, slopes, h), state)
-        return state1, self._error(slopes, h), inside
-
-    def _error(self, slopes, h):
-        if self.tableau.b_error is None:
-            return jnp.zeros_like(h)
-        error = combination(self.tableau.b_error, slopes, h)
-        return jnp.max(jnp.abs(error))
+        if tableau.b_error is None:
+            return state1, jnp.zeros_like(h), inside
+        return state1, max_abs(combination(tableau.b_error, slopes, h)), inside
 
     def _implicit(self, model, t0, h, state, args):
         first = model.system.flow_rate(t0, state, args)
@@ -126,10 +124,36 @@ class RKMK(AbstractFlowMethod):
             return unknown - jnp.concatenate(found)
 
         guess = jnp.tile(first, s)
-        unknown, converged, count = find_root(residual, parameters, guess, self.newton)
+        unknown, converged, count = _find_root(residual, parameters, guess, self.newton)
         slopes = [unknown[i * d : (i + 1) * d] for i in range(s)]
         state1 = Motion(model, self.retraction, state, args).at(
             combination(self.tableau.b, slopes, h)
         )
         inside = chart_holds(self.retraction, model, h, first)
         return state1, jnp.zeros_like(h), inside, converged, count
+
+
+def _find_root(residual: Callable, parameters, guess: Vector, newton: Newton):
+    """`x` with `residual(parameters, x) = 0`, differentiable in the parameters.
+
+    The iteration is not differentiated, its end is (`implicit_root`), to second order.
+
+    **Arguments:** `residual`: pure function; `guess`: shape `(m,)`; `newton`: iterations, tolerance.
+
+    **Returns:** the root, whether the iteration converged, and the number of iterations.
+    """
+    held = without_derivative(parameters)
+
+    def body(carry):
+        x, _, count = carry
+        new = x - lu_solve(jax.jacfwd(lambda z: residual(held, z))(x), residual(held, x))
+        return new, max_abs(new - x) / jnp.maximum(1.0, max_abs(new)), count + 1
+
+    def proceed(carry):
+        _, change, count = carry
+        return ~(change <= newton.tolerance) & (count < newton.max_iterations)
+
+    start = without_derivative(guess), jnp.full((), jnp.inf, guess.dtype), jnp.zeros((), jnp.int32)
+    x, change, count = jax.lax.stop_gradient(jax.lax.while_loop(proceed, body, start))
+    root = implicit_root(lambda z: residual(parameters, z), x)
+    return root, change <= newton.tolerance, count

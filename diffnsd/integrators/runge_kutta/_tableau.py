@@ -5,6 +5,9 @@ from fractions import Fraction
 import equinox as eqx
 import numpy as np
 from numpy.polynomial import legendre
+from numpy.polynomial.polynomial import polyint, polyval
+
+from ..._numerics import lagrange
 
 Row = tuple[float, ...]
 
@@ -169,17 +172,7 @@ def _check_stages(stages: int) -> None:
 
 def _collocation(c: np.ndarray, order: int) -> ButcherTableau:
     """`a_ij = ∫_0^c_i l_j`, `b_j = ∫_0^1 l_j` with the Lagrange polynomials `l_j` of the nodes."""
-    # In rational numbers: the errors of these numbers are the same in every step of a run.
     nodes = [Fraction(x) for x in c]
-    columns = []
-    for j, node in enumerate(nodes):
-        basis = [Fraction(1)]
-        for other in nodes[:j] + nodes[j + 1 :]:
-            shifted = [Fraction(0), *basis]
-            basis = [x - other * y for x, y in zip(shifted, [*basis, Fraction(0)], strict=True)]
-            basis = [x / (node - other) for x in basis]
-        columns.append(
-            [sum(x * t ** (k + 1) / (k + 1) for k, x in enumerate(basis)) for t in (*nodes, 1)]
-        )
-    *a, b = np.array(columns, float).T
+    integrals = [polyint(basis) for basis in lagrange(nodes)]
+    *a, b = np.array([[polyval(t, x) for t in (*nodes, 1)] for x in integrals], float).T
     return ButcherTableau(a, b, c, order)

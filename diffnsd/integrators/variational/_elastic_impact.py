@@ -1,5 +1,8 @@
 """Elastic impacts inside a variational step."""
 
+import dataclasses
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,17 +45,9 @@ class ElasticImpact(AbstractWrappedIntegrator):
 
     inner: LieVariational = LieVariational()
 
-    @property
-    def order(self) -> int:
-        return 2
-
-    @property
-    def is_symplectic(self) -> bool:
-        return True
-
-    @property
-    def keeps_impact_times(self) -> bool:
-        return True
+    order: ClassVar[int] = 2
+    is_symplectic: ClassVar[bool] = True
+    keeps_impact_times: ClassVar[bool] = True
 
     def supports(self, model: Model) -> str | None:
         laws = [i.law for i in model.interactions]
@@ -79,16 +74,8 @@ class ElasticImpact(AbstractWrappedIntegrator):
             return plain, none, jnp.full_like(h, jnp.inf), result
 
         state1, impulses, time, outcome = jax.lax.cond(hit, collide, go_on, None)
-        info = StepInfo(
-            impulses,
-            info.residual,
-            info.iterations,
-            info.margin,
-            violation=info.violation,
-            solved_by=info.solved_by,
-            located=hit.astype(jnp.int32),
-            impacts=time[None],
-        )
+        found = {"located": hit.astype(jnp.int32), "impacts": time[None]}
+        info = dataclasses.replace(info, impulses=impulses, **found)
         return state1, info, jax.lax.stop_gradient(impulses), outcome
 
     def _collide(self, model: Model, free: Model, t0, h, state: State, none, args):

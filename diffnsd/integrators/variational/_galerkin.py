@@ -47,31 +47,21 @@ class Galerkin(AbstractVariational):
     """
 
     stages: int = eqx.field(static=True)
-    quadrature: Quadrature
-    retraction: AbstractRetraction
-    newton: Newton
-    solver: AbstractSolver
+    quadrature: Quadrature = None  # pyright: ignore[reportAssignmentType]
+    retraction: AbstractRetraction = Cayley()
+    newton: Newton = Newton(max_iterations=20, tolerance=1e-5)
+    solver: AbstractSolver = Auto()
 
-    def __init__(
-        self,
-        stages: int,
-        quadrature: Quadrature | None = None,
-        retraction: AbstractRetraction | None = None,
-        newton: Newton | None = None,
-        solver: AbstractSolver | None = None,
-    ):
-        if stages < 1:
-            raise ValueError(f"stages must be at least 1, got {stages}.")
-        if quadrature is not None and len(quadrature.nodes) < stages:
+    def __post_init__(self):
+        if self.stages < 1:
+            raise ValueError(f"stages must be at least 1, got {self.stages}.")
+        if self.quadrature is None:
+            self.quadrature = gauss(self.stages)
+        if len(self.quadrature.nodes) < self.stages:
             raise ValueError(
-                f"{len(quadrature.nodes)} quadrature nodes do not see {stages} stages: give at "
-                f"least {stages}, for example gauss({stages})."
+                f"{len(self.quadrature.nodes)} quadrature nodes do not see {self.stages} stages: give at "
+                f"least {self.stages}, for example gauss({self.stages})."
             )
-        self.stages = stages
-        self.quadrature = gauss(stages) if quadrature is None else quadrature
-        self.retraction = Cayley() if retraction is None else retraction
-        self.newton = Newton(20, 1e-5) if newton is None else newton
-        self.solver = Auto() if solver is None else solver
 
     @property
     def order(self) -> int:
@@ -116,7 +106,6 @@ class Galerkin(AbstractVariational):
             return h * jnp.sum(weights * at_nodes(z)[2], axis=0)
 
         def end(z, state1):
-            del z
             return jnp.zeros_like(state1.v)
 
         fractions = jnp.asarray(points, dtype)[:, None]

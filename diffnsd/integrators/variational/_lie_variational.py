@@ -1,5 +1,7 @@
 """The discrete Euler-Poincaré equations, which on `R^n` are the method of Störmer and Verlet."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 
 from ..._types import Args, Scalar, State
@@ -44,9 +46,7 @@ class LieVariational(AbstractVariational):
     newton: Newton = Newton(max_iterations=20, tolerance=1e-5)
     solver: AbstractSolver = Auto()
 
-    @property
-    def order(self) -> int:
-        return 2
+    order: ClassVar[int] = 2
 
     def discretise(
         self, system: AbstractSystem, t0: Scalar, h: Scalar, state: State, args: Args
@@ -56,21 +56,18 @@ class LieVariational(AbstractVariational):
 
         def pushed(xi):
             q1 = displaced(self, system, state.q, h * xi)
-            first, last = (
-                system.momentum(t0, State(state.q, xi)),
-                system.momentum(t1, State(q1, xi)),
-            )
+            first = system.momentum(t0, State(state.q, xi))
+            last = system.momentum(t1, State(q1, xi))
             return self.retraction.cotangent_inverse(group, h * xi, (first + last) / 2)
 
+        def impulse(t, q, xi, applied):
+            return h / 2 * (applied + system.kinetic_slope(t, State(q, xi)))
+
         def start(xi):
-            return h / 2 * (force0 + system.kinetic_slope(t0, State(state.q, xi)))
+            return impulse(t0, state.q, xi, force0)
 
         def end(xi, state1):
-            return (
-                h
-                / 2
-                * (system.applied(t1, state1, args) + system.kinetic_slope(t1, State(state1.q, xi)))
-            )
+            return impulse(t1, state1.q, xi, system.applied(t1, state1, args))
 
         guess = state.v + h / 2 * acceleration(system, t0, state, args)
         return Discretisation(lambda xi: jnp.zeros_like(xi[:0]), pushed, start, end, guess)

@@ -1,12 +1,14 @@
 """Quadrature on [0, 1] and the polynomials of Galerkin methods: NumPy data, exact to rounding."""
 
 import functools
-import math
 from fractions import Fraction
 
 import equinox as eqx
 import numpy as np
 from numpy.polynomial import Legendre
+from numpy.polynomial.polynomial import polyder, polyval
+
+from ..._numerics import lagrange
 
 
 class Quadrature(eqx.Module):
@@ -66,15 +68,14 @@ def basis(stages: int, nodes: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray
     **Returns:** their points without 0, shape `(s,)`, and values and derivatives at `nodes`, each
     of shape `(len(nodes), s)`.
     """
-    # In rational numbers: what is rounded here is the same in every step, an error that no shorter
-    # step removes (the sums of slopes must be those of linear motion to rounding).
     points = [Fraction(x) for x in lobatto(stages + 1).nodes]
-    at = [Fraction(x) for x in nodes]
-    values, slopes = [], []
-    for i in range(1, stages + 1):
-        others = points[:i] + points[i + 1 :]
-        scale = math.prod(points[i] - x for x in others)
-        values.append([math.prod(t - x for x in others) / scale for t in at])
-        without = [others[:k] + others[k + 1 :] for k in range(stages)]
-        slopes.append([sum(math.prod(t - x for x in rest) for rest in without) / scale for t in at])
-    return np.array(points[1:], float), np.array(values, float).T, np.array(slopes, float).T
+    polynomials = lagrange(points)[1:]
+
+    def at_nodes(polynomials) -> np.ndarray:
+        return np.array([[polyval(Fraction(x), p) for p in polynomials] for x in nodes], float)
+
+    return (
+        np.array(points[1:], float),
+        at_nodes(polynomials),
+        at_nodes([polyder(p) for p in polynomials]),
+    )

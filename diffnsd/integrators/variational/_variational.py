@@ -25,6 +25,7 @@ doi:10.1017/S096249290100006X; H. Andersen, RATTLE (1983), doi:10.1016/0021-9991
 
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -78,26 +79,61 @@ class AbstractVariational(AbstractIntegrator):
     ) -> Discretisation:
         """The equations of a step of length `h` from `t0`."""
 
-    @property
-    def is_symplectic(self) -> bool:
-        return True
-
-    @property
-    def memory(self) -> AbstractMemory:
-        return WarmStart()
+    is_symplectic: ClassVar[bool] = True
+    memory: ClassVar[AbstractMemory] = WarmStart()
 
     def supports(self, model: Model) -> str | None:
         problem = super().supports(model) or model.compliance_problem
         return problem or self.retraction.problem(model.system.group)
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
-        del args
         return zero_impulses(model, t0, state)
 
     def step(
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        return variational_step(self, model, t0, h, state, carry, args)
+        """One step in position-momentum form; see this module's docstring."""
+        system, n, t1 = model.system, state.v.shape[0], t0 + h
+        chosen = [select(i, model, t0, state.q) for i in model.interactions]
+        parameters = (self, model, [i for i, _ in chosen], t0, h, state, args)
+        d = self.discretise(system, t0, h, state, args)
+        warm = _warm(chosen, carry)
+        z, p0, stats0, solved0 = solve_step(
+            _first_half, parameters, d.guess, warm, self.solver, self.newton
+        )
+        x = h * z[-n:]
+        moved = self.retraction.map(system.group, x)
+        q1 = system.group.compose(state.q, moved)
+        kicked = system.momentum(t0, state) + d.start(z) + _impulse(model, chosen, t0, state.q, p0)
+        arriving = system.group.coAd(moved, kicked)
+
+        held = _spread(chosen, p0)
+        chosen1 = [select(i, model, t1, q1) for i in model.interactions]
+        guess = lu_solve(system.mass(t1, q1), arriving)
+        persistent = tuple(s.pick(x)[:, 0] > 0 for x, (_, s) in zip(held, chosen1, strict=True))
+        parameters = (self, model, [i for i, _ in chosen1], t0, h, state, args)
+        parameters = (*parameters, (q1, z, arriving, jax.lax.stop_gradient(guess), persistent))
+        v1, p1, stats1, solved1 = solve_step(
+            _second_half, parameters, guess, _warm(chosen1, carry), self.solver, self.newton
+        )
+        # M v1 is the momentum of the next step: solved anew, whatever Newton's tolerance. By a constant
+        # the compiler would not divide but multiply with its rounded inverse, a bias that drifts.
+        leaving = arriving + d.end(z, State(q1, v1)) + _impulse(model, chosen1, t1, q1, p1)
+        v1 = lu_solve(system.mass(t1, q1) + 0 * leaving[None], leaving)
+        impulses = jax.tree.map(jnp.add, held, _spread(chosen1, p1))
+
+        overflow = jnp.array(False)
+        for _, selection in chosen:
+            overflow = overflow | left_out(selection, z[-n:], h)
+        result = first_error(
+            outcome(stats0, solved0, overflow, v1), outcome(stats1, solved1, overflow, v1)
+        )
+        inside = self.retraction.inside(system.group, x)
+        left = RESULTS.where(inside, RESULTS.successful, RESULTS.chart_exceeded)
+        stats = stats0.then(stats1)
+        info = StepInfo.of(impulses, stats)
+        new = _kept(State(q1, v1), state, inside)
+        return new, info, jax.lax.stop_gradient(impulses), first_error(left, result)
 
 
 def acceleration(system: AbstractSystem, t: Scalar, state: State, args: Args) -> Vector:
@@ -109,51 +145,6 @@ def acceleration(system: AbstractSystem, t: Scalar, state: State, args: Args) ->
 def displaced(scheme, system, q: Config, x: Vector) -> Config:
     """`q τ(x)`."""
     return system.group.compose(q, scheme.retraction.map(system.group, x))
-
-
-def variational_step(scheme, model: Model, t0, h, state: State, carry: Carry, args: Args):
-    """One step in position-momentum form; see this module's docstring."""
-    system, n, t1 = model.system, state.v.shape[0], t0 + h
-    chosen = [select(i, model, t0, state.q) for i in model.interactions]
-    parameters = (scheme, model, [i for i, _ in chosen], t0, h, state, args)
-    d = scheme.discretise(system, t0, h, state, args)
-    warm = _warm(chosen, carry)
-    z, p0, stats0, solved0 = solve_step(
-        _first_half, parameters, d.guess, warm, scheme.solver, scheme.newton
-    )
-    x = h * z[-n:]
-    moved = scheme.retraction.map(system.group, x)
-    q1 = system.group.compose(state.q, moved)
-    kicked = system.momentum(t0, state) + d.start(z) + _impulse(model, chosen, t0, state.q, p0)
-    arriving = system.group.coAd(moved, kicked)
-
-    held = _spread(chosen, p0)
-    chosen1 = [select(i, model, t1, q1) for i in model.interactions]
-    guess = lu_solve(system.mass(t1, q1), arriving)
-    persistent = tuple(s.pick(x)[:, 0] > 0 for x, (_, s) in zip(held, chosen1, strict=True))
-    parameters = (scheme, model, [i for i, _ in chosen1], t0, h, state, args)
-    parameters = (*parameters, (q1, z, arriving, jax.lax.stop_gradient(guess), persistent))
-    v1, p1, stats1, solved1 = solve_step(
-        _second_half, parameters, guess, _warm(chosen1, carry), scheme.solver, scheme.newton
-    )
-    # M v1 is the momentum of the next step: solved anew, whatever Newton's tolerance. By a constant
-    # the compiler would not divide but multiply with its rounded inverse, a bias that drifts.
-    leaving = arriving + d.end(z, State(q1, v1)) + _impulse(model, chosen1, t1, q1, p1)
-    v1 = lu_solve(system.mass(t1, q1) + 0 * leaving[None], leaving)
-    impulses = jax.tree.map(jnp.add, held, _spread(chosen1, p1))
-
-    overflow = jnp.array(False)
-    for _, selection in chosen:
-        overflow = overflow | left_out(selection, z[-n:], h)
-    result = first_error(
-        outcome(stats0, solved0, overflow, v1), outcome(stats1, solved1, overflow, v1)
-    )
-    inside = scheme.retraction.inside(system.group, x)
-    left = RESULTS.where(inside, RESULTS.successful, RESULTS.chart_exceeded)
-    stats = stats0.then(stats1)
-    info = StepInfo.of(impulses, stats)
-    new = _kept(State(q1, v1), state, inside)
-    return new, info, jax.lax.stop_gradient(impulses), first_error(left, result)
 
 
 def _first_half(parameters):
@@ -182,8 +173,8 @@ def _second_half(parameters):
         return model.system.momentum(t1, State(q1, v)) - d.end(z, State(q1, v)) - arriving
 
     def blocks(v):
-        free = State(q1, guess + _correction(model, t1, q1, d.end(z, State(q1, guess))))
-        del v
+        late = lu_solve(model.system.mass(t1, q1), d.end(z, State(q1, guess)))
+        free = State(q1, guess + late)
 
         def at_impact(i, persistent):
             def before(u):
@@ -195,10 +186,6 @@ def _second_half(parameters):
         return tuple(at_impact(i, p) for i, p in zip(interactions, persistent, strict=True))
 
     return linear_problem(residual, blocks)
-
-
-def _correction(model, t, q, impulse):
-    return lu_solve(model.system.mass(t, q), impulse)
 
 
 def _mean_block(interaction: Interaction, scheme, model: Model, t0, h, state, z) -> Block:
