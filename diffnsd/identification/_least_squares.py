@@ -18,6 +18,7 @@ import optimistix as optx
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
+from .._jax import where
 from ._base import check_parameters, named_values, parameter_nodes
 from ._linearise import FORWARD, AbstractJacobian, AbstractRobustLoss, linearise
 from ._outcome import FIT_RESULTS, Callback, FitResult, Recorder, all_finite, midpoint
@@ -110,7 +111,9 @@ def _evaluate(residual, chart: "_Chart", robust, jacobian, x, mask):
     slope = here.jacobian / chart.slopes(params)[None, :]
     missing = None if robust is None else robust.missing_curvature(here.residual)
     point = _Point(x, here.residual, slope, missing)
-    return point, (params, here), *_describe(point), named_values(params)
+    loss, gradient = jnp.sum(point.residual**2) / 2, point.jacobian.T @ point.residual
+    norm, finite = jnp.sqrt(gradient @ gradient), all_finite((loss, point.jacobian))
+    return point, (params, here), loss, norm, finite, named_values(params)
 
 
 class _Chart(eqx.Module):
@@ -189,13 +192,6 @@ class _Carry(eqx.Module):
     search: PyTree
 
 
-def _describe(point: _Point):
-    """Loss, norm of its gradient, and whether all is finite."""
-    loss = jnp.sum(point.residual**2) / 2
-    gradient = point.jacobian.T @ point.residual
-    return loss, jnp.sqrt(gradient @ gradient), all_finite((loss, point.jacobian))
-
-
 def _iterate(evaluate, start, chart: _Chart, solver, record: Recorder, rtol, atol):
     """Runs the iteration; what it finds goes into `record`. Returns the outcome."""
     trial, carry, propose = start, None, _propose
@@ -253,13 +249,6 @@ def _information(point: _Point, scale: Array, free: Array):
     return optx.FunctionInfo.ResidualJac(residual, lx.MatrixLinearOperator(jacobian))
 
 
-def _free(point: _Point, chart: _Chart) -> Array:
-    """Coordinates that are not held by a bound: not on it, or drawn inwards by the loss."""
-    gradient = point.jacobian.T @ point.residual
-    held = ((point.x <= chart.lo) & (gradient > 0)) | ((point.x >= chart.hi) & (gradient < 0))
-    return ~held
-
-
 def _columns(point: _Point) -> Array:
     """Norms of the columns of the Jacobian, 1 for a column of zeros."""
     norms = jnp.sqrt(jnp.sum(point.jacobian**2, axis=0))
@@ -287,10 +276,13 @@ def _propose(
     step_size = step_size.astype(trial.x.dtype)
     # A step that was cut off at a bound may have predicted no decrease: never accept an increase.
     accept = first | (accept & (jnp.sum(trial.residual**2) <= jnp.sum(old.residual**2)))
-    point = jax.tree.map(lambda a, b: jnp.where(accept, a, b), trial, old)
+    point = where(accept, trial, old)
     scale = jnp.where(accept & ~first, jnp.maximum(scale, _columns(trial)), scale)
 
-    free = _free(point, chart)
+    # Held: on a bound, and drawn against it by the loss.
+    gradient = point.jacobian.T @ point.residual
+    held = ((point.x <= chart.lo) & (gradient > 0)) | ((point.x >= chart.hi) & (gradient < 0))
+    free = ~held
     info = _information(point, scale, free)
     descent = solver.descent.query(point.x * scale, info, carry.descent)
     step, _ = solver.descent.step(step_size, descent)

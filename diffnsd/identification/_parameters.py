@@ -56,7 +56,7 @@ class _Entry:
     name: str
     value: Array
     targets: tuple[int, ...]
-    scales: tuple[Array | None, ...]
+    scales: tuple[Array, ...]
 
 
 class Rebuild(eqx.Module):
@@ -66,13 +66,13 @@ class Rebuild(eqx.Module):
 
     - `model`: the model that the other leaves come from.
     - `targets`: for each parameter the positions of its leaves among the leaves of the model.
-    - `scales`: for each of those leaves its factor, or `None`.
+    - `scales`: for each of those leaves its factor.
     - `names`: the names of the parameters.
     """
 
     model: PyTree
     targets: tuple[tuple[int, ...], ...] = eqx.field(static=True)
-    scales: tuple[tuple[Array | None, ...], ...]
+    scales: tuple[tuple[Array, ...], ...]
     names: tuple[str, ...] = eqx.field(static=True)
 
     def __call__(self, params: Parameters) -> PyTree:
@@ -85,7 +85,7 @@ class Rebuild(eqx.Module):
         for name, targets, scales in zip(self.names, self.targets, self.scales, strict=True):
             value = params[name]
             for index, scale in zip(targets, scales, strict=True):
-                leaf = value if scale is None else scale.astype(value.dtype) * value
+                leaf = scale.astype(value.dtype) * value
                 leaves[index] = leaf.astype(jnp.result_type(leaves[index]))
         return jtu.tree_unflatten(structure, leaves)
 
@@ -220,29 +220,26 @@ def _entry(name: Any, item: Any, model: PyTree) -> _Entry:
     targets = tuple(leaf.index for leaf in leaves)
     if isinstance(item, Scaled):
         return _Entry(label, jnp.ones((), values[0].dtype), targets, tuple(values))
-    if isinstance(item, Tied) and item.scales is not None:
-        scales = item.scales if isinstance(item.scales, (tuple, list)) else (item.scales,)
-        if len(scales) != len(leaves):
-            raise ValueError(f"Parameter {label}: {len(leaves)} leaves, {len(scales)} scales.")
-        factors = tuple(jnp.asarray(scale, values[0].dtype) for scale in scales)
-    else:
-        factors = (None,) * len(leaves)
+    scales = item.scales if isinstance(item, Tied) else None
+    scales = (1.0,) * len(leaves) if scales is None else scales
+    scales = scales if isinstance(scales, (tuple, list)) else (scales,)
+    if len(scales) != len(leaves):
+        raise ValueError(f"Parameter {label}: {len(leaves)} leaves, {len(scales)} scales.")
+    factors = tuple(jnp.asarray(scale, values[0].dtype) for scale in scales)
     return _Entry(label, _common_value(label, values, factors), targets, factors)
 
 
-def _common_value(name: str, values: list[Array], factors: tuple[Array | None, ...]) -> Array:
+def _common_value(name: str, values: list[Array], factors: tuple[Array, ...]) -> Array:
     """The one value with `values[i] = factors[i] * value`. **Raises:** `ValueError` if none is."""
-    one_number = any(factor is not None and factor.ndim > 0 for factor in factors)
-    first, factor = np.asarray(values[0]), factors[0]
-    scale = np.ones(()) if factor is None else np.asarray(factor)
-    if one_number:
+    first, scale = np.asarray(values[0]), np.asarray(factors[0])
+    if any(factor.ndim > 0 for factor in factors):
         if first.shape != scale.shape:
             raise ValueError(f"Parameter {name}: leaf {first.shape}, its scale {scale.shape}.")
         value = np.sum(first * scale) / np.sum(scale * scale)
     else:
         value = first / scale
     for other, factor in zip(values, factors, strict=True):
-        expected = value if factor is None else np.asarray(factor) * value
+        expected = np.asarray(factor) * value
         if np.shape(expected) != other.shape or not np.allclose(
             expected, np.asarray(other), rtol=1e-5, atol=1e-7 * np.max(np.abs(value), initial=0.0)
         ):

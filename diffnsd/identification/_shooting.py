@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from .._types import Scalar
 from ._base import with_axes
 
 
@@ -71,7 +72,7 @@ def _aligned(mask: Array, values: Array) -> Array:
     return jnp.broadcast_to(with_axes(mask, values.ndim), values.shape)
 
 
-def masked_mean(values: Float[Array, "..."], mask: Bool[Array, "..."]) -> Float[Array, ""]:
+def masked_mean(values: Float[Array, "..."], mask: Bool[Array, "..."]) -> Scalar:
     """Mean of the entries that count: `sum(mask * values) / sum(mask)`; 0 if none does.
 
     **Arguments:** `values`: any shape that begins with the shape of `mask`; `mask`: boolean.
@@ -84,7 +85,7 @@ def masked_mean(values: Float[Array, "..."], mask: Bool[Array, "..."]) -> Float[
     return jnp.sum(jnp.where(keep, values, 0)) / count
 
 
-def mean_of_means(values: Float[Array, "n t ..."], mask: Bool[Array, "n t"]) -> Float[Array, ""]:
+def mean_of_means(values: Float[Array, "n t ..."], mask: Bool[Array, "n t"]) -> Scalar:
     """Mean over trajectories of the mean over each one's frames: every trajectory weighs the same.
 
     **Arguments:** `values`: shape `(n, t, ...)`; `mask`: shape `(n, t)`.
@@ -176,7 +177,7 @@ class ShootingPlan(eqx.Module):
         ends: PyTree[Array],
         weight: float | Array,
         difference: Callable[[PyTree, PyTree], PyTree] | None = None,
-    ) -> Float[Array, ""]:
+    ) -> Scalar:
         """Penalty `weight * (mean over segments of |defect|^2)`, to be added to a loss.
 
         **Arguments:** as for `defects`; `weight`: 1 over the variance allowed to a jump.

@@ -48,9 +48,16 @@ class AbstractTransform(eqx.Module):
     def to_raw(self, value: Array) -> Array:
         """The unconstrained numbers of a value strictly inside the admissible set."""
 
-    @abstractmethod
     def problem(self, value: np.ndarray) -> str | None:
         """What makes `value` inadmissible, in the user's terms; `None` if nothing does."""
+        lo, hi = self.limits()
+        if np.all((value >= lo) & (value <= hi)):
+            return None
+        has_lo, has_hi = np.all(np.isfinite(lo)), np.all(np.isfinite(hi))
+        if has_lo and has_hi:
+            return f"the value must be between {lo} and {hi}, got {value}."
+        side = f"at least {lo}" if has_lo else f"at most {hi}"
+        return f"the value must be {side}, got {value}."
 
     def inside(self, value: Array) -> Array:
         """`value`, moved off a bound on which it lies by the small amount that the class states."""
@@ -145,9 +152,6 @@ class Unbounded(AbstractTransform):
     def to_raw(self, value: Array) -> Array:
         return value / self.scale
 
-    def problem(self, value: np.ndarray) -> str | None:
-        return None
-
 
 class Positive(AbstractTransform):
     """Positive values with relative steps: `value = scale * exp(raw)`.
@@ -220,11 +224,6 @@ class AtLeast(AbstractTransform):
         lo, scale = jnp.asarray(self.lo, value.dtype), jnp.asarray(self.scale, value.dtype)
         return jnp.where(value - lo < _ON_BOUND * scale, lo + self.softness * scale, value)
 
-    def problem(self, value: np.ndarray) -> str | None:
-        if np.all(value >= np.asarray(self.lo)):
-            return None
-        return f"the value must be at least {self.lo}, got {value}."
-
     def limits(self) -> tuple[np.ndarray, np.ndarray]:
         return np.asarray(self.lo), np.asarray(np.inf)
 
@@ -258,11 +257,6 @@ class AtMost(AbstractTransform):
 
     def inside(self, value: Array) -> Array:
         return -self._mirrored.inside(-value)
-
-    def problem(self, value: np.ndarray) -> str | None:
-        if np.all(value <= np.asarray(self.hi)):
-            return None
-        return f"the value must be at most {self.hi}, got {value}."
 
     def limits(self) -> tuple[np.ndarray, np.ndarray]:
         return np.asarray(-np.inf), np.asarray(self.hi)
@@ -312,11 +306,6 @@ class Interval(AbstractTransform):
         step, near = self.softness * (hi - lo), _ON_BOUND * (hi - lo)
         value = jnp.where(value - lo < near, lo + step, value)
         return jnp.where(hi - value < near, hi - step, value)
-
-    def problem(self, value: np.ndarray) -> str | None:
-        if np.all((value >= np.asarray(self.lo)) & (value <= np.asarray(self.hi))):
-            return None
-        return f"the value must be between {self.lo} and {self.hi}, got {value}."
 
     def limits(self) -> tuple[np.ndarray, np.ndarray]:
         return np.asarray(self.lo), np.asarray(self.hi)
