@@ -103,10 +103,10 @@ class _Reader:
             return self.function(x)
         if type(x) is functools.partial:
             parts = x.func, x.args, x.keywords
-            return _Partial(tuple([self.content(p, self.closed_over) for p in parts]))
+            return _Call(_partial, tuple([self.content(p, self.closed_over) for p in parts]))
         if type(x) is types.MethodType:
             self.is_complete = False
-            return _Method(_Same(x.__func__), _Same(x.__self__))
+            return _Call(types.MethodType, (_Same(x.__func__), _Same(x.__self__)))
         return self.looked_up(x)
 
     def looked_up(self, x):
@@ -114,10 +114,8 @@ class _Reader:
         kind = type(x)
         if kind in _PLAIN:
             return _Value((kind, x), x)
-        if kind is float:
-            return _Value((kind, x.hex()), x)  # tells 0.0 from -0.0, and nan is nan
-        if kind is complex:
-            return _Value((kind, repr(x)), x)
+        if kind in (float, complex):
+            return _Value((kind, repr(x)), x)  # tells 0.0 from -0.0, and nan is nan
         if isinstance(x, np.ndarray | np.generic) and not x.dtype.hasobject:
             key = kind, x.shape, x.dtype.str, x.tobytes()
             return _Value(key, x.copy())
@@ -181,7 +179,12 @@ class _Reader:
         return self.looked_up(x)
 
 
-_ARRAY = "array"
+class _Array(NamedTuple):
+    def build(self, arrays: Iterator) -> Any:
+        return next(arrays)
+
+
+_ARRAY = _Array()
 
 
 class _Value(NamedTuple):
@@ -195,6 +198,10 @@ class _Value(NamedTuple):
 
     def __hash__(self):
         return hash(self.key)
+
+    def build(self, arrays: Iterator) -> Any:
+        del arrays
+        return self.value
 
 
 class _Same:
@@ -215,30 +222,31 @@ class _Same:
     def __hash__(self):
         return self.number
 
+    def build(self, arrays: Iterator) -> Any:
+        del arrays
+        return self.get()
+
 
 class _Tree(NamedTuple):
     structure: Any
     leaves: tuple
 
     def build(self, arrays: Iterator) -> Any:
-        return jax.tree.unflatten(self.structure, [_built(x, arrays) for x in self.leaves])
+        return jax.tree.unflatten(self.structure, [x.build(arrays) for x in self.leaves])
 
 
-class _Partial(NamedTuple):
+class _Call(NamedTuple):
+    """What a function makes of its parts."""
+
+    make: Callable
     parts: tuple
 
     def build(self, arrays: Iterator) -> Any:
-        parts: Any = [_built(x, arrays) for x in self.parts]
-        function, args, keywords = parts
-        return functools.partial(function, *args, **keywords)
+        return self.make(*[x.build(arrays) for x in self.parts])
 
 
-class _Method(NamedTuple):
-    function: _Same
-    owner: _Same
-
-    def build(self, arrays: Iterator) -> Any:
-        return types.MethodType(self.function.get(), self.owner.get())
+def _partial(function, args, keywords):
+    return functools.partial(function, *args, **keywords)
 
 
 class _Function(NamedTuple):
@@ -255,7 +263,7 @@ class _Function(NamedTuple):
         own: Any = None if self.known is None else self.known.get()
         cells = tuple(
             [
-                own.__closure__[i] if x is None else types.CellType(_built(x, arrays))
+                own.__closure__[i] if x is None else types.CellType(x.build(arrays))
                 for i, x in enumerate(self.cells)
             ]
         )
@@ -263,14 +271,6 @@ class _Function(NamedTuple):
         out = types.FunctionType(self.code, self.names.get(), self.code.co_name, defaults, cells)
         out.__kwdefaults__, out.__qualname__ = keywords, self.code.co_qualname
         return out
-
-
-def _built(x, arrays: Iterator):
-    if x is _ARRAY:
-        return next(arrays)
-    if isinstance(x, _Value):
-        return x.value
-    return x.get() if isinstance(x, _Same) else x.build(arrays)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -8,7 +8,7 @@ with the numbers, so nothing says why it is slow. Here it is detected, by code a
 import threading
 import types
 import warnings
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from functools import partial
 
 import jax
@@ -42,7 +42,7 @@ class Compilations(threading.local):
         """
         if self.count == before:
             return
-        found: list[Callable] = []
+        found: list[types.FunctionType] = []
         try:
             key = _structure(arguments, found)
             hash(key)
@@ -54,8 +54,11 @@ class Compilations(threading.local):
             return
         self._functions[key] = ()  # once
         new = [f for f, i in zip(found, first, strict=True) if id(f) != i]
+        codes = {f.__code__: f.__qualname__ for f in new}
+        places = [f"{name} ({c.co_filename}:{c.co_firstlineno})" for c, name in codes.items()]
         warnings.warn(
-            f"{name} compiled the same program a second time, because {_described(new)} defined anew "
+            f"{name} compiled the same program a second time, because {', '.join(places)} "
+            f"{'was' if len(places) == 1 else 'were'} defined anew "
             "since the first: a new function is a new program, even if its code is the same. Define "
             "it once, outside of what is called repeatedly; or make it an equinox.Module with "
             "__call__, whose fields are the values that change; or put the whole call under one "
@@ -65,17 +68,7 @@ class Compilations(threading.local):
         )
 
 
-def _described(functions: list[Callable]) -> str:
-    places = dict.fromkeys(f"{f.__qualname__} ({_place(f)})" for f in functions)
-    return ", ".join(places) + (" was" if len(places) == 1 else " were")
-
-
-def _place(function: Callable) -> str:
-    code = function.__code__  # pyright: ignore[reportFunctionMemberAccess]
-    return f"{code.co_filename}:{code.co_firstlineno}"
-
-
-def _structure(tree, found: list[Callable], closed: bool = False) -> Hashable:
+def _structure(tree, found: list[types.FunctionType], closed: bool = False) -> Hashable:
     """The structure of a pytree: functions by their code and what they close over, arrays by shape.
 
     Functions that it meets are appended to `found`. Real numbers count as such where they are closed
@@ -85,7 +78,7 @@ def _structure(tree, found: list[Callable], closed: bool = False) -> Hashable:
     return structure, tuple(_leaf(x, found, closed) for x in leaves)
 
 
-def _leaf(x, found: list[Callable], closed: bool) -> Hashable:
+def _leaf(x, found: list[types.FunctionType], closed: bool) -> Hashable:
     wrapped = getattr(x, "__wrapped__", None)
     if isinstance(x, partial):
         return (

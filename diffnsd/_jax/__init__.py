@@ -25,6 +25,7 @@ from ._masked_call import (
     call_where as call_where,
     repeat_where_pending as repeat_where_pending,
     settle_where_pending as settle_where_pending,
+    where as where,
 )
 from ._scalarise import on_components as on_components
 from ._tracers import concrete as concrete, eval_now as eval_now, is_traced as is_traced

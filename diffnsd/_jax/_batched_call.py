@@ -83,14 +83,7 @@ def _batch(leaves, dims, *, kernel, tree):
 
 
 def _differentiate(primals, tangents, *, kernel, tree):
-    def instantiated(x, tangent):
-        if not isinstance(tangent, ad.Zero):
-            return tangent
-        if jnp.issubdtype(x.dtype, jnp.inexact):
-            return jnp.zeros_like(x)
-        return jnp.zeros(x.shape, jax.dtypes.float0)
-
-    tangents = [instantiated(x, t) for x, t in zip(primals, tangents, strict=True)]
+    tangents = [ad.instantiate_zeros(t) for t in tangents]
     pair = jax.tree.unflatten(tree, primals), jax.tree.unflatten(tree, tangents)
     out, moved = kernel.jvp(*pair)
     flat = []

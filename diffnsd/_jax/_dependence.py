@@ -52,10 +52,7 @@ with_value_p.def_abstract_eval(lambda x, value: ShapedArray(value.shape, value.d
 
 def _batch(arguments, axes):
     size = next(x.shape[a] for x, a in zip(arguments, axes, strict=True) if a is not None)
-    pair = (
-        jnp.broadcast_to(x, (size, *x.shape)) if a is None else jnp.moveaxis(x, a, 0)
-        for x, a in zip(arguments, axes, strict=True)
-    )
+    pair = map(batching.bdim_at_front, arguments, axes, (size, size))
     return with_value_p.bind(*pair), 0
 
 

@@ -20,6 +20,11 @@ def one_by_one(function: Callable, *operands):
     )
 
 
+def always_staged(probe: Array, function: Callable, *operands):
+    """`staged` with a predicate that is true, which the compiler cannot know of numbers `probe`."""
+    return staged(~jnp.any(probe < jnp.finfo(probe.dtype).min), function, *operands)
+
+
 def staged(pending: Array, function: Callable, *operands):
     """Evaluates `function(*operands)` as a stage of its own, or zeros if nothing is pending.
 
@@ -33,6 +38,6 @@ def staged(pending: Array, function: Callable, *operands):
     return jax.lax.cond(
         pending,
         function,
-        lambda *_: jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes),
+        lambda *_: jax.tree.map(jnp.zeros_like, shapes),
         *operands,
     )

@@ -7,6 +7,8 @@ its transpose, because each of them is such a call again.
 
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import compress
+from operator import not_
 from typing import Any
 
 import equinox as eqx
@@ -33,10 +35,7 @@ def repeat_where_pending(body: Callable, run, rounds: int):
     **Returns:** the last `run`, differentiable in forward and reverse mode.
     """
 
-    def once(run, _):
-        return _where(run.pending, call_where(run.pending, body, run), run), None
-
-    return jax.lax.scan(evaluated_again(once), jax.tree.map(_strong, run), length=rounds)[0]
+    return _repeated(lambda run: call_where(run.pending, body, run), _strong(run), rounds)
 
 
 def settle_where_pending(body: Callable, run, rounds: int, read: Callable) -> Any:
@@ -46,23 +45,26 @@ def settle_where_pending(body: Callable, run, rounds: int, read: Callable) -> An
     them, and what is not read costs nothing.
     """
 
+    run = _strong(run)
+    settled = call_where(run.pending, lambda run: read(_repeated(body, run, rounds)), run)
+    return where(run.pending, settled, read(run))
+
+
+def _repeated(body: Callable, run, rounds: int) -> Any:
     def once(run, _):
-        return _where(run.pending, body(run), run), None
+        return where(run.pending, body(run), run), None
 
-    def settled(run):
-        return read(jax.lax.scan(evaluated_again(once), run, length=rounds)[0])
-
-    run = jax.tree.map(_strong, run)
-    return _where(run.pending, call_where(run.pending, settled, run), read(run))
+    return jax.lax.scan(evaluated_again(once), run, length=rounds)[0]
 
 
-def _where(condition, new, old):
+def where(condition, new: PyTree, old: PyTree) -> Any:
+    """`jnp.where` on all leaves of two pytrees."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
 
 
-def _strong(x):
-    """The same array without weak type: carries of loops must keep their type."""
-    return jax.lax.convert_element_type(x, x.dtype) if not x.weak_type else jnp.array(x, x.dtype)
+def _strong(run):
+    """The same arrays without weak types: carries of loops must keep their types."""
+    return jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), run)
 
 
 def call_where(condition: Bool[Array, ""], function: Callable, *operands: PyTree) -> Any:
@@ -126,14 +128,7 @@ def _evaluate(condition, *operands, program, shared):
     return jax.lax.while_loop(lambda s: jnp.any(s[0]), visit, (condition, zeros))[1]
 
 
-@jax.jit(static_argnames=("program", "shared"))
-def _evaluate_compiled(condition, *operands, program, shared):
-    return _evaluate(condition, *operands, program=program, shared=shared)
-
-
-@call_where_p.def_impl
-def _impl(condition, *operands, program, shared):
-    return _evaluate_compiled(condition, *operands, program=program, shared=shared)
+call_where_p.def_impl(jax.jit(_evaluate, static_argnames=("program", "shared")))
 
 
 @call_where_p.def_abstract_eval
@@ -150,16 +145,16 @@ def _pushed(program: ClosedJaxpr, moving: tuple[bool, ...]) -> ClosedJaxpr:
 
     def push(*given):
         operands, tangents = list(given[: len(avals)]), given[len(avals) :]
-        places = [i for i, m in enumerate(moving) if m]
+        places = list(compress(range(len(avals)), moving))
 
         def of_moving(*moved):
             for i, x in zip(places, moved, strict=True):
                 operands[i] = x
-            return [x for x, s in zip(function(*operands), smooth, strict=True) if s]
+            return list(compress(function(*operands), smooth))
 
-        return jax.jvp(of_moving, tuple(given[i] for i in places), tangents)[1]
+        return jax.jvp(of_moving, tuple(compress(operands, moving)), tangents)[1]
 
-    return _trace(push, [*avals, *(a for a, m in zip(avals, moving, strict=True) if m)])
+    return _trace(push, [*avals, *compress(avals, moving)])
 
 
 @lru_cache(maxsize=256)
@@ -168,9 +163,7 @@ def _pulled(
 ) -> ClosedJaxpr:
     """From the operands that are not `linear`, and cotangents, to those of the linear ones."""
     function, avals = jaxpr_as_fun(program), program.in_avals
-    given = [a for a, x in zip(avals, linear, strict=True) if not x]
-    unknown = [a for a, x in zip(avals, linear, strict=True) if x]
-    out = [a for a, w in zip(program.out_avals, wanted, strict=True) if w]
+    given = list(compress(avals, map(not_, linear)))
 
     def pull(*values):
         known, cotangents = values[: len(given)], values[len(given) :]
@@ -178,12 +171,12 @@ def _pulled(
         def of_linear(*moved):
             rest, moved = iter(known), iter(moved)
             found = function(*(next(moved if x else rest) for x in linear))
-            return [x for x, w in zip(found, wanted, strict=True) if w]
+            return list(compress(found, wanted))
 
-        shapes = (jax.ShapeDtypeStruct(a.shape, a.dtype) for a in unknown)
+        shapes = (jax.ShapeDtypeStruct(a.shape, a.dtype) for a in compress(avals, linear))
         return jax.linear_transpose(of_linear, *shapes)(list(cotangents))
 
-    return _trace(pull, [*given, *out])
+    return _trace(pull, [*given, *compress(program.out_avals, wanted)])
 
 
 @lru_cache(maxsize=256)
@@ -201,9 +194,9 @@ def _jvp(primals, tangents, *, program, shared):
     out = call_where_p.bind(*primals, program=program, shared=shared)
     changes = call_where_p.bind(
         *primals,
-        *(t for t, m in zip(tangents[1:], moving, strict=True) if m),
+        *compress(tangents[1:], moving),
         program=_pushed(program, moving),
-        shared=(*shared, *(s for s, m in zip(shared, moving, strict=True) if m)),
+        shared=(*shared, *compress(shared, moving)),
     )
     rest = iter(changes)
     return out, [
@@ -217,18 +210,15 @@ def _jvp(primals, tangents, *, program, shared):
 def _transpose(cotangents, condition, *operands, program, shared):
     linear = tuple(ad.is_undefined_primal(x) for x in operands)
     wanted = tuple(not isinstance(c, ad.Zero) for c in cotangents)
-    known = [x for x, u in zip(operands, linear, strict=True) if not u]
-    given = [c for c, w in zip(cotangents, wanted, strict=True) if w]
+    known = tuple(map(not_, linear))
+    given = list(compress(cotangents, wanted))
     found = iter(
         call_where_p.bind(
             condition,
-            *known,
+            *compress(operands, known),
             *given,
             program=_pulled(program, linear, wanted),
-            shared=(
-                *(s for s, u in zip(shared, linear, strict=True) if not u),
-                *(False for _ in given),
-            ),
+            shared=(*compress(shared, known), *(False for _ in given)),
         )
     )
     lanes = condition.ndim > 0

@@ -6,6 +6,7 @@ nothing at all. An entry is a scalar, or in a batch the row of all its elements,
 """
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from ._fences import staged
+from ._fences import always_staged
 
 SCALAR_LIMIT = 40
 """Largest number of entries of an array that is split into scalars; beyond it arrays are faster."""
@@ -53,15 +54,10 @@ def _inner(eqn) -> ClosedJaxpr:
 def _apart(x) -> np.ndarray:
     """An array of scalars, or the array itself as the one entry of an object array marked whole."""
     shape = np.shape(x)
-    out = np.empty(shape, object)
-    if not isinstance(x, Tracer):
-        x = np.asarray(x)
-        flat = [x[i] for i in np.ndindex(shape)]
-    else:
-        flat = _components(x.reshape(-1)) if shape else [x]
-    for i, entry in zip(np.ndindex(shape), flat, strict=True):
-        out[i] = entry
-    return out
+    if isinstance(x, Tracer):
+        return _assembled(_components(x.reshape(-1)) if shape else [x], shape)
+    x = np.asarray(x)
+    return _assembled([x[i] for i in np.ndindex(shape)], shape)
 
 
 def _components(x, axis: int = 0) -> list:
@@ -108,32 +104,15 @@ def _reduce(function: Callable, x, axes) -> np.ndarray:
     moved = moved.reshape((-1, *moved.shape[len(axes) :]))
     out = np.empty(moved.shape[1:], object)
     for i in np.ndindex(out.shape):
-        total = moved[(0, *i)]
-        for k in range(1, moved.shape[0]):
-            total = function(*_alike([total, moved[(k, *i)]]))
-        out[i] = total
+        out[i] = reduce(lambda a, b: function(*_alike([a, b])), moved[(slice(None), *i)])
     return out
 
 
 def _contract(a, b, dimension_numbers) -> np.ndarray | None:
-    (contract_a, contract_b), (batch_a, batch_b) = dimension_numbers
-    if batch_a or batch_b or any(a.shape[i] == 0 for i in contract_a):
+    contracted, batched = dimension_numbers
+    if any(batched) or any(a.shape[i] == 0 for i in contracted[0]):
         return None
-    k = len(contract_a)
-    a = np.moveaxis(a, contract_a, range(k)).reshape(
-        (-1, *[n for i, n in enumerate(a.shape) if i not in contract_a])
-    )
-    b = np.moveaxis(b, contract_b, range(k)).reshape(
-        (-1, *[n for i, n in enumerate(b.shape) if i not in contract_b])
-    )
-    out = np.empty((*a.shape[1:], *b.shape[1:]), object)
-    for i in np.ndindex(a.shape[1:]):
-        for j in np.ndindex(b.shape[1:]):
-            total = a[(0, *i)] * b[(0, *j)]
-            for m in range(1, a.shape[0]):
-                total = total + a[(m, *i)] * b[(m, *j)]
-            out[i + j] = total
-    return out
+    return np.tensordot(a, b, contracted)
 
 
 def _shuffled(eqn, operands) -> np.ndarray | None:
@@ -164,12 +143,8 @@ def _shuffled(eqn, operands) -> np.ndarray | None:
         case "dot_general":
             left, right = operands
             return _contract(left, right, params["dimension_numbers"])
-        case (
-            "reduce_sum" | "reduce_prod" | "reduce_max" | "reduce_min" | "reduce_and" | "reduce_or"
-        ):
-            axes = params["axes"]
-            if all(x.shape[i] > 0 for i in axes):
-                return _reduce(_REDUCTIONS[name], x, axes)
+        case _ if name in _REDUCTIONS and all(x.shape[i] > 0 for i in params["axes"]):
+            return _reduce(_REDUCTIONS[name], x, params["axes"])
         case "dynamic_slice" if all(_is_known(i) for i in operands[1:]):
             sizes = params["slice_sizes"]
             starts = [int(i.item()) for i in operands[1:]]
@@ -178,52 +153,44 @@ def _shuffled(eqn, operands) -> np.ndarray | None:
     return None
 
 
-def _unstacked(x, axis: int) -> list[np.ndarray]:
-    return [np.moveaxis(x, axis, 0)[row, ...] for row in range(x.shape[axis])]
-
-
 def _is_known(x) -> bool:
     return x.ndim == 0 and isinstance(x.item(), np.ndarray | np.generic | float | int)
 
 
 def _call(closed: ClosedJaxpr, operands, lanes: int | None, cache: dict) -> list:
     """A called function on scalars. It is evaluated once, however often it is called."""
-    forms = [x.shape if x.dtype == object else None for x in operands]
-    flat = [list(x.reshape(-1)) if x.dtype == object else [x] for x in operands]
-    sizes = [len(part) for part in flat]
-    key = id(closed), tuple(forms)
+    parts, forms = _flat(operands, closed.jaxpr.invars)
+    key = id(closed), forms
     if key not in cache:
         shapes: list = []
 
         @jax.jit
-        def apart(*entries):
-            rest, taken = list(entries), []
-            for shape, size in zip(forms, sizes, strict=True):
-                part, rest = rest[:size], rest[size:]
-                taken.append(part[0] if shape is None else _assembled(part, shape))
-            out = run(closed.jaxpr, [split(c) for c in closed.consts], taken, lanes)
-            shapes[:] = [x.shape if x.dtype == object else None for x in out]
-            parts = [list(x.reshape(-1)) if x.dtype == object else [x] for x in out]
-            avals = [v.aval for v in closed.jaxpr.outvars]
-            return [[jnp.asarray(e, a.dtype) for e in p] for p, a in zip(parts, avals, strict=True)]
+        def apart(parts):
+            consts = [split(c) for c in closed.consts]
+            out = run(closed.jaxpr, consts, _restored(parts, forms), lanes)
+            parts, shapes[:] = _flat(out, closed.jaxpr.outvars)
+            return parts
 
         cache[key] = closed, apart, shapes  # `closed` is kept, so that its id stays its own
     _, apart, shapes = cache[key]
-    dtypes = [_aval(v).dtype for v in closed.jaxpr.invars]
-    entries = [jnp.asarray(e, d) for p, d in zip(flat, dtypes, strict=True) for e in p]
-    out = apart(*entries) if lanes is None else _fenced(apart, entries)
-    return [
-        part[0] if shape is None else _assembled(part, shape)
-        for part, shape in zip(out, shapes, strict=True)
-    ]
+    floats = [x for x in jax.tree.leaves(parts) if jnp.issubdtype(x.dtype, jnp.floating)]
+    rows = [x for x in floats if x.ndim]
+    alone = lanes is None or not rows
+    return _restored(apart(parts) if alone else always_staged(rows[0], apart, parts), shapes)
 
 
-def _fenced(function: Callable, entries):
-    """A stage of its own: its predicate is true, which the compiler cannot know."""
-    rows = [x for x in entries if x.ndim and jnp.issubdtype(x.dtype, jnp.floating)]
-    if not rows:
-        return function(*entries)
-    return staged(~jnp.any(rows[0] < jnp.finfo(rows[0].dtype).min), function, *entries)
+def _flat(values, variables) -> tuple[list, tuple]:
+    """The entries of values of these variables, and their shapes; `None` for an array left whole."""
+    entries = [x.reshape(-1) if x.dtype == object else [x] for x in values]
+    dtypes = [_aval(v).dtype for v in variables]
+    parts = [[jnp.asarray(e, d) for e in part] for part, d in zip(entries, dtypes, strict=True)]
+    return parts, tuple(x.shape if x.dtype == object else None for x in values)
+
+
+def _restored(parts, forms) -> list:
+    """The inverse of `_flat`."""
+    pairs = zip(parts, forms, strict=True)
+    return [part[0] if shape is None else _assembled(part, shape) for part, shape in pairs]
 
 
 def _assembled(entries, shape) -> np.ndarray:
@@ -260,9 +227,12 @@ def run(jaxpr: Jaxpr, consts, args, lanes: int | None = None) -> list:
                 out = _call(closed, operands, lanes, cache)
             else:
                 out = run(closed.jaxpr, [split(c) for c in closed.consts], operands, lanes)
-        elif all(x.dtype == object for x in operands) and _small(eqn):
+        elif all(x.dtype == object for x in operands) and all(
+            _aval(v).size <= SCALAR_LIMIT for v in eqn.outvars
+        ):
             if name == "unstack":
-                out = _unstacked(operands[0], eqn.params["axis"])
+                rows = np.moveaxis(operands[0], eqn.params["axis"], 0)
+                out = [rows[i, ...] for i in range(len(rows))]
             elif name in _ELEMENTWISE:
                 out = [_each(eqn, operands)]
             elif (moved := _shuffled(eqn, operands)) is not None:
@@ -279,15 +249,11 @@ def run(jaxpr: Jaxpr, consts, args, lanes: int | None = None) -> list:
     return [read(v) for v in jaxpr.outvars]
 
 
-def _small(eqn) -> bool:
-    return all(_aval(v).size <= SCALAR_LIMIT for v in eqn.outvars)
-
-
 def split(x):
     """Scalars of an array that is small enough, otherwise the array."""
-    if np.size(x) > SCALAR_LIMIT or not jnp.issubdtype(jnp.result_type(x), jnp.number):
-        return x if jnp.result_type(x) != jnp.bool_ else _apart(x)
-    return _apart(x)
+    dtype = jnp.result_type(x)
+    is_whole = np.size(x) > SCALAR_LIMIT or not jnp.issubdtype(dtype, jnp.number)
+    return x if is_whole and dtype != jnp.bool_ else _apart(x)
 
 
 def operations(jaxpr: Jaxpr) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 from jax.core import eval_jaxpr
 from jax.extend.core import ClosedJaxpr
 
-from ._fences import staged
+from ._fences import always_staged
 from ._scalar_interpreter import NotTakenApartError, operations, run, split, split_lanes, together
 
 OPERATION_LIMIT = 6000
@@ -57,10 +57,9 @@ def _directly(part: Callable, *operands):
 
 
 def _fenced(part: Callable, *operands):
-    """A stage of its own: its predicate is true, which the compiler cannot know."""
     floats = [x for x in jax.tree.leaves(operands) if jnp.issubdtype(x.dtype, jnp.floating)]
-    some = min(floats, key=jnp.ndim)  # a scalar if there is one: times are not batched
-    return staged(~jnp.any(some < jnp.finfo(some.dtype).min), part, *operands)
+    # A scalar if there is one: times are not batched.
+    return always_staged(min(floats, key=jnp.ndim), part, *operands)
 
 
 def _packed(results, avals) -> list:
@@ -98,13 +97,13 @@ def _packed(results, avals) -> list:
 
 def _in_rows(alone: ClosedJaxpr, lanes: int, in_batched, consts, leaves) -> list:
     """The program in a batch, with a row of all batch elements in place of every scalar."""
+
+    def taken(values, batched):
+        pairs = zip(values, batched, strict=True)
+        return [split_lanes(x) if is_batched else split(x) for x, is_batched in pairs]
+
     (consts_batched, _), leaves_batched = in_batched
-    consts = [
-        split_lanes(x) if b else split(x) for x, b in zip(consts[0], consts_batched, strict=True)
-    ]
-    leaves = [
-        split_lanes(x) if b else split(x) for x, b in zip(leaves, leaves_batched, strict=True)
-    ]
+    consts, leaves = taken(consts[0], consts_batched), taken(leaves, leaves_batched)
     results = run(alone.jaxpr, consts, leaves, lanes)
     out = []
     for x, aval in zip(results, alone.out_avals, strict=True):

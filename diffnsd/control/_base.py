@@ -4,26 +4,27 @@ from abc import abstractmethod
 from typing import Any
 
 import equinox as eqx
-from jaxtyping import Array, Float
 
 from .._result import RESULTS
-from .._types import Scalar
+from .._types import Scalar, Vector
 
 Memory = Any
 """What a controller remembers between samples: a pytree of arrays."""
 
 
 class AbstractController(eqx.Module):
-    """A control law evaluated once per sampling period. Gains are leaves of the module."""
+    """A control law evaluated once per sampling period, of measurements `y` of shape `(m,)`.
+
+    Gains are leaves of the module.
+    """
+
+    def init(self, t: Scalar, y: Vector) -> Memory:
+        """What is remembered before the first sample, given the first measurement `y`: nothing."""
+        del t, y
+        return ()
 
     @abstractmethod
-    def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
-        """What is remembered before the first sample, given the first measurement `y`."""
-
-    @abstractmethod
-    def __call__(
-        self, t: Scalar, y: Float[Array, " m"], memory: Memory, period: Scalar
-    ) -> tuple[Any, Memory]:
+    def __call__(self, t: Scalar, y: Vector, memory: Memory, period: Scalar) -> tuple[Any, Memory]:
         """The control `u` that is held from `t` to `t + period` [s], and the new memory."""
 
     def result(self, memory: Memory) -> RESULTS:

@@ -4,10 +4,9 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
 from .._result import RESULTS
-from .._types import Scalar
+from .._types import Scalar, Vector
 from ._base import AbstractController, Memory
 
 
@@ -31,16 +30,14 @@ class Delayed(AbstractController):
         if self.samples < 0:
             raise ValueError(f"the delay must be at least 0 samples, got {self.samples}.")
 
-    def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
+    def init(self, t: Scalar, y: Vector) -> Memory:
         waiting = jnp.broadcast_to(y[None], (self.samples, *y.shape))
         return waiting, self.controller.init(t, y)
 
     def result(self, memory: Memory) -> RESULTS:
         return self.controller.result(memory[1])
 
-    def __call__(
-        self, t: Scalar, y: Float[Array, " m"], memory: Memory, period: Scalar
-    ) -> tuple[Any, Memory]:
+    def __call__(self, t: Scalar, y: Vector, memory: Memory, period: Scalar) -> tuple[Any, Memory]:
         waiting, inner = memory
         waiting = jnp.concatenate([waiting, y[None]])
         u, inner = self.controller(t, waiting[0], inner, period)

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from .._jax import eval_now
 from .._numerics import as_float, hold, matvec
 from .._result import RESULTS
-from .._types import Scalar
+from .._types import Scalar, Vector
 from ._base import AbstractController, Memory
 
 
@@ -33,7 +33,7 @@ class Luenberger(AbstractController):
     B: Float[Array, "n p"]
     C: Float[Array, "m n"]
     L: Float[Array, "n m"]
-    x0: Float[Array, " n"]
+    x0: Vector
 
     def __init__(self, controller: AbstractController, A, B, C, L, x0=None):
         self.controller = controller
@@ -48,16 +48,14 @@ class Luenberger(AbstractController):
                 f"{self.x0.shape}."
             )
 
-    def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
+    def init(self, t: Scalar, y: Vector) -> Memory:
         del y
         return self.x0, self.controller.init(t, self.x0)
 
     def result(self, memory: Memory) -> RESULTS:
         return self.controller.result(memory[1])
 
-    def __call__(
-        self, t: Scalar, y: Float[Array, " m"], memory: Memory, period: Scalar
-    ) -> tuple[Any, Memory]:
+    def __call__(self, t: Scalar, y: Vector, memory: Memory, period: Scalar) -> tuple[Any, Memory]:
         estimate, inner = memory
         u, inner = self.controller(t, estimate, inner, period)
         error = y - matvec(self.C, estimate)

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from .._numerics import as_float
-from .._types import Scalar, at_time
+from .._types import Scalar, Vector, at_time
 from ._base import AbstractController, Memory
 
 
@@ -30,12 +30,12 @@ class PID(AbstractController):
     kd: Array = eqx.field(converter=as_float, default=0.0)
     reference: Array | float | Callable = 0.0
 
-    def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
+    def init(self, t: Scalar, y: Vector) -> Memory:
         del t
         return (jnp.zeros_like(y),) * 3
 
     def __call__(
-        self, t: Scalar, y: Float[Array, " m"], memory: Memory, period: Scalar
+        self, t: Scalar, y: Vector, memory: Memory, period: Scalar
     ) -> tuple[Array, Memory]:
         u, last, before = memory
         error = jnp.asarray(at_time(self.reference, t), y.dtype) - y

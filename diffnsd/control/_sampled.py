@@ -1,15 +1,15 @@
 """A plant under sampled control, as one integrator."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
 
 from .._result import RESULTS, first_error
-from .._types import Args, Scalar, State
+from .._types import Args, Count, Scalar, State
 from ..integrators import (
     AbstractIntegrator,
     AbstractMemory,
@@ -37,7 +37,7 @@ class _Loop(eqx.Module):
     plant: Any
     memory: Memory
     control: Any
-    count: Int[Array, ""]
+    count: Count
 
 
 class Sampled(AbstractWrappedIntegrator):
@@ -97,7 +97,7 @@ class Sampled(AbstractWrappedIntegrator):
         y = self._measured(t0, state)
         memory = self.controller.init(t0, y)
         shapes = jax.eval_shape(self.controller, t0, y, memory, jnp.ones_like(t0))[0]
-        return memory, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        return memory, jax.tree.map(jnp.zeros_like, shapes)
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> _Loop:
         del args
@@ -110,21 +110,12 @@ class Sampled(AbstractWrappedIntegrator):
     ) -> tuple[State, StepInfo, _Loop, RESULTS]:
         del args
 
-        def sample(state, memory):
-            return self.controller(t0, self._measured(t0, state), memory, self.every * h)
-
-        def held(state, memory):
-            del state
-            return carry.control, memory
+        def sample():
+            return self.controller(t0, self._measured(t0, state), carry.memory, self.every * h)
 
         due = carry.count % self.every == 0
-        control, memory = jax.lax.cond(due, sample, held, state, carry.memory)
-        state, info, plant, result = self.inner.step(model, t0, h, state, carry.plant, control)
+        control, memory = jax.lax.cond(due, sample, lambda: (carry.control, carry.memory))
+        end, info, plant, result = self.inner.step(model, t0, h, state, carry.plant, control)
         result = first_error(self.controller.result(memory), result)
-        info = eqx.tree_at(
-            lambda i: i.details,
-            info,
-            SampledDetails(control, info.details),
-            is_leaf=lambda x: x is None,
-        )
-        return state, info, _Loop(plant, memory, control, carry.count + 1), result
+        info = replace(info, details=SampledDetails(control, info.details))
+        return end, info, _Loop(plant, memory, control, carry.count + 1), result

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from .._jax import eval_now, is_traced
 from .._numerics import as_float, hold, lu_solve, matvec
 from .._result import RESULTS
-from .._types import Scalar
+from .._types import Scalar, Vector
 from ..complementarity import ComplementarityProblem, solve_complementarity
 from ..laws import Relay
 from ._base import AbstractController, Memory
@@ -27,15 +27,20 @@ def _relays(held: Array, free: Array, bound: Array) -> tuple[Array, RESULTS]:
     return solution.z, solution.result
 
 
-class _Surface(eqx.Module):
-    """The nominal plant `x' = A x + B u` and the sliding variable `sigma = C x`."""
+class _AbstractSurfaceMode(AbstractController):
+    """A controller of the nominal plant `x' = a x + b u`, with the sliding variable `sigma = c x`.
+
+    `gain`: the bound of its action.
+    """
 
     a: Float[Array, "n n"]
     b: Float[Array, "n p"]
     c: Float[Array, "p n"]
+    gain: Array
 
-    def __init__(self, A, B, C):
+    def __init__(self, A, B, C, gain=1.0):
         self.a, self.b, self.c = (eval_now(as_float, x) for x in (A, B, C))
+        self.gain = as_float(gain)
         n, p = self.b.shape if self.b.ndim == 2 else (-1, -1)
         if self.a.shape != (n, n) or self.c.shape != (p, n):
             raise ValueError(
@@ -62,17 +67,6 @@ class _Surface(eqx.Module):
         return matvec(self.c, x)
 
 
-class _AbstractSurfaceMode(AbstractController):
-    """A controller of a nominal plant with a surface `C x = 0` and a bound of its action."""
-
-    surface: _Surface
-    gain: Array
-
-    def __init__(self, A, B, C, gain=1.0):
-        self.surface = _Surface(A, B, C)
-        self.gain = as_float(gain)
-
-
 class ImplicitSlidingMode(_AbstractSurfaceMode):
     """Sliding mode control by one implicit Euler step of the nominal plant: without chattering.
 
@@ -90,7 +84,7 @@ class ImplicitSlidingMode(_AbstractSurfaceMode):
     state observer and disturbance rejection (2012), doi:10.1109/TAC.2011.2174676.
     """
 
-    def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
+    def init(self, t: Scalar, y: Vector) -> Memory:
         del t, y
         return RESULTS.successful
 
@@ -98,27 +92,26 @@ class ImplicitSlidingMode(_AbstractSurfaceMode):
         return memory
 
     def __call__(
-        self, t: Scalar, y: Float[Array, " m"], memory: Memory, period: Scalar
+        self, t: Scalar, y: Vector, memory: Memory, period: Scalar
     ) -> tuple[Array, Memory]:
         del t, memory
-        plant = self.surface
-        moved, result = _relays(period * plant.c @ plant.b, plant.sigma(y), self.gain)
-        return plant.equivalent(y) + moved, result
+        moved, result = _relays(period * self.c @ self.b, self.sigma(y), self.gain)
+        return self.equivalent(y) + moved, result
 
 
 class _Prediction(eqx.Module):
     """What a controller expects of the next sample, and how its last solve ended."""
 
-    sigma: Float[Array, " p"]
+    sigma: Vector
     result: RESULTS
 
 
 class _AbstractPredictingMode(_AbstractSurfaceMode):
     """One that compares a sample with what it expected of it."""
 
-    def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
+    def init(self, t: Scalar, y: Vector) -> Memory:
         del t
-        return _Prediction(self.surface.sigma(y), RESULTS.successful)
+        return _Prediction(self.sigma(y), RESULTS.successful)
 
     def result(self, memory: Memory) -> RESULTS:
         return memory.result
@@ -140,15 +133,14 @@ class ImprovedSlidingMode(_AbstractPredictingMode):
     """
 
     def __call__(
-        self, t: Scalar, y: Float[Array, " m"], memory: Memory, period: Scalar
+        self, t: Scalar, y: Vector, memory: Memory, period: Scalar
     ) -> tuple[Array, Memory]:
         del t
-        plant, sigma = self.surface, self.surface.sigma(y)
-        held = period * plant.c @ plant.b
+        sigma, held = self.sigma(y), period * self.c @ self.b
         against = -lu_solve(held, sigma - memory.sigma)
         moved, result = _relays(held, sigma, self.gain)
         expected = sigma + matvec(held, moved + against)
-        return plant.equivalent(y) + moved + against, _Prediction(expected, result)
+        return self.equivalent(y) + moved + against, _Prediction(expected, result)
 
 
 class SlidingModeOT2(_AbstractPredictingMode):
@@ -167,14 +159,13 @@ class SlidingModeOT2(_AbstractPredictingMode):
     """
 
     def __call__(
-        self, t: Scalar, y: Float[Array, " m"], memory: Memory, period: Scalar
+        self, t: Scalar, y: Vector, memory: Memory, period: Scalar
     ) -> tuple[Array, Memory]:
         del t
-        plant = self.surface
-        held = hold(plant.a, period)
-        gained = plant.c @ held @ plant.b
-        free = plant.sigma(y + matvec(held, matvec(plant.a, y)))
-        u, result = _relays(gained, free + plant.sigma(y) - memory.sigma, self.gain)
+        held = hold(self.a, period)
+        gained = self.c @ held @ self.b
+        free = self.sigma(y + matvec(held, matvec(self.a, y)))
+        u, result = _relays(gained, free + self.sigma(y) - memory.sigma, self.gain)
         return u, _Prediction(free + matvec(gained, u), result)
 
 
@@ -192,19 +183,19 @@ class ExplicitSlidingMode(_AbstractSurfaceMode):
     doi:10.1007/978-3-642-84379-2.
     """
 
-    def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
-        del t, y
-        return ()
-
     def __call__(
-        self, t: Scalar, y: Float[Array, " m"], memory: Memory, period: Scalar
+        self, t: Scalar, y: Vector, memory: Memory, period: Scalar
     ) -> tuple[Array, Memory]:
         del t, period
-        plant = self.surface
-        return plant.equivalent(y) - self.gain * jnp.sign(matvec(plant.c, y)), memory
+        return self.equivalent(y) - self.gain * jnp.sign(self.sigma(y)), memory
 
 
-class Twisting(AbstractController):
+class _AbstractTwisting(AbstractController):
+    gain: Array = eqx.field(converter=as_float)
+    ratio: Array = eqx.field(converter=as_float, default=0.5)
+
+
+class Twisting(_AbstractTwisting):
     """The twisting algorithm for `sigma'' = u + disturbance`, discretised implicitly.
 
         u = −gain (s1 + ratio s2),     s1 ∈ Sgn(sigma⁺),   s2 ∈ Sgn(sigma'⁺)
@@ -218,10 +209,7 @@ class Twisting(AbstractController):
     controller without numerical chattering (2016), doi:10.1016/j.conengprac.2015.10.013.
     """
 
-    gain: Array = eqx.field(converter=as_float)
-    ratio: Array = eqx.field(converter=as_float, default=0.5)
-
-    def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
+    def init(self, t: Scalar, y: Vector) -> Memory:
         del t, y
         return RESULTS.successful
 
@@ -229,7 +217,7 @@ class Twisting(AbstractController):
         return memory
 
     def __call__(
-        self, t: Scalar, y: Float[Array, " m"], memory: Memory, period: Scalar
+        self, t: Scalar, y: Vector, memory: Memory, period: Scalar
     ) -> tuple[Array, Memory]:
         del t, memory
         held = jnp.stack([period * period / 2, period])
@@ -239,7 +227,7 @@ class Twisting(AbstractController):
         return jnp.sum(weights * z)[None], result
 
 
-class ExplicitTwisting(AbstractController):
+class ExplicitTwisting(_AbstractTwisting):
     """The twisting algorithm by the signs of what is measured: it chatters.
 
         u = −gain (sgn(sigma) + ratio sgn(sigma'))
@@ -252,15 +240,8 @@ class ExplicitTwisting(AbstractController):
     doi:10.1080/00207179308923053.
     """
 
-    gain: Array = eqx.field(converter=as_float)
-    ratio: Array = eqx.field(converter=as_float, default=0.5)
-
-    def init(self, t: Scalar, y: Float[Array, " m"]) -> Memory:
-        del t, y
-        return ()
-
     def __call__(
-        self, t: Scalar, y: Float[Array, " m"], memory: Memory, period: Scalar
+        self, t: Scalar, y: Vector, memory: Memory, period: Scalar
     ) -> tuple[Array, Memory]:
         del t, period
         return (-self.gain * (jnp.sign(y[0]) + self.ratio * jnp.sign(y[1])))[None], memory

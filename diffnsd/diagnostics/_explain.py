@@ -59,47 +59,38 @@ class GradientExplanation(eqx.Module):
     @property
     def warnings(self) -> tuple[str, ...]:
         """Reasons not to trust the gradient, each with its remedy."""
-        found = []
-        values, _ = ravel_pytree(self.gradient)
-        if not np.all(np.isfinite(np.asarray(values))):
+        found, at = [], np.asarray(self.ts)
+        values = np.asarray(ravel_pytree(self.gradient)[0])
+        touched, struck = np.asarray(self.touched), np.asarray(self.struck)
+        margins, growth = np.asarray(self.margins), float(np.max(np.asarray(self.growth)))
+        if not np.all(np.isfinite(values)):
             found.append(
                 "The gradient is not finite: look at the step where `growth` overflows, shorten the "
                 "horizon, and check parameters at the edge of their range."
             )
-        if np.any(self.struck) and not self.times_kept:
-            first = int(np.argmax(np.any(np.asarray(self.struck), axis=1)))
+        if np.any(struck) and not self.times_kept:
+            first = int(np.argmax(np.any(struck, axis=1)))
             found.append(
-                f"Contacts struck {int(np.sum(self.struck))} times, first in step {first}, and this "
+                f"Contacts struck {int(np.sum(struck))} times, first in step {first}, and this "
                 "method loses the derivative of impact times: the gradient is wrong however short "
                 "the steps. Use Located(...) or Corrected(...) around it."
             )
-        unlocated = (
-            (
-                self.missed,
-                "impacts or turns of friction were not located",
-                "Raise max_impacts, or take",
-            ),
-            (
-                self.slow,
-                "slow impacts were left to the scheme as if at rest",
-                "If they matter take",
-            ),
-        )
-        for counts, what, remedy in unlocated:
-            count = int(np.sum(np.asarray(counts)))
-            if count:
-                first = int(np.argmax(np.asarray(counts) > 0))
+        missed = "impacts or turns of friction were not located", "Raise max_impacts, or take"
+        slow = "slow impacts were left to the scheme as if at rest", "If they matter take"
+        for counts, (what, remedy) in ((self.missed, missed), (self.slow, slow)):
+            counts = np.asarray(counts)
+            if np.any(counts):
+                first = int(np.argmax(counts > 0))
                 found.append(
-                    f"{count} {what}, first in step {first} (t = {float(self.ts[first]):.4g} s): the "
-                    f"gradient has no derivative of their times. {remedy} shorter steps."
+                    f"{int(np.sum(counts))} {what}, first in step {first} (t = {at[first]:.4g} s): "
+                    f"the gradient has no derivative of their times. {remedy} shorter steps."
                 )
-        zero = [n for n, v in zip(self.names, np.asarray(values), strict=True) if v == 0]
+        zero = [name for name, value in zip(self.names, values, strict=True) if value == 0]
         if zero:
-            reached = bool(np.any(self.touched))
             why = (
                 "contacts act, but not so that these count (a contact that sticks, or a loss of "
                 "what they do not move)"
-                if reached
+                if np.any(touched)
                 else "no contact was reached"
             )
             found.append(
@@ -107,20 +98,19 @@ class GradientExplanation(eqx.Module):
                 "contact, run longer, or use SmoothedAdjoint(...) with GapStabilized laws, or "
                 "bundled_gradient."
             )
-        nearest = int(np.argmin(np.asarray(self.margins)))
-        if float(self.margins[nearest]) < NEAR:
+        nearest = int(np.argmin(margins))
+        if margins[nearest] < NEAR:
             found.append(
-                f"Step {nearest} is on the edge between two modes (margin "
-                f"{float(self.margins[nearest]):.1e}): the derivative is set-valued there, and one "
-                "element of the set was taken. Compare with a start that is moved a little, or use "
-                "bundled_gradient."
+                f"Step {nearest} is on the edge between two modes (margin {margins[nearest]:.1e}): "
+                "the derivative is set-valued there, and one element of the set was taken. Compare "
+                "with a start that is moved a little, or use bundled_gradient."
             )
-        if float(np.max(np.asarray(self.growth))) > GROWTH:
+        if growth > GROWTH:
             found.append(
-                f"Sensitivities grow {float(np.max(np.asarray(self.growth))):.1e} times over "
-                f"{self.duration:g} s (Lyapunov time {self.lyapunov_time:.2g} s): the gradient is "
-                "right only very near, and useless for steps of an optimiser. Shorten the horizon to "
-                "a few Lyapunov times, or use multiple shooting (identification)."
+                f"Sensitivities grow {growth:.1e} times over {self.duration:g} s (Lyapunov time "
+                f"{self.lyapunov_time:.2g} s): the gradient is right only very near, and useless "
+                "for steps of an optimiser. Shorten the horizon to a few Lyapunov times, or use "
+                "multiple shooting (identification)."
             )
         return tuple(found)
 
@@ -187,50 +177,49 @@ def explain_gradient(
     if problem is not None:
         raise ValueError(f"cannot explain the gradient: {problem}.")
     h = jnp.asarray((t1 - t0) / max(steps, 1), state.v.dtype)
+    ts = jnp.asarray(t0, h.dtype) + jnp.arange(steps).astype(h.dtype) * h
     explain = eqx.filter_jit(_explain)
-    value = explain(
-        loss, flat, unravel, build, integrator, jnp.asarray(t0, h.dtype), h, steps, args
-    )
-    gradient, ts, through, touched, struck, growth, margins, missed, slow = value
+    found = explain(loss, flat, lambda p: build(unravel(p)), integrator, ts, h, args)
     return GradientExplanation(
-        unravel(gradient), ts, through, touched, struck, growth, margins, missed, slow,
-        float(t1 - t0), _names(parameters), integrator.keeps_impact_times,
-    )  # fmt: skip
+        unravel(found.pop("gradient")),
+        ts,
+        **found,
+        duration=float(t1 - t0),
+        names=_names(parameters),
+        times_kept=integrator.keeps_impact_times,
+    )
 
 
-def _explain(loss, flat, unravel, build, integrator, t0, h, steps, args):
+def _explain(loss, flat, build, integrator, ts, h, args) -> dict[str, Array]:
     def advance(flat, t, state, carry, on):
-        model = build(unravel(flat))[0].masked(t, state.q, on)
+        model = build(flat)[0].masked(t, state.q, on)
         return integrator.step(model, t, h, state, carry, args)
 
-    model, start = build(unravel(flat))
-    count = sum(model.contacts(t0, start.q))
+    model, start = build(flat)
+    count = sum(model.contacts(ts[0], start.q))
     everything = jnp.ones(count, bool)
 
     def run(flat, taps):
-        model, state = build(unravel(flat))
-        carry = integrator.init(model, t0, state, args)
+        model, state = build(flat)
 
         def body(run, this):
             state, carry = run
-            i, tap = this
-            end, info, new, _ = advance(flat, t0 + i.astype(h.dtype) * h, state, carry, everything)
+            t, tap = this
+            end, info, new, _ = advance(flat, t, state, carry, everything)
             end = jax.tree.map(jnp.add, end, tap)
-            report = info.impulses, info.margin, info.missed, info.slow
-            return (end, new), (state, carry, end, report)
+            return (end, new), (state, carry, end, info)
 
-        numbers = jnp.arange(steps)
-        return jax.lax.scan(body, (state, carry), (numbers, taps))[1]
+        carry = integrator.init(model, ts[0], state, args)
+        return jax.lax.scan(body, (state, carry), (ts, taps))[1]
 
-    taps = jax.tree.map(lambda x: jnp.zeros((steps, *x.shape), x.dtype), start)
+    taps = jax.tree.map(lambda x: jnp.zeros((len(ts), *x.shape), x.dtype), start)
 
     def total(flat, taps):
-        begins, carries, ends, report = run(flat, taps)
-        return loss(ends), (begins, carries, report)
+        begins, carries, ends, info = run(flat, taps)
+        return loss(ends), (begins, carries, info)
 
     both = jax.grad(total, argnums=(0, 1), has_aux=True)
-    (gradient, adjoints), (begins, carries, report) = both(flat, taps)
-    impulses, margins, missed, slow = report
+    (gradient, adjoints), (begins, carries, info) = both(flat, taps)
     directions = jnp.eye(flat.shape[0], dtype=flat.dtype)
 
     def tangents(direction):
@@ -240,45 +229,38 @@ def _explain(loss, flat, unravel, build, integrator, t0, h, steps, args):
     masks = jnp.concatenate([everything[None], ~jnp.eye(count, dtype=bool)])
 
     def one(step):
-        i, state, carry, tangent, adjoint = step
+        t, state, carry, tangent, adjoint = step
 
         def effect(on, change, direction):
             def end(flat, state, carry):
-                return advance(flat, t0 + i.astype(h.dtype) * h, state, carry, on)[0]
+                return advance(flat, t, state, carry, on)[0]
 
-            primals, tangent = (flat, state, carry), (direction, *change)
-            out = jax.jvp(end, primals, tangent)[1]
+            out = jax.jvp(end, (flat, state, carry), (direction, *change))[1]
             parts = jax.tree.map(lambda a, b: jnp.sum(a * b), adjoint, out)
             return jnp.sum(jnp.stack(jax.tree.leaves(parts)))
 
         each = jax.vmap(effect, (None, 0, 0))
         effects = jax.vmap(each, (0, None, None))(masks, tangent, directions)
-        here, t = build(unravel(flat))[0], t0 + i.astype(h.dtype) * h
-        striking = approach(here, t, h, state, args, 4.0)
+        striking = approach(model, t, h, state, args, 4.0)
         hits = striking.strikes & (striking.gap <= 1.5 * h * striking.fastest)
-        whole, without = effects[:1], effects[1:]
-        return whole - without, hits
+        return effects[:1] - effects[1:], hits
 
-    xs = jnp.arange(steps), begins, carries, moved, adjoints
-    through, hits = jax.lax.map(one, xs)
-    kinds = [jnp.any(p != 0, axis=2) for p in impulses]
-    touched = jnp.concatenate(kinds, axis=1) if kinds else jnp.zeros((steps, 0), bool)
+    through, hits = jax.lax.map(one, (ts, begins, carries, moved, adjoints))
+    touched = jnp.concatenate([jnp.any(p != 0, axis=2) for p in info.impulses], axis=1)
 
-    squares = [jnp.sum(x.reshape(steps, -1) ** 2, axis=1) for x in jax.tree.leaves(adjoints)]
+    squares = [jnp.sum(x.reshape(len(ts), -1) ** 2, axis=1) for x in jax.tree.leaves(adjoints)]
     sizes = jnp.sqrt(sum(squares))
-    last = jnp.max(jnp.where(sizes > 0, jnp.arange(steps), 0))
-    growth = sizes / jnp.where(sizes[last] > 0, sizes[last], 1)
-    return (
-        gradient,
-        t0 + jnp.arange(steps).astype(h.dtype) * h,
-        through,
-        touched,
-        touched & hits,
-        growth,
-        margins,
-        missed,
-        slow,
-    )
+    last = jnp.max(jnp.where(sizes > 0, jnp.arange(len(ts)), 0))
+    return {
+        "gradient": gradient,
+        "through": through,
+        "touched": touched,
+        "struck": touched & hits,
+        "growth": sizes / jnp.where(sizes[last] > 0, sizes[last], 1),
+        "margins": info.margin,
+        "missed": info.missed,
+        "slow": info.slow,
+    }
 
 
 def _names(parameters) -> tuple[str, ...]:

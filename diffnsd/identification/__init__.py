@@ -3,7 +3,7 @@
 Nothing here depends on the physics: models are pytrees, losses and residuals are functions.
 """
 
-from ._base import AbstractTransform as AbstractTransform, Parameters as Parameters
+from ._base import Parameters as Parameters
 from ._fit import fit as fit
 from ._inertia import PhysicalInertia as PhysicalInertia, PhysicalMoments as PhysicalMoments
 from ._least_squares import least_squares as least_squares
@@ -40,6 +40,7 @@ from ._shooting import (
     segments as segments,
 )
 from ._transforms import (
+    AbstractTransform as AbstractTransform,
     AtLeast as AtLeast,
     AtMost as AtMost,
     Interval as Interval,

@@ -1,6 +1,5 @@
-"""What identification shares: the interface of a transform, and trees of named parameters."""
+"""What identification shares: trees of named parameters."""
 
-from abc import abstractmethod
 from collections.abc import Mapping
 
 import equinox as eqx
@@ -9,55 +8,7 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from .._jax import is_traced
-
-
-class AbstractTransform(eqx.Module):
-    """A bijection `value = forward(raw)` from all reals to the physically admissible values.
-
-    Optimisers work on `raw`, which is free; models and reports see `value`. A transform has static
-    fields only, so that it can sit in the structure of a pytree of parameters.
-
-    `is_box` says that every component of the value is free between `limits()`: a method that can
-    handle such bounds itself may then work on the value instead of on `raw`.
-    """
-
-    is_box: eqx.AbstractClassVar[bool]
-
-    @abstractmethod
-    def forward(self, raw: Array) -> Array:
-        """The physical value of unconstrained numbers `raw`."""
-
-    @abstractmethod
-    def to_raw(self, value: Array) -> Array:
-        """The unconstrained numbers of a value strictly inside the admissible set."""
-
-    @abstractmethod
-    def inside(self, value: Array) -> Array:
-        """`value`, moved off a bound on which it lies by the small amount that the class states."""
-
-    @abstractmethod
-    def problem(self, value: np.ndarray) -> str | None:
-        """What makes `value` inadmissible, in the user's terms; `None` if nothing does."""
-
-    @abstractmethod
-    def limits(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper bound of the value, infinite where there is none."""
-
-    def inverse(self, value: Array) -> Array:
-        """`raw` with `forward(raw) = inside(value)`.
-
-        **Raises:** `ValueError` for an inadmissible or non-finite value (outside of compiled code).
-        """
-        value = jnp.asarray(value)
-        if not is_traced(value):
-            concrete = np.asarray(value)
-            if not np.all(np.isfinite(concrete)):
-                raise ValueError(f"the value {concrete} is not finite; give a finite start value.")
-            problem = self.problem(concrete)
-            if problem is not None:
-                raise ValueError(problem)
-        return self.to_raw(self.inside(value))
+from ._transforms import AbstractTransform, Unbounded
 
 
 class Parameters(eqx.Module):
@@ -115,34 +66,31 @@ class Parameters(eqx.Module):
         return eqx.tree_at(lambda p: p.raw, self, tuple(raw))
 
 
-def is_parameters(x) -> bool:
-    """Whether `x` is a `Parameters` node."""
-    return isinstance(x, Parameters)
-
-
 def parameter_nodes(
     params: PyTree,
-) -> list[tuple[str, Array, AbstractTransform | None, str | None]]:
+) -> list[tuple[str, Array, AbstractTransform, str | None]]:
     """`(name, raw, transform, unit)` of every parameter in any pytree, in the order of its leaves.
 
-    Leaves outside of a `Parameters` node are named by their path and are their own values
-    (transform `None`).
+    Leaves outside of a `Parameters` node are named by their path and are their own values.
     """
     nodes = []
-    for path, node in jtu.tree_flatten_with_path(params, is_leaf=is_parameters)[0]:
-        if is_parameters(node):
+    paths = jtu.tree_leaves_with_path(params, is_leaf=lambda x: isinstance(x, Parameters))
+    for path, node in paths:
+        if isinstance(node, Parameters):
             nodes.extend(zip(node.names, node.raw, node.transforms, node.units, strict=True))
         else:
-            nodes.append((path_name(path) or "params", node, None, None))
+            nodes.append((path_name(path) or "params", node, Unbounded(), None))
     return nodes
 
 
 def named_values(params: PyTree) -> dict[str, Array]:
     """Physical values by name, of any pytree of parameters."""
-    return {
-        name: raw if transform is None else transform.forward(raw)
-        for name, raw, transform, _ in parameter_nodes(params)
-    }
+    return {name: transform.forward(raw) for name, raw, transform, _ in parameter_nodes(params)}
+
+
+def with_axes(x, ndim: int):
+    """`x` with axes of length 1 at the end, `ndim` in all: to spread it over what it begins."""
+    return x.reshape(x.shape + (1,) * (ndim - x.ndim))
 
 
 def path_name(path) -> str:
@@ -156,7 +104,7 @@ def check_parameters(params: PyTree) -> None:
     **Raises:** `TypeError` for a leaf that is not a floating array; `ValueError` for no leaf at all
     or for one that is not finite.
     """
-    leaves = jtu.tree_flatten_with_path(params)[0]
+    leaves = jtu.tree_leaves_with_path(params)
     if not leaves:
         raise ValueError("`params` has no leaves: there is nothing to identify.")
     for path, leaf in leaves:

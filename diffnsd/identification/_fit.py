@@ -1,7 +1,7 @@
 """Minimising any differentiable loss with any Optax transformation."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -60,11 +60,10 @@ def fit(
     """
     check_parameters(params)
     optimizer = optax.with_extra_args_support(optimizer)
-    record = Recorder(params, max_steps, callback, programs)
+    record = Recorder(params, max_steps, max_rejections, callback, programs)
     try:
         evaluate = record.compiled(_evaluate, loss, params)
-        limits = _Limits(rtol, atol, patience, max_rejections)
-        result = _descend(loss, evaluate, params, optimizer, record, limits)
+        result = _descend(loss, evaluate, params, optimizer, record, rtol, atol, patience)
         if record.extra is _MISSING:
             record.spent(1, 1)
             record.extra = evaluate(loss, record.params)[1]
@@ -74,49 +73,41 @@ def fit(
     return record.finish(result, aux, None, throw)
 
 
-class _Limits(NamedTuple):
-    """When a fit stops; see `fit`."""
-
-    rtol: float
-    atol: float
-    patience: int
-    rejections: int
-
-
 _MISSING = object()
 """In place of an `aux` that a line search has not kept."""
 
 
-def _descend(loss, evaluate, params, optimizer, record: Recorder, limits: _Limits):
+def _descend(loss, evaluate, params, optimizer, record: Recorder, rtol, atol, patience):
     """Runs the iteration; what it finds goes into `record`. Returns the outcome."""
     opt_state, update, known, missing = optimizer.init(params), None, None, None
-    good, in_a_row, idle = params, 0, 0
+    good, idle = params, 0
     previous, change, reference = float("nan"), float("inf"), float("inf")
     while record.steps < record.max_steps:
+        aux = missing
         if known is None:
-            value, aux, grad, values, norm, finite = evaluate(loss, params)
+            known, aux = evaluate(loss, params)
             record.spent(1, 1)
             missing = None if aux is None else _MISSING
-        else:
-            (value, grad, values, norm, finite), aux = known, missing
+        value, grad, values, norm, finite = known
         record.note(params, value, norm, values, aux, accepted=bool(finite))
         if not bool(finite):
-            in_a_row += 1
-            if record.steps == record.rejected:
-                return FIT_RESULTS.nonfinite_start
-            if in_a_row > limits.rejections:
-                return FIT_RESULTS.nonfinite_trial
+            end = record.nonfinite_end()
+            if end is not None:
+                return end
             params, known = midpoint(good, params), None
             continue
 
-        good, in_a_row, current = params, 0, float(value)
-        tolerance = limits.atol + limits.rtol * abs(current)
+        good, current = params, float(value)
+        tolerance = atol + rtol * abs(current)
         idle = 0 if reference - current > tolerance else idle + 1
         reference = current if idle == 0 else reference
-        if abs(previous - current) <= tolerance and change <= limits.rtol:
+        if abs(previous - current) <= tolerance and change <= rtol:
             return FIT_RESULTS.successful
-        if idle >= limits.patience and _lies_still(record, limits):
-            return FIT_RESULTS.successful
+        if idle >= patience:
+            # Settled, and not going up and down.
+            recent = [row[0] for row in record.rows[-patience:]]
+            if max(recent) - record.loss <= atol + rtol**0.5 * abs(record.loss):
+                return FIT_RESULTS.successful
         if record.steps == record.max_steps:
             break
         if update is None:
@@ -127,13 +118,6 @@ def _descend(loss, evaluate, params, optimizer, record: Recorder, limits: _Limit
         # A line search that failed leaves no usable value behind: evaluate again.
         known = known if known is not None and bool(known[-1]) else None
     return FIT_RESULTS.max_steps_reached
-
-
-def _lies_still(record: Recorder, limits: _Limits) -> bool:
-    """Whether a loss that has stopped improving has settled, and does not go up and down."""
-    recent = [row[0] for row in record.rows[-limits.patience :]]
-    still = limits.atol + limits.rtol**0.5 * abs(record.loss)
-    return max(recent) - record.loss <= still
 
 
 def _with_aux(loss: Callable, params: PyTree) -> tuple[Array, Any]:
@@ -151,8 +135,7 @@ def _with_aux(loss: Callable, params: PyTree) -> tuple[Array, Any]:
 
 def _evaluate(loss: Callable, params: PyTree):
     (value, aux), grad = jax.value_and_grad(lambda p: _with_aux(loss, p), has_aux=True)(params)
-    value, grad, values, norm, finite = _described(value, grad, params)
-    return value, aux, grad, values, norm, finite
+    return _described(value, grad, params), aux
 
 
 def _described(value: Array, grad: PyTree, params: PyTree):
@@ -198,9 +181,7 @@ def _spent_in_line_search(opt_state) -> tuple[int, int]:
     losses = gradients = 0
     for state in _line_searches(opt_state):
         steps = int(state.info.num_linesearch_steps)
+        is_zoom = isinstance(state, optax.ScaleByZoomLinesearchState)
         losses += steps
-        if isinstance(state, optax.ScaleByZoomLinesearchState):
-            gradients += steps
-        else:
-            gradients += int(state.grad is not None and steps > 0)
+        gradients += steps if is_zoom else int(state.grad is not None and steps > 0)
     return losses, gradients

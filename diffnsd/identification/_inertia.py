@@ -11,13 +11,11 @@ and Automation Letters 7 (2022), doi:10.1109/LRA.2022.3155198; P. M. Wensing, S.
 (2018), doi:10.1109/LRA.2017.2729659.
 """
 
-from typing import ClassVar
-
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._base import AbstractTransform
+from ._transforms import AbstractTransform
 
 _THINNEST = 1e-6
 """Flat and thin bodies lie on the edge of the set: second moments below this share of their sum are
@@ -52,8 +50,6 @@ class PhysicalMoments(AbstractTransform):
     Reference: Rucker, Wensing (2022), doi:10.1109/LRA.2022.3155198.
     """
 
-    is_box: ClassVar[bool] = False
-
     def forward(self, raw: Float[Array, "*b 3"]) -> Float[Array, "*b 3"]:
         second = jnp.exp(raw)
         return jnp.sum(second, axis=-1, keepdims=True) - second
@@ -86,8 +82,6 @@ class PhysicalInertia(AbstractTransform):
     Reference: Rucker, Wensing (2022), doi:10.1109/LRA.2022.3155198 (their `U` without the rows of
     the centre of mass).
     """
-
-    is_box: ClassVar[bool] = False
 
     def forward(self, raw: Float[Array, "*b 6"]) -> Float[Array, "*b 3 3"]:
         a, d1, d2, s12, s13, s23 = (raw[..., i] for i in range(6))
@@ -126,7 +120,3 @@ class PhysicalInertia(AbstractTransform):
         if np.any(np.abs(value - np.swapaxes(value, -1, -2)) > 1e-6 * scale):
             return f"an inertia matrix must be symmetric, got {value}."
         return _moments_problem(np.linalg.eigvalsh(value))
-
-    def limits(self) -> tuple[np.ndarray, np.ndarray]:
-        # Entries off the diagonal have either sign; the set is no box.
-        return np.asarray(-np.inf), np.asarray(np.inf)

@@ -7,7 +7,7 @@ travel along with the simulation.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,13 +18,9 @@ import optimistix as optx
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
-from ._base import AbstractTransform, check_parameters, named_values, parameter_nodes
-from ._linearise import (
-    FORWARD,
-    AbstractJacobian,
-    AbstractRobustLoss,
-    linearise,
-)
+from .._jax import where
+from ._base import check_parameters, named_values, parameter_nodes
+from ._linearise import FORWARD, AbstractJacobian, AbstractRobustLoss, linearise
 from ._outcome import FIT_RESULTS, Callback, FitResult, Recorder, all_finite, midpoint
 from ._programs import Programs
 
@@ -97,14 +93,12 @@ def least_squares(
             f"IndirectLevenbergMarquardt, Dogleg, GaussNewton, ...), got {solver!r}."
         )
     chart = _Chart.of(params)
-
-    record = Recorder(params, max_steps, callback, programs)
+    record = Recorder(params, max_steps, max_rejections, callback, programs)
     try:
         start = jax.jit(lambda p: chart.start(p))(params)
         fixed = residual, chart, robust, jacobian
         run = record.compiled(_evaluate, *fixed, start, mask)
-        stops = _Stops(rtol, atol, max_rejections)
-        result = _iterate(lambda x: run(*fixed, x, mask), start, chart, solver, record, stops)
+        result = _iterate(lambda x: run(*fixed, x, mask), start, chart, solver, record, rtol, atol)
     except KeyboardInterrupt:
         result = FIT_RESULTS.interrupted
     return record.finish(result, None, record.extra, throw)
@@ -117,15 +111,9 @@ def _evaluate(residual, chart: "_Chart", robust, jacobian, x, mask):
     slope = here.jacobian / chart.slopes(params)[None, :]
     missing = None if robust is None else robust.missing_curvature(here.residual)
     point = _Point(x, here.residual, slope, missing)
-    return point, (params, here), *_describe(point), named_values(params)
-
-
-class _Stops(NamedTuple):
-    """When a fit stops; see `least_squares`."""
-
-    rtol: float
-    atol: float
-    rejections: int
+    loss, gradient = jnp.sum(point.residual**2) / 2, point.jacobian.T @ point.residual
+    norm, finite = jnp.sqrt(gradient @ gradient), all_finite((loss, point.jacobian))
+    return point, (params, here), loss, norm, finite, named_values(params)
 
 
 class _Chart(eqx.Module):
@@ -146,8 +134,8 @@ class _Chart(eqx.Module):
         edge = float(jnp.finfo(flat.dtype).eps) ** 0.6
         bounds = []
         for _, raw, transform, _ in parameter_nodes(params):
-            lo, hi = transform.limits() if _in_box(transform) else (-np.inf, np.inf)
-            lo, hi = np.broadcast_to(lo, raw.shape), np.broadcast_to(hi, raw.shape)
+            sides = transform.limits() if transform.is_box else (-np.inf, np.inf)
+            lo, hi = (np.broadcast_to(side, raw.shape) for side in sides)
             width = np.where(np.isfinite(hi - lo), hi - lo, 1.0)
             bounds.append(np.stack([lo + edge * width, hi - edge * width]).reshape(2, -1))
         lo, hi = (jnp.asarray(row, flat.dtype) for row in np.concatenate(bounds, axis=1))
@@ -155,21 +143,11 @@ class _Chart(eqx.Module):
 
     def start(self, params: PyTree) -> Array:
         """The coordinates of given parameters."""
-        parts = [
-            (transform.forward(raw) if _in_box(transform) else raw).ravel()
-            for _, raw, transform, _ in parameter_nodes(params)
-        ]
-        return self.clip(jnp.concatenate(parts))
+        return self.clip(_coordinates(params))
 
     def slopes(self, params: PyTree) -> Array:
         """`dx / draw` of every coordinate."""
-        parts = [
-            jax.jvp(transform.forward, (raw,), (jnp.ones_like(raw),))[1].ravel()
-            if _in_box(transform)
-            else jnp.ones_like(raw).ravel()
-            for _, raw, transform, _ in parameter_nodes(params)
-        ]
-        return jnp.concatenate(parts)
+        return jax.jvp(_coordinates, (params,), (jax.tree.map(jnp.ones_like, params),))[1]
 
     def clip(self, x: Array) -> Array:
         """The nearest coordinates within the bounds."""
@@ -177,16 +155,20 @@ class _Chart(eqx.Module):
 
     def params(self, x: Array) -> PyTree:
         """The parameters with coordinates `x`."""
-        parts, begin = [], 0
-        for _, raw, transform, _ in parameter_nodes(self.unravel(x)):
-            piece = x[begin : begin + raw.size].reshape(raw.shape)
-            parts.append((transform.to_raw(piece) if _in_box(transform) else piece).ravel())
-            begin += raw.size
-        return self.unravel(jnp.concatenate(parts))
+        return self.unravel(_in_boxes(lambda transform, x: transform.to_raw(x), self.unravel(x)))
 
 
-def _in_box(transform: AbstractTransform | None) -> TypeGuard[AbstractTransform]:
-    return transform is not None and transform.is_box
+def _coordinates(params: PyTree) -> Array:
+    return _in_boxes(lambda transform, raw: transform.forward(raw), params)
+
+
+def _in_boxes(function: Callable, params: PyTree) -> Array:
+    """The numbers of `params`, flattened, with `function(transform, x)` of those within bounds."""
+    parts = [
+        (function(transform, x) if transform.is_box else x).ravel()
+        for _, x, transform, _ in parameter_nodes(params)
+    ]
+    return jnp.concatenate(parts)
 
 
 class _Point(eqx.Module):
@@ -210,27 +192,18 @@ class _Carry(eqx.Module):
     search: PyTree
 
 
-def _describe(point: _Point):
-    """Loss, norm of its gradient, and whether all is finite."""
-    loss = jnp.sum(point.residual**2) / 2
-    gradient = point.jacobian.T @ point.residual
-    return loss, jnp.sqrt(gradient @ gradient), all_finite((loss, point.jacobian))
-
-
-def _iterate(evaluate, start, chart: _Chart, solver, record: Recorder, stops: _Stops):
+def _iterate(evaluate, start, chart: _Chart, solver, record: Recorder, rtol, atol):
     """Runs the iteration; what it finds goes into `record`. Returns the outcome."""
     trial, carry, propose = start, None, _propose
-    in_a_row, idle, previous = 0, 0, float("inf")
+    idle, previous = 0, float("inf")
     while record.steps < record.max_steps:
         point, (params, here), loss, norm, finite, values = evaluate(trial)
         record.spent(1, 1)
         if not bool(finite):
             record.note(params, loss, norm, values, None, accepted=False)
-            in_a_row += 1
-            if carry is None:
-                return FIT_RESULTS.nonfinite_start
-            if in_a_row > stops.rejections:
-                return FIT_RESULTS.nonfinite_trial
+            end = record.nonfinite_end()
+            if carry is None or end is not None:
+                return end
             trial = midpoint(carry.point.x, trial)
             continue
 
@@ -245,17 +218,13 @@ def _iterate(evaluate, start, chart: _Chart, solver, record: Recorder, stops: _S
         record.note(params, loss, norm, values, here, accepted)
         # Without noise the loss goes to zero: what rounding leaves of the first one is enough.
         rounding = jnp.finfo(trial.dtype).eps * record.rows[0][0]
-        tolerance = stops.atol + stops.rtol * record.loss + float(rounding)
+        tolerance = atol + rtol * record.loss + float(rounding)
         if accepted:
             idle = idle + 1 if abs(previous - loss) <= tolerance else 0
-            in_a_row, previous = 0, loss
+            previous = loss
             if float(gain) <= tolerance or idle >= _IDLE:
                 return FIT_RESULTS.successful
-        else:
-            in_a_row += 1
-            if in_a_row > stops.rejections:
-                return FIT_RESULTS.stalled
-        if not np.all(np.isfinite(np.asarray(following))):
+        if record.rejects_too_many or not np.all(np.isfinite(np.asarray(following))):
             return FIT_RESULTS.stalled
         trial = following
     return FIT_RESULTS.max_steps_reached
@@ -278,13 +247,6 @@ def _information(point: _Point, scale: Array, free: Array):
         residuals.append(jnp.zeros_like(point.residual))
     jacobian, residual = factor * jnp.concatenate(rows), factor * jnp.concatenate(residuals)
     return optx.FunctionInfo.ResidualJac(residual, lx.MatrixLinearOperator(jacobian))
-
-
-def _free(point: _Point, chart: _Chart) -> Array:
-    """Coordinates that are not held by a bound: not on it, or drawn inwards by the loss."""
-    gradient = point.jacobian.T @ point.residual
-    held = ((point.x <= chart.lo) & (gradient > 0)) | ((point.x >= chart.hi) & (gradient < 0))
-    return ~held
 
 
 def _columns(point: _Point) -> Array:
@@ -314,10 +276,13 @@ def _propose(
     step_size = step_size.astype(trial.x.dtype)
     # A step that was cut off at a bound may have predicted no decrease: never accept an increase.
     accept = first | (accept & (jnp.sum(trial.residual**2) <= jnp.sum(old.residual**2)))
-    point = jax.tree.map(lambda a, b: jnp.where(accept, a, b), trial, old)
+    point = where(accept, trial, old)
     scale = jnp.where(accept & ~first, jnp.maximum(scale, _columns(trial)), scale)
 
-    free = _free(point, chart)
+    # Held: on a bound, and drawn against it by the loss.
+    gradient = point.jacobian.T @ point.residual
+    held = ((point.x <= chart.lo) & (gradient > 0)) | ((point.x >= chart.hi) & (gradient < 0))
+    free = ~held
     info = _information(point, scale, free)
     descent = solver.descent.query(point.x * scale, info, carry.descent)
     step, _ = solver.descent.step(step_size, descent)

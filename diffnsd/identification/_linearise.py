@@ -10,6 +10,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
+from ._base import with_axes
+
 
 class AbstractJacobian(eqx.Module):
     """How the Jacobian of the residuals is computed; its value does not depend on it."""
@@ -120,13 +122,8 @@ class Linearisation(eqx.Module):
         labels = np.asarray(labels)
         total = self.mask.shape[0]
         if all(shape[: labels.ndim] == labels.shape for shape in self.shapes):
-            spread = [
-                np.broadcast_to(
-                    labels.reshape(labels.shape + (1,) * (len(shape) - labels.ndim)), shape
-                ).ravel()
-                for shape in self.shapes
-            ]
-            return np.concatenate(spread)
+            spread = [np.broadcast_to(with_axes(labels, len(s)), s) for s in self.shapes]
+            return np.concatenate([x.ravel() for x in spread])
         if labels.shape == (total,):
             return labels
         raise ValueError(
@@ -201,6 +198,5 @@ def _spread_mask(mask, structure, shapes) -> list[Array]:
                 f"the mask of shape {part.shape} must be what the residual shape {shape} "
                 "begins with."
             )
-        trailing = (1,) * (len(shape) - part.ndim)
-        spread.append(jnp.broadcast_to(part.reshape(part.shape + trailing), shape))
+        spread.append(jnp.broadcast_to(with_axes(part, len(shape)), shape))
     return spread

@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._result import RESULTS
@@ -163,16 +164,17 @@ class Recorder:
         self,
         params: PyTree,
         max_steps: int,
+        max_rejections: int,
         callback: Callback | None,
         programs: Programs | None,
     ):
         if max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, got {max_steps}.")
         self.start = time.perf_counter()
-        self.max_steps, self.callback = max_steps, callback
+        self.max_steps, self.max_rejections, self.callback = max_steps, max_rejections, callback
         self.programs = Programs() if programs is None else programs
         self.params, self.loss, self.extra = params, float("nan"), None
-        self.loss_evaluations = self.gradient_evaluations = self.rejected = 0
+        self.loss_evaluations = self.gradient_evaluations = self.rejected = self.in_a_row = 0
         self.compile_seconds = 0.0
         self.rows: list[tuple] = []
         self.last = (float("nan"), float("nan"), {})
@@ -215,11 +217,22 @@ class Recorder:
         values = {name: np.asarray(value) for name, value in values.items()}
         self.rows.append((loss, norm, accepted, values, self.gradient_evaluations, self.seconds))
         self.rejected += not accepted
+        self.in_a_row = 0 if accepted else self.in_a_row + 1
         best = self.loss if self.loss == self.loss else float("inf")
         if accepted and loss < best:
             self.params, self.loss, self.extra = params, loss, extra
         self.last = (loss, norm, values)
         self.report(Stage.RUNNING)
+
+    @property
+    def rejects_too_many(self) -> bool:
+        return self.in_a_row > self.max_rejections
+
+    def nonfinite_end(self) -> Any:
+        """How the fit ends after an iterate that is not finite; `None` if it may try another."""
+        if self.steps == self.rejected:
+            return FIT_RESULTS.nonfinite_start
+        return FIT_RESULTS.nonfinite_trial if self.rejects_too_many else None
 
     def finish(self, result, aux, linearisation, throw: bool) -> FitResult:
         """The result of the fit so far; raises it if it failed and `throw`."""
@@ -227,24 +240,14 @@ class Recorder:
             self.report(Stage.FINISHED)
         except KeyboardInterrupt:
             result = FIT_RESULTS.interrupted
-        losses, norms, accepted, values, counts, seconds = (
-            zip(*self.rows, strict=True) if self.rows else ((),) * 6
-        )
-        names = values[0] if values else {}
-        history = FitHistory(
-            np.asarray(losses, float),
-            np.asarray(norms, float),
-            np.asarray(accepted, bool),
-            {name: np.stack([value[name] for value in values]) for name in names},
-            np.asarray(counts, int),
-            np.asarray(seconds, float),
-        )
+        empty: Any = np.zeros(0), np.zeros(0), np.zeros(0, bool), {}, np.zeros(0, int), np.zeros(0)
+        rows = jax.tree.map(lambda *x: np.stack(x), *self.rows) if self.rows else empty
         fitted = FitResult(
             params=self.params,
             loss=self.loss,
             aux=aux,
             linearisation=linearisation,
-            history=history,
+            history=FitHistory(*rows),
             evaluations=Evaluations(self.loss_evaluations, self.gradient_evaluations),
             steps=self.steps,
             rejected=self.rejected,
@@ -262,10 +265,7 @@ _FAILURES = (FIT_RESULTS.nonfinite_start, FIT_RESULTS.nonfinite_trial)
 
 def all_finite(tree: PyTree[Array]) -> Bool[Array, ""]:
     """Whether every entry of every leaf is finite."""
-    finite = jnp.asarray(True)
-    for leaf in jax.tree.leaves(tree):
-        finite = finite & jnp.all(jnp.isfinite(leaf))
-    return finite
+    return jnp.all(jnp.isfinite(ravel_pytree(tree)[0]))
 
 
 def midpoint(a: PyTree[Array], b: PyTree[Array]) -> PyTree[Array]:

@@ -10,8 +10,8 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
-from ._base import AbstractTransform, Parameters, path_name
-from ._transforms import AtLeast, AtMost, Interval, Unbounded
+from ._base import Parameters, path_name
+from ._transforms import AbstractTransform, AtLeast, AtMost, Interval, Unbounded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ class _Entry:
     name: str
     value: Array
     targets: tuple[int, ...]
-    scales: tuple[Array | None, ...]
+    scales: tuple[Array, ...]
 
 
 class Rebuild(eqx.Module):
@@ -66,13 +66,13 @@ class Rebuild(eqx.Module):
 
     - `model`: the model that the other leaves come from.
     - `targets`: for each parameter the positions of its leaves among the leaves of the model.
-    - `scales`: for each of those leaves its factor, or `None`.
+    - `scales`: for each of those leaves its factor.
     - `names`: the names of the parameters.
     """
 
     model: PyTree
     targets: tuple[tuple[int, ...], ...] = eqx.field(static=True)
-    scales: tuple[tuple[Array | None, ...], ...]
+    scales: tuple[tuple[Array, ...], ...]
     names: tuple[str, ...] = eqx.field(static=True)
 
     def __call__(self, params: Parameters) -> PyTree:
@@ -85,7 +85,7 @@ class Rebuild(eqx.Module):
         for name, targets, scales in zip(self.names, self.targets, self.scales, strict=True):
             value = params[name]
             for index, scale in zip(targets, scales, strict=True):
-                leaf = value if scale is None else _times(scale, value)
+                leaf = scale.astype(value.dtype) * value
                 leaves[index] = leaf.astype(jnp.result_type(leaves[index]))
         return jtu.tree_unflatten(structure, leaves)
 
@@ -126,12 +126,17 @@ def parameters(
     that is not a floating point number.
     """
     selected = _run_where(model, where)
-    single = not isinstance(selected, (tuple, list, Mapping))
-    entries = _entries(selected, model)
+    if not isinstance(selected, (tuple, list, Mapping)):
+        selected = (selected,)
+        bounds = bounds if bounds is None or isinstance(bounds, Mapping) else (bounds,)
+    items = selected.items() if isinstance(selected, Mapping) else ((None, x) for x in selected)
+    entries = [_entry(name, item, model) for name, item in items]
+    if not entries:
+        raise ValueError("`where` selects nothing; its leaves are:\n" + _available(model))
     names = tuple(entry.name for entry in entries)
     seen: dict[int, str] = {}
     raw, transforms = [], []
-    for entry, bound in zip(entries, _match_bounds(bounds, names, single), strict=True):
+    for entry, bound in zip(entries, _match_bounds(bounds, names), strict=True):
         for target in entry.targets:
             if target in seen:
                 raise ValueError(f"{entry.name} and {seen[target]} select the same leaf.")
@@ -153,11 +158,6 @@ def parameters(
         model, tuple(e.targets for e in entries), tuple(e.scales for e in entries), names
     )
     return params, rebuild
-
-
-def _times(scale: Array, value: Array) -> Array:
-    """`scale * value` in the dtype of the value, where one of the two may be a scalar."""
-    return scale.astype(value.dtype) * value
 
 
 def _available(model: PyTree, limit: int = 40) -> str:
@@ -194,27 +194,15 @@ def _run_where(model: PyTree, where: Callable) -> Any:
         ) from None
 
 
-def _entries(selected: Any, model: PyTree) -> list[_Entry]:
-    """The parameters that `where` has selected, with their start values."""
-    if isinstance(selected, Mapping):
-        items = [(str(name), item) for name, item in selected.items()]
-    elif isinstance(selected, (tuple, list)):
-        items = [(None, item) for item in selected]
-    else:
-        items = [(None, selected)]
-    if not items:
-        raise ValueError("`where` selects nothing; its leaves are:\n" + _available(model))
-    return [_entry(name, item, model) for name, item in items]
-
-
-def _entry(name: str | None, item: Any, model: PyTree) -> _Entry:
+def _entry(name: Any, item: Any, model: PyTree) -> _Entry:
+    """One of the parameters that `where` has selected, with its start value."""
     leaves = item.leaves if isinstance(item, (Tied, Scaled)) else item
     leaves = tuple(leaves) if isinstance(leaves, (tuple, list)) else (leaves,)
     for leaf in leaves:
         if not isinstance(leaf, _Leaf):
             kind = "nothing (None)" if leaf is None else f"a {type(leaf).__name__}"
             raise ValueError(
-                f"`where` selects {kind} for {name or 'a parameter'}, not a leaf. "
+                f"`where` selects {kind} for {'a parameter' if name is None else name}, not a leaf. "
                 f"The model's leaves are:\n{_available(model)}"
             )
         if not _is_float(leaf.value):
@@ -227,34 +215,31 @@ def _entry(name: str | None, item: Any, model: PyTree) -> _Entry:
                 f"{leaf.name} is {leaf.value}, which is not finite; give the model a finite start "
                 "value."
             )
-    label: str = name or leaves[0].name
+    label = leaves[0].name if name is None else str(name)
     values = [jnp.asarray(leaf.value) for leaf in leaves]
     targets = tuple(leaf.index for leaf in leaves)
     if isinstance(item, Scaled):
         return _Entry(label, jnp.ones((), values[0].dtype), targets, tuple(values))
-    if isinstance(item, Tied) and item.scales is not None:
-        scales = item.scales if isinstance(item.scales, (tuple, list)) else (item.scales,)
-        if len(scales) != len(leaves):
-            raise ValueError(f"Parameter {label}: {len(leaves)} leaves, {len(scales)} scales.")
-        factors = tuple(jnp.asarray(scale, values[0].dtype) for scale in scales)
-    else:
-        factors = (None,) * len(leaves)
+    scales = item.scales if isinstance(item, Tied) else None
+    scales = (1.0,) * len(leaves) if scales is None else scales
+    scales = scales if isinstance(scales, (tuple, list)) else (scales,)
+    if len(scales) != len(leaves):
+        raise ValueError(f"Parameter {label}: {len(leaves)} leaves, {len(scales)} scales.")
+    factors = tuple(jnp.asarray(scale, values[0].dtype) for scale in scales)
     return _Entry(label, _common_value(label, values, factors), targets, factors)
 
 
-def _common_value(name: str, values: list[Array], factors: tuple[Array | None, ...]) -> Array:
+def _common_value(name: str, values: list[Array], factors: tuple[Array, ...]) -> Array:
     """The one value with `values[i] = factors[i] * value`. **Raises:** `ValueError` if none is."""
-    one_number = any(factor is not None and factor.ndim > 0 for factor in factors)
-    first, factor = np.asarray(values[0]), factors[0]
-    scale = np.ones(()) if factor is None else np.asarray(factor)
-    if one_number:
+    first, scale = np.asarray(values[0]), np.asarray(factors[0])
+    if any(factor.ndim > 0 for factor in factors):
         if first.shape != scale.shape:
             raise ValueError(f"Parameter {name}: leaf {first.shape}, its scale {scale.shape}.")
         value = np.sum(first * scale) / np.sum(scale * scale)
     else:
         value = first / scale
     for other, factor in zip(values, factors, strict=True):
-        expected = value if factor is None else np.asarray(factor) * value
+        expected = np.asarray(factor) * value
         if np.shape(expected) != other.shape or not np.allclose(
             expected, np.asarray(other), rtol=1e-5, atol=1e-7 * np.max(np.abs(value), initial=0.0)
         ):
@@ -265,7 +250,7 @@ def _common_value(name: str, values: list[Array], factors: tuple[Array | None, .
     return jnp.asarray(value, values[0].dtype)
 
 
-def _match_bounds(bounds: Any, names: tuple[str, ...], single: bool) -> list:
+def _match_bounds(bounds: Any, names: tuple[str, ...]) -> list:
     """One bound for each parameter."""
     if bounds is None:
         return [None] * len(names)
@@ -275,8 +260,6 @@ def _match_bounds(bounds: Any, names: tuple[str, ...], single: bool) -> list:
                 f"bounds for {', '.join(unknown)}, but the parameters are {', '.join(names)}."
             )
         return [bounds.get(name) for name in names]
-    if single:
-        return [bounds]
     if not isinstance(bounds, (tuple, list)) or len(bounds) != len(names):
         raise ValueError(
             f"`bounds` must have one entry for each of the {len(names)} parameters "
@@ -298,7 +281,13 @@ def _as_transform(bound: Any, value: Array) -> AbstractTransform:
     lo, hi = (_side(bound, i, value) for i in (0, 1))
     if not np.all((lo < hi) & (lo < np.inf) & (hi > -np.inf)):
         raise ValueError(f"the bounds must be numbers with lo < hi (None: open side), got {bound}.")
-    has_lo, has_hi = (_all_alike(np.isfinite(side), bound) for side in (lo, hi))
+    finite = np.isfinite(lo), np.isfinite(hi)
+    has_lo, has_hi = map(np.all, finite)
+    if np.any(finite[0]) != has_lo or np.any(finite[1]) != has_hi:
+        raise ValueError(
+            f"some components have a bound and others have none on the same side: {bound}; make "
+            "them leaves of their own in the model, or give all components finite bounds."
+        )
     if has_lo and has_hi:
         return Interval(lo, hi)
     if has_lo:
@@ -326,16 +315,6 @@ def _check_shape(side: np.ndarray, value: Array) -> None:
             f"the bound has shape {side.shape}, but the parameter {value.shape}; give one number "
             "or an array of the shape of the parameter."
         )
-
-
-def _all_alike(finite: np.ndarray, bound) -> bool:
-    """Whether a side is bounded, which must be the same for all components of a parameter."""
-    if np.any(finite) and not np.all(finite):
-        raise ValueError(
-            f"some components have a bound and others have none on the same side: {bound}; make "
-            "them leaves of their own in the model, or give all components finite bounds."
-        )
-    return bool(np.all(finite))
 
 
 def _scale(distance: np.ndarray) -> np.ndarray:

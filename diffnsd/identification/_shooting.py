@@ -9,12 +9,16 @@ for chaotic motion: H. U. Voss, J. Timmer, J. Kurths (2004), doi:10.1142/S021812
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from .._types import Scalar
+from ._base import with_axes
 
 
 def pad(trajectories: Sequence[PyTree]) -> tuple[PyTree[Array], Bool[Array, "n t"]]:
@@ -33,22 +37,21 @@ def pad(trajectories: Sequence[PyTree]) -> tuple[PyTree[Array], Bool[Array, "n t
     """
     if len(trajectories) == 0:
         raise ValueError("there are no trajectories to pad.")
-    lengths = [_length(i, trajectory) for i, trajectory in enumerate(trajectories)]
-    longest = max(lengths)
-    structures = {jax.tree.structure(trajectory) for trajectory in trajectories}
-    if len(structures) > 1:
+    lengths = np.asarray([_length(i, trajectory) for i, trajectory in enumerate(trajectories)])
+    if len({jax.tree.structure(trajectory) for trajectory in trajectories}) > 1:
         raise ValueError("the trajectories are pytrees of different structure.")
+    frames = np.arange(np.max(lengths))
 
     def stack(*arrays):
         arrays = [np.asarray(array) for array in arrays]
-        if len({array.shape[1:] for array in arrays}) > 1:
-            shapes = sorted({array.shape[1:] for array in arrays})
-            raise ValueError(f"the frames of the trajectories have different shapes: {shapes}.")
-        rows = [a[np.minimum(np.arange(longest), a.shape[0] - 1)] for a in arrays]
-        return jnp.asarray(np.stack(rows))
+        shapes = {array.shape[1:] for array in arrays}
+        if len(shapes) > 1:
+            raise ValueError(
+                f"the frames of the trajectories have different shapes: {sorted(shapes)}."
+            )
+        return jnp.asarray(np.stack([a[np.minimum(frames, len(a) - 1)] for a in arrays]))
 
-    mask = np.arange(longest)[None, :] < np.asarray(lengths)[:, None]
-    return jax.tree.map(stack, *trajectories), jnp.asarray(mask)
+    return jax.tree.map(stack, *trajectories), jnp.asarray(frames < lengths[:, None])
 
 
 def _length(index: int, trajectory: PyTree) -> int:
@@ -66,11 +69,10 @@ def _aligned(mask: Array, values: Array) -> Array:
         raise ValueError(
             f"values of shape {values.shape} do not begin with the mask's {mask.shape}."
         )
-    mask = mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim))
-    return jnp.broadcast_to(mask, values.shape)
+    return jnp.broadcast_to(with_axes(mask, values.ndim), values.shape)
 
 
-def masked_mean(values: Float[Array, "..."], mask: Bool[Array, "..."]) -> Float[Array, ""]:
+def masked_mean(values: Float[Array, "..."], mask: Bool[Array, "..."]) -> Scalar:
     """Mean of the entries that count: `sum(mask * values) / sum(mask)`; 0 if none does.
 
     **Arguments:** `values`: any shape that begins with the shape of `mask`; `mask`: boolean.
@@ -83,7 +85,7 @@ def masked_mean(values: Float[Array, "..."], mask: Bool[Array, "..."]) -> Float[
     return jnp.sum(jnp.where(keep, values, 0)) / count
 
 
-def mean_of_means(values: Float[Array, "n t ..."], mask: Bool[Array, "n t"]) -> Float[Array, ""]:
+def mean_of_means(values: Float[Array, "n t ..."], mask: Bool[Array, "n t"]) -> Scalar:
     """Mean over trajectories of the mean over each one's frames: every trajectory weighs the same.
 
     **Arguments:** `values`: shape `(n, t, ...)`; `mask`: shape `(n, t)`.
@@ -92,12 +94,7 @@ def mean_of_means(values: Float[Array, "n t ..."], mask: Bool[Array, "n t"]) -> 
     shapes that do not match.
     """
     keep = _aligned(mask, values)
-    axes = tuple(range(1, values.ndim))
-    counts = jnp.sum(keep, axis=axes)
-    means = jnp.sum(jnp.where(keep, values, 0), axis=axes) / jnp.maximum(counts, 1).astype(
-        values.dtype
-    )
-    return masked_mean(means, counts > 0)
+    return masked_mean(jax.vmap(masked_mean)(values, keep), jnp.any(mask, axis=1))
 
 
 class ShootingPlan(eqx.Module):
@@ -169,10 +166,9 @@ class ShootingPlan(eqx.Module):
 
         **Returns:** the differences, arrays `(s, ...)`, zero for segments that nothing follows.
         """
-        if difference is None:
-            jumps = jax.tree.map(lambda a, b: a - b[self.following], ends, starts)
-        else:
-            jumps = difference(ends, jax.tree.map(lambda x: x[self.following], starts))
+        starts = jax.tree.map(lambda x: x[self.following], starts)
+        difference = difference or partial(jax.tree.map, jnp.subtract)
+        jumps = difference(ends, starts)
         return jax.tree.map(lambda x: jnp.where(_aligned(self.has_following, x), x, 0), jumps)
 
     def continuity(
@@ -181,7 +177,7 @@ class ShootingPlan(eqx.Module):
         ends: PyTree[Array],
         weight: float | Array,
         difference: Callable[[PyTree, PyTree], PyTree] | None = None,
-    ) -> Float[Array, ""]:
+    ) -> Scalar:
         """Penalty `weight * (mean over segments of |defect|^2)`, to be added to a loss.
 
         **Arguments:** as for `defects`; `weight`: 1 over the variance allowed to a jump.
@@ -218,25 +214,23 @@ def segments(
             "need 1 <= min_frames <= frames_per_segment, "
             f"got min_frames={min_frames}, frames_per_segment={frames_per_segment}."
         )
-    trajectory, start, length = [], [], []
-    for j, frames in enumerate(lengths):
-        for first in range(0, int(frames) - min_frames, frames_per_segment):
-            trajectory.append(j)
-            start.append(first)
-            length.append(min(frames_per_segment, int(frames) - 1 - first))
-    if not trajectory:
+    pieces = [
+        (j, first, min(frames_per_segment, int(frames) - 1 - first))
+        for j, frames in enumerate(lengths)
+        for first in range(0, int(frames) - min_frames, frames_per_segment)
+    ]
+    if not pieces:
         raise ValueError(
             f"no trajectory has the {min_frames + 1} frames that a segment needs "
             f"(lengths {lengths})."
         )
-    rows = np.asarray(trajectory)
-    width = min(frames_per_segment, max(length))
-    joined = np.append(rows[1:] == rows[:-1], False)
+    trajectory, start, length = np.asarray(pieces).T
+    here, joined = np.arange(len(pieces)), np.append(np.diff(trajectory) == 0, False)
     return ShootingPlan(
-        trajectory=jnp.asarray(rows),
+        trajectory=jnp.asarray(trajectory),
         start=jnp.asarray(start),
         length=jnp.asarray(length),
-        mask=jnp.asarray(np.arange(width)[None, :] < np.asarray(length)[:, None]),
-        following=jnp.asarray(np.where(joined, np.arange(rows.size) + 1, np.arange(rows.size))),
+        mask=jnp.asarray(np.arange(np.max(length)) < length[:, None]),
+        following=jnp.asarray(here + joined),
         has_following=jnp.asarray(joined),
     )

@@ -12,6 +12,7 @@ decays like `kappa / x` and `kappa / x^2`: an optimum on the bound is approached
 `soft` is the proximal map of `kappa` times the logarithmic barrier of the half line.
 """
 
+from abc import abstractmethod
 from typing import ClassVar
 
 import equinox as eqx
@@ -19,12 +20,67 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._base import AbstractTransform
+from .._jax import is_traced
 
 _ON_BOUND = 1e-6
 """Start values nearer to a bound than this fraction of the scale lie on it: they are moved off."""
 
 Bound = float | tuple
+
+
+class AbstractTransform(eqx.Module):
+    """A bijection `value = forward(raw)` from all reals to the physically admissible values.
+
+    Optimisers work on `raw`, which is free; models and reports see `value`. A transform has static
+    fields only, so that it can sit in the structure of a pytree of parameters.
+
+    `is_box` says that every component of the value is free between `limits()`: a method that can
+    handle such bounds itself may then work on the value instead of on `raw`.
+    """
+
+    is_box: ClassVar[bool] = False
+
+    @abstractmethod
+    def forward(self, raw: Array) -> Array:
+        """The physical value of unconstrained numbers `raw`."""
+
+    @abstractmethod
+    def to_raw(self, value: Array) -> Array:
+        """The unconstrained numbers of a value strictly inside the admissible set."""
+
+    def problem(self, value: np.ndarray) -> str | None:
+        """What makes `value` inadmissible, in the user's terms; `None` if nothing does."""
+        lo, hi = self.limits()
+        if np.all((value >= lo) & (value <= hi)):
+            return None
+        has_lo, has_hi = np.all(np.isfinite(lo)), np.all(np.isfinite(hi))
+        if has_lo and has_hi:
+            return f"the value must be between {lo} and {hi}, got {value}."
+        side = f"at least {lo}" if has_lo else f"at most {hi}"
+        return f"the value must be {side}, got {value}."
+
+    def inside(self, value: Array) -> Array:
+        """`value`, moved off a bound on which it lies by the small amount that the class states."""
+        return value
+
+    def limits(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper bound of the value, infinite where there is none."""
+        return np.asarray(-np.inf), np.asarray(np.inf)
+
+    def inverse(self, value: Array) -> Array:
+        """`raw` with `forward(raw) = inside(value)`.
+
+        **Raises:** `ValueError` for an inadmissible or non-finite value (outside of compiled code).
+        """
+        value = jnp.asarray(value)
+        if not is_traced(value):
+            concrete = np.asarray(value)
+            if not np.all(np.isfinite(concrete)):
+                raise ValueError(f"the value {concrete} is not finite; give a finite start value.")
+            problem = self.problem(concrete)
+            if problem is not None:
+                raise ValueError(problem)
+        return self.to_raw(self.inside(value))
 
 
 def _static(bound) -> Bound:
@@ -87,8 +143,6 @@ class Unbounded(AbstractTransform):
 
     scale: float = eqx.field(default=1.0, static=True)
 
-    is_box: ClassVar[bool] = False
-
     def __check_init__(self):
         _check_scale(self.scale)
 
@@ -97,15 +151,6 @@ class Unbounded(AbstractTransform):
 
     def to_raw(self, value: Array) -> Array:
         return value / self.scale
-
-    def inside(self, value: Array) -> Array:
-        return value
-
-    def problem(self, value: np.ndarray) -> str | None:
-        return None
-
-    def limits(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.asarray(-np.inf), np.asarray(np.inf)
 
 
 class Positive(AbstractTransform):
@@ -121,8 +166,6 @@ class Positive(AbstractTransform):
 
     scale: float = eqx.field(default=1.0, static=True)
 
-    is_box: ClassVar[bool] = False
-
     def __check_init__(self):
         _check_scale(self.scale)
 
@@ -131,9 +174,6 @@ class Positive(AbstractTransform):
 
     def to_raw(self, value: Array) -> Array:
         return jnp.log(value / self.scale)
-
-    def inside(self, value: Array) -> Array:
-        return value
 
     def problem(self, value: np.ndarray) -> str | None:
         if np.all(value > 0):
@@ -184,11 +224,6 @@ class AtLeast(AbstractTransform):
         lo, scale = jnp.asarray(self.lo, value.dtype), jnp.asarray(self.scale, value.dtype)
         return jnp.where(value - lo < _ON_BOUND * scale, lo + self.softness * scale, value)
 
-    def problem(self, value: np.ndarray) -> str | None:
-        if np.all(value >= np.asarray(self.lo)):
-            return None
-        return f"the value must be at least {self.lo}, got {value}."
-
     def limits(self) -> tuple[np.ndarray, np.ndarray]:
         return np.asarray(self.lo), np.asarray(np.inf)
 
@@ -222,11 +257,6 @@ class AtMost(AbstractTransform):
 
     def inside(self, value: Array) -> Array:
         return -self._mirrored.inside(-value)
-
-    def problem(self, value: np.ndarray) -> str | None:
-        if np.all(value <= np.asarray(self.hi)):
-            return None
-        return f"the value must be at most {self.hi}, got {value}."
 
     def limits(self) -> tuple[np.ndarray, np.ndarray]:
         return np.asarray(-np.inf), np.asarray(self.hi)
@@ -276,11 +306,6 @@ class Interval(AbstractTransform):
         step, near = self.softness * (hi - lo), _ON_BOUND * (hi - lo)
         value = jnp.where(value - lo < near, lo + step, value)
         return jnp.where(hi - value < near, hi - step, value)
-
-    def problem(self, value: np.ndarray) -> str | None:
-        if np.all((value >= np.asarray(self.lo)) & (value <= np.asarray(self.hi))):
-            return None
-        return f"the value must be between {self.lo} and {self.hi}, got {value}."
 
     def limits(self) -> tuple[np.ndarray, np.ndarray]:
         return np.asarray(self.lo), np.asarray(self.hi)

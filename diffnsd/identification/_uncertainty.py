@@ -15,6 +15,8 @@ References: K.-Y. Liang, S. L. Zeger (1986), doi:10.1093/biomet/73.1.13; A. C. C
 Miller, "A practitioner's guide to cluster-robust inference" (2015), doi:10.3368/jhr.50.2.317.
 """
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -22,7 +24,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
-from ._base import check_parameters, named_values, parameter_nodes
+from ._base import check_parameters, parameter_nodes
 from ._linearise import Linearisation
 
 _REDUNDANT = 1e-7
@@ -100,24 +102,20 @@ def uncertainty(
     or if residuals or Jacobian are not finite or do not belong to `params`.
     """
     check_parameters(params)
-    residual, jacobian, keep = (
-        np.asarray(linearisation.residual, float),
-        np.asarray(linearisation.jacobian, float),
-        np.asarray(linearisation.mask),
-    )
-    labels = None if groups is None else linearisation.rows(groups)[keep]
-    residual, jacobian = residual[keep], jacobian[keep]
-    values, transfer, facts = _physical(params)
+    keep = np.asarray(linearisation.mask)
+    residual = np.asarray(linearisation.residual, float)[keep]
+    jacobian = np.asarray(linearisation.jacobian, float)[keep]
+    values, transfer, numbers, raw_labels = _physical(params)
     _check(residual, jacobian, transfer.shape[1])
 
-    bread, lost, sentences = _bread(jacobian, facts.raw_labels)
+    bread, lost, sentences = _bread(jacobian, np.asarray(raw_labels))
     n, p = jacobian.shape
     deviation = float(np.sqrt(residual @ residual / (n - p)))
-    if labels is None:
+    if groups is None:
         freedom = n - p
         covariance = deviation**2 * bread
     else:
-        meat, count = _meat(residual, jacobian, labels)
+        meat, count = _meat(residual, jacobian, linearisation.rows(groups)[keep])
         freedom = count - 1
         covariance = count / (count - 1) * (n - 1) / (n - p) * bread @ meat @ bread
         if count <= max(_FEW_GROUPS, p):
@@ -131,67 +129,54 @@ def uncertainty(
     errors = np.where(unknown, np.inf, np.sqrt(np.maximum(np.diag(covariance), 0)))
     covariance[unknown, unknown] = np.inf
     correlations = _correlations(covariance, errors)
-    known, more = _judge(facts, values, errors, value_limit, interval_limit)
-    more += _pairs(facts.labels, correlations, correlation_limit, facts.owners)
+    known, more = _judge(numbers, values, errors, value_limit, interval_limit)
+    more += _pairs(numbers, correlations, correlation_limit)
     return Uncertainty(
-        labels=facts.labels,
-        units=facts.units,
+        labels=tuple(number.label for number in numbers),
+        units=tuple(number.unit for number in numbers),
         values=values,
         standard_errors=errors,
         correlations=correlations,
         covariance=covariance,
-        determined=known,
+        determined=np.asarray(known),
         warnings=tuple(sentences + more),
         residual_deviation=deviation,
         degrees_of_freedom=freedom,
     )
 
 
-class _Facts(eqx.Module):
-    """Labels, units and bounds of the physical numbers, and labels of the raw ones."""
+class _Number(NamedTuple):
+    """What is known of a physical number beforehand; `parameter` is the one that it belongs to."""
 
-    labels: tuple[str, ...]
-    owners: tuple[str, ...]
-    units: tuple[str | None, ...]
-    lo: np.ndarray
-    hi: np.ndarray
-    raw_labels: tuple[str, ...]
-
-
-def _label(name: str, shape: tuple[int, ...]) -> list[str]:
-    return [name + (f"[{','.join(map(str, i))}]" if i else "") for i in np.ndindex(*shape)]
+    label: str
+    parameter: str
+    unit: str | None
+    lo: float
+    hi: float
 
 
-def _physical(params: PyTree) -> tuple[np.ndarray, np.ndarray, _Facts]:
-    """Physical values `(k,)`, their derivative by the raw parameters `(k, p)`, and their facts."""
+def _physical(params: PyTree) -> tuple[np.ndarray, np.ndarray, list[_Number], list[str]]:
+    """Physical values `(k,)`, their derivative by the raw ones `(k, p)`, and labels of both."""
     raw, unravel = ravel_pytree(params)
 
     def physical(x):
-        return jnp.concatenate([value.ravel() for value in named_values(unravel(x)).values()])
+        parts = [t.forward(leaf).ravel() for _, leaf, t, _ in parameter_nodes(unravel(x))]
+        return jnp.concatenate(parts)
 
     both = jax.jit(lambda x: (physical(x), jax.jacfwd(physical)(x)))(raw)
     values, transfer = (np.asarray(array, float) for array in both)
-    labels, owners, units, raw_labels, lo, hi = [], [], [], [], [], []
-    named = named_values(params)
+    numbers, raw_labels = [], []
     for name, leaf, transform, unit in parameter_nodes(params):
-        shape = named[name].shape
-        entries = _label(name, shape)
-        labels += entries
-        owners += [name] * len(entries)
-        units += [unit] * len(entries)
-        raw_labels += entries if leaf.shape == shape else [name] * leaf.size
-        low, high = (-np.inf, np.inf) if transform is None else transform.limits()
-        lo.append(np.broadcast_to(low, shape).ravel())
-        hi.append(np.broadcast_to(high, shape).ravel())
-    facts = _Facts(
-        tuple(labels),
-        tuple(owners),
-        tuple(units),
-        np.concatenate(lo),
-        np.concatenate(hi),
-        tuple(raw_labels),
-    )
-    return values, transfer, facts
+        shape = jax.eval_shape(transform.forward, leaf).shape
+        lo, hi = (np.broadcast_to(side, shape) for side in transform.limits())
+        indices = list(np.ndindex(*shape))
+        labels = [name + (f"[{','.join(map(str, i))}]" if i else "") for i in indices]
+        numbers += [
+            _Number(label, name, unit, float(lo[i]), float(hi[i]))
+            for label, i in zip(labels, indices, strict=True)
+        ]
+        raw_labels += labels if leaf.shape == shape else [name] * leaf.size
+    return values, transfer, numbers, raw_labels
 
 
 def _check(residual: np.ndarray, jacobian: np.ndarray, p: int) -> None:
@@ -206,7 +191,7 @@ def _check(residual: np.ndarray, jacobian: np.ndarray, p: int) -> None:
         raise ValueError("residuals or Jacobian are not finite; mask the entries that are missing.")
 
 
-def _bread(jacobian: np.ndarray, labels: tuple[str, ...]):
+def _bread(jacobian: np.ndarray, labels: np.ndarray):
     """`(J^T J)^+`, which raw parameters have a part in its null space, and sentences on that.
 
     The columns are scaled to unit length first, so that no unit matters.
@@ -222,13 +207,13 @@ def _bread(jacobian: np.ndarray, labels: tuple[str, ...]):
     lost = silent.copy()
     sentences = [
         f"the residuals do not depend on {label} at all: fix it, or add data that it influences."
-        for label in dict.fromkeys(np.asarray(labels)[silent])
+        for label in dict.fromkeys(labels[silent])
     ]
     for vector in vectors[dropped]:
         involved = (np.abs(vector) > _PARTNER * np.max(np.abs(vector))) & ~silent
         if involved.any():
             lost |= involved
-            together = ", ".join(dict.fromkeys(np.asarray(labels)[involved]))
+            together = ", ".join(dict.fromkeys(labels[involved]))
             sentences.append(
                 f"the data determine only a combination of {together}: fix one of them, or add "
                 "data that tell them apart."
@@ -255,48 +240,46 @@ def _correlations(covariance: np.ndarray, errors: np.ndarray) -> np.ndarray:
     return correlations
 
 
-def _judge(facts: _Facts, values, errors, value_limit: float, interval_limit: float):
+def _judge(numbers: list[_Number], values, errors, value_limit: float, interval_limit: float):
     """Which numbers are determined, and a sentence for those that are not or lie on a bound."""
-    width = facts.hi - facts.lo
-    bounded = np.isfinite(width)
-    limits = np.where(
-        bounded, interval_limit * np.where(bounded, width, 0.0), value_limit * np.abs(values)
-    )
-    known = errors <= limits
-    sentences = []
-    for i, label in enumerate(facts.labels):
-        unit = f" {facts.units[i]}" if facts.units[i] else ""
-        if not known[i] and np.isfinite(errors[i]):
-            base = f"its interval of {width[i]:.3g}" if bounded[i] else f"its value {values[i]:.3g}"
-            scale = width[i] if bounded[i] else abs(values[i])
-            share = f"{errors[i] / scale:.0%} of " if scale > 0 else "too large beside "
+    known, sentences = [], []
+    for number, value, error in zip(numbers, values, errors, strict=True):
+        label, unit = number.label, f" {number.unit}" if number.unit else ""
+        width = number.hi - number.lo
+        if np.isfinite(width):
+            scale, limit, base = width, interval_limit, f"its interval of {width:.3g}"
+        else:
+            scale, limit, base = abs(value), value_limit, f"its value {value:.3g}"
+        known.append(bool(error <= limit * scale))
+        if not known[-1] and np.isfinite(error):
+            share = f"{error / scale:.0%} of " if scale > 0 else "too large beside "
             sentences.append(
-                f"{label} is not determined by the data: its standard error {errors[i]:.3g}{unit} "
+                f"{label} is not determined by the data: its standard error {error:.3g}{unit} "
                 f"is {share}{base}{unit}; fix it, or add data that it influences."
             )
-        elif known[i]:
-            for bound in (facts.lo[i], facts.hi[i]):
-                if abs(values[i] - bound) < errors[i]:
-                    sentences.append(
-                        f"{label} = {values[i]:.3g}{unit} is within one standard error "
-                        f"({errors[i]:.2g}{unit}) of its bound {bound:.3g}{unit}: read it as a "
-                        "one-sided limit."
-                    )
+        for bound in (number.lo, number.hi):
+            if known[-1] and abs(value - bound) < error:
+                sentences.append(
+                    f"{label} = {value:.3g}{unit} is within one standard error "
+                    f"({error:.2g}{unit}) of its bound {bound:.3g}{unit}: read it as a "
+                    "one-sided limit."
+                )
     return known, sentences
 
 
-def _pairs(labels, correlations, limit: float, owners) -> list[str]:
+def _pairs(numbers: list[_Number], correlations, limit: float) -> list[str]:
     """Sentences on pairs of parameters that are hard to tell apart, one for each parameter."""
     sentences = []
-    for i, label in enumerate(labels):
+    for i, number in enumerate(numbers):
         partners = [
-            f"{labels[j]} ({correlations[i, j]:+.3f})"
-            for j in range(i + 1, len(labels))
-            if owners[j] != owners[i] and abs(correlations[i, j]) > limit
+            f"{other.label} ({correlations[i, j]:+.3f})"
+            for j, other in enumerate(numbers)
+            if j > i and other.parameter != number.parameter and abs(correlations[i, j]) > limit
         ]
         if partners:
             sentences.append(
-                f"{label} is strongly correlated with {', '.join(partners)}: the data determine a "
-                "combination better than each; fix one of them, or add data that tell them apart."
+                f"{number.label} is strongly correlated with {', '.join(partners)}: the data "
+                "determine a combination better than each; fix one of them, or add data that tell "
+                "them apart."
             )
     return sentences

@@ -75,7 +75,10 @@ def rollout(
     limit = CHUNK if chunk is None else int(chunk)
     share = lanes if mesh is None else _share(lanes, mesh)
     if lanes == 0:
-        return _no_lane(simulate_fn, batch)
+        # Traced for the shapes of its outputs, not run.
+        one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), batch)
+        shapes = eqx.filter_eval_shape(simulate_fn, one)
+        return jax.tree.map(lambda x: jnp.zeros((0, *x.shape), x.dtype), shapes)
     transformed = _transformed()
     program = find_program(simulate_fn, batch, transformed)
     if mesh is not None or transformed or not program.has_loops:
@@ -146,13 +149,6 @@ def _transformed() -> bool:
     here = get_opaque_trace_state()
     with jax.core.eval_context():
         return here != get_opaque_trace_state()
-
-
-def _no_lane(simulate_fn, batch):
-    """Outputs of length 0: the function is traced for its shapes, not run."""
-    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), batch)
-    shapes = eqx.filter_eval_shape(simulate_fn, one)
-    return jax.tree.map(lambda x: jnp.zeros((0, *x.shape), x.dtype), shapes)
 
 
 def _share(lanes: int, mesh: jax.sharding.Mesh) -> int:

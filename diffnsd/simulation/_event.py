@@ -5,7 +5,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from .._jax import without_derivative
 from .._numerics import implicit_root, is_least
@@ -70,7 +70,7 @@ class EventPoint(eqx.Module):
     The end of the run if it did not happen.
     """
 
-    t: Float[Array, ""]
+    t: Scalar
     state: State
     integrals: tuple[Array, ...] = ()
 
@@ -112,15 +112,9 @@ def located(
     near = 1e-6 * length
     times = impacts - t0
     away = jnp.abs(jax.lax.stop_gradient(times) - s)
-    jump = jnp.where(jnp.min(away, initial=jnp.inf) < near, _pick(times, away), s)
+    jump = s
+    if times.size:
+        nearest = jnp.sum(jnp.where(is_least(away), times, 0))
+        jump = jnp.where(jnp.min(away) < near, nearest, s)
     s = jnp.where(jnp.abs(jax.lax.stop_gradient(root) - s) < near, root, jump)
     return EventPoint(t0 + s, at(given, s)[1])
-
-
-def _pick(times: Array, away: Array) -> Array:
-    """The nearest of some times."""
-    return (
-        jnp.sum(jnp.where(is_least(away), times, 0))
-        if away.size
-        else jnp.zeros_like(away, shape=())
-    )

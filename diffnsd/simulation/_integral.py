@@ -88,18 +88,15 @@ class Augmented(eqx.Module):
         start = system.state(state0, State(None, jnp.zeros(count, state0.v.dtype)))
         return Augmented(Model(system, interactions), start, system, shapes)
 
-    def motion(self, state: State) -> State:
-        """The state of the motion alone."""
-        return self.system.split(state)[0]
-
-    def integrals(self, state: State) -> tuple[Array, ...]:
-        """The integrals, each of its shape; a leading time axis stays."""
-        z, at, parts = self.system.split(state)[1].v, 0, []
+    def apart(self, state: State) -> tuple[State, tuple[Array, ...]]:
+        """The state of the motion alone, and the integrals; a leading time axis stays."""
+        motion, sums = self.system.split(state)
+        z, at, parts = sums.v, 0, []
         for shape in self.shapes:
             size = math.prod(shape)
             parts.append(z[..., at : at + size].reshape((*z.shape[:-1], *shape)))
             at += size
-        return tuple(parts)
+        return motion, tuple(parts)
 
 
 class OfMotion(eqx.Module):

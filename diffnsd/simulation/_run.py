@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._jax import evaluated_again, scan
+from .._jax import evaluated_again, scan, where
 from .._recompilation import Compilations
 from .._result import RESULTS, failed, first_error
 from .._types import Count, Scalar, State
@@ -41,24 +41,21 @@ class Grid(eqx.Module):
 
 
 class _Record(eqx.Module):
-    """The outcome of the steps so far; indices are -1 where there is none."""
+    """The outcome of the steps so far; steps with their residuals, the index -1 where there is none."""
 
     result: RESULTS
-    failed_step: Count
-    failed_residual: Scalar
-    worst_step: Count
-    worst_residual: Scalar
+    failed: tuple[Count, Scalar]
+    worst: tuple[Count, Scalar]
 
     def add(self, i, info: StepInfo, outcome: RESULTS) -> "_Record":
         """The record after step `i`."""
-        first = failed(outcome) & (self.failed_step < 0)
-        worse = info.residual > self.worst_residual
+        first = failed(outcome) & (self.failed[0] < 0)
+        worse = info.residual > self.worst[1]
+        step = i, info.residual
         return _Record(
             first_error(self.result, outcome),
-            jnp.where(first, i, self.failed_step),
-            jnp.where(first, info.residual, self.failed_residual),
-            jnp.where(worse, i, self.worst_step),
-            jnp.where(worse, info.residual, self.worst_residual),
+            where(first, step, self.failed),
+            where(worse, step, self.worst),
         )
 
 
@@ -119,14 +116,14 @@ def run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
         watch = loop.watch
         if watch is not None:
             ended = watch.step >= 0
-            state, memory = _where(ended, (loop.state, loop.memory), (state, memory))
-            info = _where(ended, info.nothing(), info)
+            unchanged = loop.state, loop.memory, info.nothing()
+            state, memory, info = where(ended, unchanged, (state, memory, info))
             outcome = RESULTS.where(ended, RESULTS.successful, outcome)
             value = event.value(grid.time(i + 1), state, args)
             happens = ~ended & happened(watch.value, value)
             before = watch.before
             if event.locate:
-                before = _where(ended, before, (loop.state, loop.memory, info.impacts))
+                before = where(ended, before, (loop.state, loop.memory, info.impacts))
             watch = _Watch(value, jnp.where(happens, i, watch.step), before)
         record = loop.record.add(i, info, outcome)
         part = jnp.asarray(i + 1, float) / jnp.maximum(jnp.asarray(grid.steps, float), 1)
@@ -135,14 +132,14 @@ def run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
         return _Loop(state, memory, record, watch, impacts, meter_state), info
 
     memory = integrator.init(model, grid.t0, state0, args)
-    record = _Record(RESULTS.successful, none, zero, none, zero)
+    record = _Record(RESULTS.successful, (none, zero), (none, zero))
     watch = None
     if event is not None:
         before = None
         if event.locate:
             given = model, grid.t0, grid.h, state0, memory, args
-            info = jax.eval_shape(lambda: integrator.step(*given)[1])
-            before = state0, memory, jnp.full(info.impacts.shape, jnp.inf, info.impacts.dtype)
+            impacts = jax.eval_shape(lambda: integrator.step(*given)[1].impacts)
+            before = state0, memory, jnp.full_like(impacts, jnp.inf)
         watch = _Watch(event.value(grid.t0, state0, args), none, before)
     never = jnp.full(saveat.impacts, jnp.inf, zero.dtype)
     start = _Loop(state0, memory, record, watch, never, meter.init())
@@ -152,10 +149,30 @@ def run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
     point = None
     if event is not None and event.locate:
         point = _event_point(event, model, integrator, grid, loop, args)
-    solution = _assemble(model, grid, saveat, start, loop, saved, integrator.solver_names)
-    new = loop.impacts if saveat.impacts else None, point
-    return eqx.tree_at(
-        lambda s: (s.impact_times, s.event), solution, new, is_leaf=lambda x: x is None
+    info = saved.info  # of steps: none at the start
+    if saveat.t0:
+        nothing = jax.tree.map(lambda x: jnp.zeros_like(x, shape=x.shape[1:]), info)
+        first = _snapshot(model, grid, start, jnp.zeros((), int), nothing)
+        saved = _joined(jax.tree.map(lambda x: x[None], first), saved)
+    if not saveat.has_axis:
+        saved, info = jax.tree.map(lambda x: x[-1], (saved, info))
+    impacts = loop.impacts if saveat.impacts else None
+    stats = _statistics(grid, loop, info, integrator.solver_names)
+    result = loop.record.result
+    if event is not None:
+        ended = RESULTS.where(stats.event_step >= 0, RESULTS.event_occurred, RESULTS.successful)
+        result = first_error(result, ended)
+    return Solution(
+        saved.t,
+        saved.state,
+        saved.info.impulses,
+        saved.gaps,
+        saved.energy,
+        stats,
+        result,
+        saved.info.details,
+        impact_times=impacts,
+        event=point,
     )
 
 
@@ -181,7 +198,7 @@ def _event_point(event: Event, model, integrator, grid: Grid, loop: _Loop, args)
     begin = grid.time(step)
     point = located(event, model, integrator, begin, grid.h, start, impacts, args)
     last = EventPoint(grid.time(jnp.asarray(grid.steps)), loop.state)
-    return _where(happened, point, last)
+    return where(happened, point, last)
 
 
 def _if_before_the_end(step, grid: Grid):
@@ -189,8 +206,7 @@ def _if_before_the_end(step, grid: Grid):
     step = jax.jit(step)  # traced once for the two uses below
 
     def one(loop, i):
-        info = jax.eval_shape(step, loop, i)[1]
-        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), info).nothing()
+        nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(step, loop, i)[1]).nothing()
         # A condition, not a mask: passes after the end cost next to nothing.
         return jax.lax.cond(i < grid.steps, step, lambda loop, i: (loop, nothing), loop, i)
 
@@ -229,53 +245,21 @@ def _snapshot(model, grid: Grid, loop: _Loop, i, info: StepInfo) -> _Snapshot:
     return _Snapshot(t, state, model.gaps(t, state.q), model.energy(t, state), info)
 
 
-def _assemble(
-    model, grid: Grid, saveat, start: _Loop, loop: _Loop, saved: _Snapshot, names: tuple[str, ...]
-) -> Solution:
-    info = saved.info
-    if saveat.t0:
-        nothing = jax.tree.map(lambda x: jnp.zeros_like(x, shape=x.shape[1:]), info)
-        first = _snapshot(model, grid, start, jnp.zeros((), int), nothing)
-        saved = _joined(jax.tree.map(lambda x: x[None], first), saved)
-    if not saveat.has_axis:
-        saved, info = jax.tree.map(lambda x: x[-1], (saved, info))
+_LARGEST = "residual", "iterations", "violation", "solved_by"
+_COUNTED = "located", "missed", "slow", "merged"
+
+
+def _statistics(grid: Grid, loop: _Loop, info: StepInfo, names: tuple[str, ...]) -> StepStatistics:
     record, watch = loop.record, loop.watch
-    result, event_step = record.result, jnp.asarray(-1, int)
-    if watch is not None:
-        event_step = watch.step
-        ended = RESULTS.where(event_step >= 0, RESULTS.event_occurred, RESULTS.successful)
-        result = first_error(result, ended)
-    stats = StepStatistics(
-        residual=info.residual,  # of steps: none at the start
-        violation=info.violation,
-        iterations=info.iterations,
-        margin=info.margin,
-        solved_by=info.solved_by,
-        located=info.located,
-        missed=info.missed,
-        slow=info.slow,
-        merged=info.merged,
-        worst_step=record.worst_step,
-        failed_step=record.failed_step,
-        failed_residual=record.failed_residual,
-        event_step=event_step,
+    return StepStatistics(
+        worst_step=record.worst[0],
+        failed_step=record.failed[0],
+        failed_residual=record.failed[1],
+        event_step=jnp.asarray(-1, int) if watch is None else watch.step,
         end_time=grid.time(loop.reached(grid, jnp.asarray(grid.capacity))),
         solver_names=names,
+        **{name: getattr(info, name) for name in (*_LARGEST, "margin", *_COUNTED)},
     )
-    return Solution(
-        ts=saved.t,
-        states=saved.state,
-        impulses=saved.info.impulses,
-        gaps=saved.gaps,
-        energy=saved.energy,
-        stats=stats,
-        result=result,
-        details=saved.info.details,
-    )
-
-
-def _where(condition, first, second):
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
 
 
 def _summary(infos: StepInfo, made: Count) -> StepInfo:
@@ -286,17 +270,11 @@ def _summary(infos: StepInfo, made: Count) -> StepInfo:
     )
     return StepInfo(
         impulses=jax.tree.map(lambda x: jnp.sum(x, axis=0), infos.impulses),
-        residual=jnp.max(infos.residual, initial=0),
-        iterations=jnp.max(infos.iterations, initial=0),
         margin=jnp.min(infos.margin, initial=jnp.inf),
         details=details,  # of the last step
-        violation=jnp.max(infos.violation, initial=0),
-        solved_by=jnp.max(infos.solved_by, initial=0),
-        **{
-            name: jnp.sum(getattr(infos, name), dtype=jnp.int32)
-            for name in ("located", "missed", "slow", "merged")
-        },
         impacts=jnp.min(infos.impacts, axis=0, initial=jnp.inf),
+        **{name: jnp.max(getattr(infos, name), initial=0) for name in _LARGEST},
+        **{name: jnp.sum(getattr(infos, name), dtype=jnp.int32) for name in _COUNTED},
     )
 
 

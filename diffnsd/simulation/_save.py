@@ -25,15 +25,11 @@ class SaveAt(eqx.Module):
     impacts: int = eqx.field(default=0, static=True)
 
     def __check_init__(self):
-        if self.steps is not None and (self.steps < 1 or self.steps != int(self.steps)):
-            raise ValueError(
-                f"SaveAt(steps=...) must be a whole number of at least 1, got {self.steps}."
-            )
-
-        if self.impacts < 0 or self.impacts != int(self.impacts):
-            raise ValueError(
-                f"SaveAt(impacts=...) must be a whole number of at least 0, got {self.impacts}."
-            )
+        for name, least, count in (("steps", 1, self.steps), ("impacts", 0, self.impacts)):
+            if count is not None and (count < least or count != int(count)):
+                raise ValueError(
+                    f"SaveAt({name}=...) must be a whole number of at least {least}, got {count}."
+                )
 
     @staticmethod
     def end(impacts: int = 0) -> "SaveAt":

@@ -1,10 +1,10 @@
 """Running a model over time."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from numbers import Integral as Whole
 
 import diffrax
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
@@ -99,11 +99,8 @@ def simulate(
     if given:
         augmented = Augmented.of(model, given, grid.t0, state0, args)
         model, state0 = augmented.model, augmented.start
-        event = (
-            None
-            if event is None
-            else Event(OfMotion(event.condition, augmented.system), event.locate)
-        )
+        if event is not None:
+            event = Event(OfMotion(event.condition, augmented.system), event.locate)
         if problem := integrator.supports(model):
             raise ValueError(f"cannot integrate along the motion: {problem}.")
     parts = (
@@ -121,25 +118,17 @@ def simulate(
     compiled = COMPILATIONS.count
     solution = run(*parts)
     if augmented is not None:
-        solution = _taken_apart(solution, augmented)
+        (states, sums), point = augmented.apart(solution.states), solution.event
+        if point is not None:
+            point = EventPoint(point.t, *augmented.apart(point.state))
+        solution = replace(solution, states=states, integrals=sums, event=point)
     if not is_traced(jnp.zeros(())):
         COMPILATIONS.warn_if_repeated(compiled, "simulate", parts)
     if throw:
         bad = failed(solution.result)
         if is_traced(bad):
             states = solution.result.error_if(solution.states, bad)
-            solution = eqx.tree_at(lambda s: s.states, solution, states)
+            solution = replace(solution, states=states)
         elif np.any(bad):
             raise RuntimeError(solution.message)
     return solution
-
-
-def _taken_apart(solution: Solution, augmented: Augmented) -> Solution:
-    """The solution of the motion, and its integrals."""
-    states, point = solution.states, solution.event
-    if point is not None:
-        point = EventPoint(point.t, augmented.motion(point.state), augmented.integrals(point.state))
-    new = augmented.motion(states), augmented.integrals(states), point
-    return eqx.tree_at(
-        lambda s: (s.states, s.integrals, s.event), solution, new, is_leaf=lambda x: x is None
-    )

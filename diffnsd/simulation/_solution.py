@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._result import RESULTS, failed
-from .._types import State
+from .._types import Count, Scalar, State
 from ..model import Energy
 from ._event import EventPoint
 
@@ -45,36 +45,35 @@ class StepStatistics(eqx.Module):
     missed: Int[Array, " s"]
     slow: Int[Array, " s"]
     merged: Int[Array, " s"]
-    worst_step: Int[Array, ""]
-    failed_step: Int[Array, ""]
-    failed_residual: Float[Array, ""]
-    event_step: Int[Array, ""]
-    end_time: Float[Array, ""]
+    worst_step: Count
+    failed_step: Count
+    failed_residual: Scalar
+    event_step: Count
+    end_time: Scalar
     solver_names: tuple[str, ...] = eqx.field(static=True)
 
     @property
     def unlocated(self) -> tuple[str, ...]:
         """What a derivative across this run should know, in words: times that were not located."""
-        missed, slow, merged = (
-            int(np.sum(np.asarray(x))) for x in (self.missed, self.slow, self.merged)
+        sentences = (
+            (
+                self.missed,
+                "the times of {} impacts or turns of friction were not located, so derivatives "
+                "through them are wrong: raise max_impacts, or take shorter steps",
+            ),
+            (
+                self.slow,
+                "{} slow impacts were left to the scheme as if at rest, and their times have no "
+                "derivative: take shorter steps if they matter",
+            ),
+            (
+                self.merged,
+                "{} contacts struck together with another one, and the derivative is that of "
+                "striking together: move the start a little to see whether their order matters",
+            ),
         )
-        found = []
-        if missed:
-            found.append(
-                f"the times of {missed} impacts or turns of friction were not located, so derivatives "
-                "through them are wrong: raise max_impacts, or take shorter steps"
-            )
-        if slow:
-            found.append(
-                f"{slow} slow impacts were left to the scheme as if at rest, and their times have no "
-                "derivative: take shorter steps if they matter"
-            )
-        if merged:
-            found.append(
-                f"{merged} contacts struck together with another one, and the derivative is that of "
-                "striking together: move the start a little to see whether their order matters"
-            )
-        return tuple(found)
+        counted = ((int(np.sum(np.asarray(counts))), words) for counts, words in sentences)
+        return tuple(words.format(count) for count, words in counted if count)
 
 
 class Solution(eqx.Module):
@@ -117,24 +116,18 @@ class Solution(eqx.Module):
 
         For a batch: the number of failures, and the message of the first. Only outside of `jit`.
         """
-        ends = self.result, self.stats.failed_step, self.stats.failed_residual
-        ends = *ends, self.stats.event_step, self.stats.end_time
-        bad = np.asarray(failed(self.result))
-        if bad.ndim == 0:
-            return "; ".join(filter(None, (_words(*ends), self._missed)))
-        if not bad.any():
-            return self._missed
+        stats, bad = self.stats, np.asarray(failed(self.result))
+        ends = stats.failed_step, stats.failed_residual, stats.event_step, stats.end_time
+        ends = self.result, *ends
+        if not bad.any() or bad.ndim == 0:
+            words = (_words(*ends),) if bad.ndim == 0 else ()
+            return "; ".join(filter(None, (*words, *stats.unlocated)))
         first = tuple(int(i) for i in np.argwhere(bad)[0])
         index = first[0] if len(first) == 1 else first
         words = _words(*jax.tree.map(lambda x: x[first], ends))
         return (
             f"{bad.sum()} of {bad.size} simulations failed, first the one at index {index}: {words}"
         )
-
-    @property
-    def _missed(self) -> str:
-        """Sentences if impacts lost their times, which derivatives need."""
-        return "; ".join(self.stats.unlocated)
 
 
 def _words(result, failed_step, failed_residual, event_step, end_time) -> str:
