@@ -64,7 +64,10 @@ class Auto(AbstractSolver):
     def chain(self) -> Chain:
         """The same solver as a `Chain`."""
         more, tolerance = self.hard_steps if self.rounds else 0, self.tolerance
-        first = (RegularisedNewton(self.newton_steps, more, tolerance=tolerance),)
+        first = (
+            RegularisedNewton(2 * self.newton_steps, more, tolerance=tolerance),
+            Newton(self.newton_steps, 1e-6),
+        )
         tolerances = {
             "tolerance": self.tolerance,
             "accept_tolerance": self.accept_tolerance_for(jnp.result_type(float)),

@@ -12,7 +12,7 @@
 | `Lemke` | half lines and equalities | exact for P and copositive-plus W; else it may miss a solution |
 | `Enumeration` | intervals, about 12 rows | an oracle: finds a nondegenerate solution if there is one |
 | `InteriorPoint` | all sets, intervals above all | circuits, modes that are hard to find |
-| `RegularisedNewton` | all sets | the first link of `Auto`, and the method of steps |
+| `RegularisedNewton` | all sets | the method of steps; a link: batches of problems of at most 24 unknowns |
 
 Every one of them can be given to `solve_complementarity` and to the integrators. Success has one
 definition: the residual is at most the accept tolerance. The result holds the residual, the violation of
