@@ -189,7 +189,7 @@ def _without_absent(x: Array, bodies: Bodies) -> Array:
     return x if present.all() else jnp.where(present, x, 0)
 
 
-def dense(matrix: "Array | BlockRows | OwnRows"):
+def dense(matrix: "Array | BlockRows | OwnRows") -> Any:
     """Rows of contacts as an array, but `OwnRows` as they are."""
     return matrix.dense() if isinstance(matrix, BlockRows) else matrix
 

@@ -53,8 +53,8 @@ def solve_mixed(
         kappa = jax.lax.stop_gradient(jnp.asarray(kappa, problem.rhs.dtype))
     dynamic, static = eqx.partition((problem, kappa), eqx.is_array)
     floats, others = eqx.partition(dynamic, eqx.is_inexact_array)
-    kernel = (Solve if kappa is None else Relaxed)(solver, static, report, tangents)
-    z0 = jax.lax.stop_gradient(z0)
+    exact, z0 = Solve(solver, static, report, tangents), jax.lax.stop_gradient(z0)
+    kernel = exact if kappa is None else Relaxed(exact)
     return checkpoint_name(call(kernel, floats, others, z0), SAVED_NAME)[:3]
 
 
@@ -96,17 +96,25 @@ class Solve(AbstractKernel):
         return (v, z, stats, tilted), (*tangent, None, tilted_tangent)
 
 
-class Relaxed(Solve):
-    """The solver's iterations, with the derivative of the solution on the central path."""
+class Relaxed(AbstractKernel):
+    """The solver's iterations, with the derivative of the solution on the central path.
+
+    **Arguments:** `exact`: the same with the derivative of the solution itself.
+    """
+
+    exact: Solve
 
     def __call__(self, floats, others, z0):
-        problem, _ = eqx.combine(floats, others, self.static)
-        return self.solver(problem, z0)
+        problem, _ = eqx.combine(floats, others, self.exact.static)
+        return self.exact.solver(problem, z0)
+
+    def shapes(self, floats, others, z0):
+        return self.exact.shapes(floats, others, z0)
 
     def jvp(self, primals, tangents):
         floats, others, _ = primals
         v, z, stats, tilted = checkpoint_name(call(self, *primals), SAVED_NAME)
-        path = Solve(central_path, self.static, Statistics, self.tangents)
+        path = Solve(central_path, self.exact.static, Statistics, self.exact.tangents)
 
         def relaxed(floats):
             point = call(path, floats, others, jax.lax.stop_gradient(z))

@@ -63,9 +63,8 @@ class Auto(AbstractSolver):
     @property
     def chain(self) -> Chain:
         """The same solver as a `Chain`."""
-        more, tolerance = self.hard_steps if self.rounds else 0, self.tolerance
         first = (
-            RegularisedNewton(2 * self.newton_steps, more, tolerance=tolerance),
+            RegularisedNewton(2 * self.newton_steps, self.hard_steps, tolerance=self.tolerance),
             Newton(self.newton_steps, 1e-6),
         )
         tolerances = {
@@ -73,7 +72,7 @@ class Auto(AbstractSolver):
             "accept_tolerance": self.accept_tolerance_for(jnp.result_type(float)),
         }
         if self.rounds == 0:
-            return Chain(first, **tolerances)
+            return Chain(first[1:], **tolerances)
         search = (
             Newton(self.hard_steps),
             InteriorPoint(100, cones=False),

@@ -99,7 +99,7 @@ def test_the_default_is_a_chain_that_prints_itself():
     assert names[0] == "start" and {"Newton", "Splitting", "Lemke", "Enumeration"} <= set(names)
     assert Chain((Auto(rounds=0), Lemke())).names == (
         "start",
-        "RegularisedNewton",
+        "Newton",
         "Lemke",
         "LevenbergMarquardt",
     )

@@ -10,11 +10,10 @@ from .._step_point import StepOptions
 from ._base import AbstractContactSolver, check_tolerance
 from ._drive import FEW
 
-
 SMALL = 24
 """Most unknowns of a given matrix for which a chain tries it: more are for LAPACK.
 
-It is tried on batches alone: one problem is solved by the other links as fast, in half the time to compile."""
+It is tried on batches alone: the other links solve one problem as fast and compile in half the time."""
 
 
 class RegularisedNewton(AbstractContactSolver):
