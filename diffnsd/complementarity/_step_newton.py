@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._jax import staged
+from .._jax import staged, where
 from ._dense import Statistics
 from ._elimination import back_substitute, eliminate, linearised
 from ._hard_problems import is_gathered, on_hard_problems
@@ -43,7 +43,6 @@ from ._step_point import (
     Task,
     by_block,
     is_redundant,
-    pick,
     prepare,
     start,
     visit,
@@ -90,14 +89,14 @@ def least_norm(problem: MixedProblem, v, z, stats: Statistics, options: StepOpti
         new,
         (stats.iterations + new.iterations, stats.solved_by),
     )
-    v, z, stats = pick(found, (new_v, new_z, new), (v, z, stats))
-    return v, z, stats, pick(found, tilted, (v, z))
+    v, z, stats = where(found, (new_v, new_z, new), (v, z, stats))
+    return v, z, stats, where(found, tilted, (v, z))
 
 
 def _outcome(task: Task, iterate: Iterate, options: StepOptions):
     v, z = best = iterate.best_v, iterate.best_z
-    tilted_z = pick(iterate.has_tilted, iterate.tilted_z, z)
-    tilted_v = pick(iterate.has_tilted, moved(task.mobility, task.problem.load(tilted_z)), v)
+    tilted_z = where(iterate.has_tilted, iterate.tilted_z, z)
+    tilted_v = where(iterate.has_tilted, moved(task.mobility, task.problem.load(tilted_z)), v)
     return *best, _statistics(task, iterate, options), (tilted_v, tilted_z)
 
 
@@ -160,24 +159,24 @@ def _advance(
 
     weight = jnp.where(landing, 0, jnp.where(solved, eps, it.tilt))[None, None]
     right = by_block(lambda f, z: -jnp.where(solved, 0, f) - weight * z, point.f, point.z)
-    w = pick(solved, _creep(task, point, tilt), point.w)
+    w = where(solved, _creep(task, point, tilt), point.w)
     dz = _newton_step(task, dataclasses.replace(point, w=w), right, eps, pending)
     z = by_block(jnp.add, point.z, dz)
     stays = solved & (
         squared(dz) <= (10 * max(options.tolerance, SLIGHT * tilt)) ** 2 * squared(point.z)
     )
     # To first order, the tilted solution of a limit `z` is `z − (tilt / eps) U z`.
-    tilted_z = pick(landing, point.z, by_block(lambda z, d: z + d / SLIGHT, point.z, dz))
+    tilted_z = where(landing, point.z, by_block(lambda z, d: z + d / SLIGHT, point.z, dz))
     # Rounding must not leave the sets.
-    z = pick(landing, by_block(projected, task.problem.blocks, z), z)
+    z = where(landing, by_block(projected, task.problem.blocks, z), z)
     softer = jnp.where(on_path, jnp.maximum(tilt, it.tilt / SOFTER), it.tilt)
     return dataclasses.replace(
         it,
-        z=pick(it.done | solved, it.z, z),
+        z=where(it.done | solved, it.z, z),
         before=jnp.where(landing, jnp.inf, residual),
         passes=it.passes + jnp.where(it.done, 0, 1),
         tilt=jnp.where(landing, 0, softer),
-        tilted_z=pick(landing | stays, tilted_z, it.tilted_z),
+        tilted_z=where(landing | stays, tilted_z, it.tilted_z),
         has_tilted=it.has_tilted | landing | stays,
         done=it.done | stays,
     )
@@ -236,7 +235,7 @@ def _split(task: Task, it: Iterate, options: StepOptions) -> Iterate:
 def _softest(task: Task, it: Iterate) -> Iterate:
     """The start of the path of tilted solutions: no impulses, and a tilt that makes the solution unique."""
     tilt = jnp.full_like(it.tilt, SOFTEST if is_redundant(task.problem) else 0.0)
-    z, tilt = pick(it.done, (it.z, it.tilt), (by_block(jnp.zeros_like, it.z), tilt))
+    z, tilt = where(it.done, (it.z, it.tilt), (by_block(jnp.zeros_like, it.z), tilt))
     return dataclasses.replace(it, z=z, tilt=tilt)
 
 

@@ -1,11 +1,10 @@
 """Points of the search for the solution of a step problem: how they are evaluated, and the best so far."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._jax import staged
+from .._jax import staged, where
 from .._numerics import matrix_inverse
 from ._natural_map import argument, projected, relative, scale, squared, tilt_for
 from ._problem import MixedProblem, moved
@@ -126,7 +125,7 @@ def visit(task: Task, it: Iterate, pending, options) -> tuple[Iterate, Point]:
     enough = jnp.where(polished, options.accept_tolerance, options.tolerance)
     reached = settled & (norm <= enough) & (exact | polished | ~it.has_tilted)
     better = ~it.done & (reached | (norm < it.best_residual))
-    v_z_norm = pick(better, (v, z, norm), (it.best_v, it.best_z, it.best_residual))
+    v_z_norm = where(better, (v, z, norm), (it.best_v, it.best_z, it.best_residual))
     it = eqx.tree_at(
         lambda i: (i.best_v, i.best_z, i.best_residual, i.done), it, (*v_z_norm, it.done | reached)
     )
@@ -157,8 +156,3 @@ def start(problem: MixedProblem, z0) -> Iterate:
 def by_block(function, *parts):
     """Applies a function block by block."""
     return tuple(function(*part) for part in zip(*parts, strict=True))
-
-
-def pick(condition, new, old):
-    """Picks batch elements of pytrees."""
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)

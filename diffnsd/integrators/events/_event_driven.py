@@ -19,7 +19,7 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._jax import repeat_where_pending, without_derivative
+from ..._jax import repeat_where_pending, where, without_derivative
 from ..._result import RESULTS, first_error
 from ..._types import Args, Local, Scalar, State
 from ...complementarity import AbstractSolver
@@ -302,7 +302,7 @@ class EventDriven(AbstractIntegrator):
         closes = jnp.where(now, due, closes & jnp.isfinite(gaps))
         closes = closes & happened & ~jnp.any(released) & ~jnp.any(changes)
         first = closes & (jnp.cumsum(closes, dtype=jnp.int32) == 1)
-        state = jax.tree.map(lambda a, b: jnp.where(now, a, b), phase.state, state)
+        state = where(now, phase.state, state)
         hit = first | (closes & coupled(phase.model, t, state, first))
         return jnp.where(happened, part, 1.0), (hit, released, turned, loose), found | now
 

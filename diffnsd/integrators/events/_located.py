@@ -7,7 +7,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._jax import SAVED_NAME, settle_where_pending, without_derivative
+from ..._jax import SAVED_NAME, settle_where_pending, where, without_derivative
 from ..._numerics import is_least
 from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State
@@ -264,7 +264,7 @@ class Located(AbstractWrappedIntegrator):
             (own, one, merged, times),
         )
         made = run.before.then(run.trial.shortened(s / curve.h)).then(struck)
-        info = jax.tree.map(lambda a, b: jnp.where(again, a, b), run.before, made)
+        info = where(again, run.before, made)
         ok = RESULTS.successful
         result = RESULTS.where(stats.converged, ok, RESULTS.not_converged)
         result = first_error(result, RESULTS.where(overflow, RESULTS.contact_overflow, ok))

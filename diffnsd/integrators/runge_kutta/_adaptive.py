@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..._jax import bounded_while
+from ..._jax import bounded_while, where
 from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State
 from ...model import Model
@@ -80,7 +80,7 @@ class Adaptive(AbstractWrappedIntegrator):
             accepted = error <= 1
             factor = 0.9 * jnp.maximum(error, 1e-10) ** -exponent
             stride = (stop - fraction) * jnp.clip(factor, 0.2, 5.0)
-            state = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, state)
+            state = where(accepted, new, state)
             return state, jnp.where(accepted, stop, fraction), stride, count + 1
 
         zero = jnp.zeros_like(h)

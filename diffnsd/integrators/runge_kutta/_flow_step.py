@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from ..._jax import where
 from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State, Vector
 from ...groups import AbstractRetraction
@@ -56,7 +57,7 @@ def finish(
     state0: State, state1: State, inside: Bool[Array, ""], converged: Any = True, iterations=None
 ) -> tuple[State, StepInfo, tuple, RESULTS]:
     """A step's outcome. Where the chart ended the state stays, so that no NaN can come of it."""
-    state = jax.tree.map(lambda a, b: jnp.where(inside, a, b), state1, state0)
+    state = where(inside, state1, state0)
 
     def unless(condition, failure):
         return RESULTS.where(condition, RESULTS.successful, failure)

@@ -32,6 +32,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._jax import where
 from ..._numerics import lu_solve, newton_solve
 from ..._result import RESULTS, first_error
 from ..._types import Args, Config, Scalar, State, Vector
@@ -236,4 +237,4 @@ def _impulse(model: Model, chosen, t, q, parts) -> Vector:
 def _kept(new: State, old: State, inside: Array) -> State:
     """The new state, or the old one where the new one is no result: `RESULTS` tells why."""
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(new)]))
-    return jax.tree.map(lambda a, b: jnp.where(finite & inside, a, b), new, old)
+    return where(finite & inside, new, old)
