@@ -1,8 +1,8 @@
-"""Rows of contacts that touch a few bodies each, and matrices of one block per body.
+"""Rows of contacts that involve a few bodies each, and matrices of one block per body.
 
-A contact of body i with body j has entries in the columns of these two alone, and free bodies have a
-mass matrix of one block each. Both are kept as what they are: storage and work grow with the number of
-contacts and not with its product with the number of bodies, and nothing is unrolled over either.
+A contact of body i with body j has entries only in the columns of these two, and free bodies have a mass
+matrix of one block each. Both are stored as blocks: storage and work grow with the number of contacts,
+not with contacts times bodies, and nothing is unrolled over either.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ Bodies = int | tuple[int | None, ...] | None
 def of_bodies(x: Array, bodies: Bodies) -> Array:
     """Rows of `x (b, ...)`: `(...)` for one index, else `(..., c)`, contacts on the last axis.
 
-    Entries of no body are those of body 0, for the caller to leave out.
+    Where there is no body, the entries are those of body 0; the caller must ignore them.
     """
     if isinstance(bodies, int):
         return x[bodies]
@@ -37,7 +37,7 @@ def _numbers(bodies: tuple[int | None, ...]) -> np.ndarray:
 
 
 def in_lanes(x: Array, bodies: Bodies) -> Array:
-    """Rows of `x (b, ...)` as `(..., c)`, with one lane for one index."""
+    """Rows of `x (b, ...)` as `(..., c)`; a single index gives a last axis of length 1."""
     rows = of_bodies(x, bodies)
     return rows if isinstance(bodies, tuple) else rows[..., None]
 
@@ -48,7 +48,7 @@ def _listed(bodies: Bodies, contacts: int) -> tuple[int | None, ...]:
 
 
 def _slice(bodies: tuple[int | None, ...]) -> slice | None:
-    """The indices as a slice where they are one: it is read without a table."""
+    """The indices as a slice if they are consecutive, which needs no index table; else `None`."""
     if not bodies or None in bodies:
         return None
     first = bodies[0] or 0
@@ -136,7 +136,7 @@ class BlockRows(eqx.Module):
 
 
 class OwnRows(eqx.Module):
-    """`H` of a problem `w = v + offset`, or `G H`: a contact has entries in its own columns alone.
+    """`H` of a problem `w = v + offset`, or `G H`: a contact has entries only in its own columns.
 
     Column `at + j c + i` is that of row `j` of contact `i`.
 
@@ -184,13 +184,13 @@ class OwnRows(eqx.Module):
 
 
 def _without_absent(x: Array, bodies: Bodies) -> Array:
-    """Entries of contacts that have no body on this side are zero."""
+    """Sets the entries of contacts that have no body on this side to zero."""
     present = np.array([i is not None for i in _listed(bodies, x.shape[2])], bool)
     return x if present.all() else jnp.where(present, x, 0)
 
 
 def dense(matrix: "Array | BlockRows | OwnRows") -> Any:
-    """Rows of contacts as an array, but `OwnRows` as they are."""
+    """Rows of contacts as an array; `OwnRows` are returned unchanged."""
     return matrix.dense() if isinstance(matrix, BlockRows) else matrix
 
 
@@ -248,9 +248,9 @@ class BlockDiagonal(eqx.Module):
 
 
 def block_jacobian(function, v: Float[Array, " n"], size: int) -> BlockDiagonal:
-    """The derivative of a function whose block i of values depends on block i of `v` alone.
+    """The derivative of a function whose output block i depends only on block i of `v`.
 
-    As many directions as a block has columns, whatever the number of blocks.
+    It takes one direction per column of a block, whatever the number of blocks.
     """
     b = v.shape[0] // size
 

@@ -20,9 +20,9 @@ class ContactMask(eqx.Module):
     **Arguments:**
 
     - `on`: booleans. A contact that is off has no impulse, whatever its gap and its law.
-    - `closed`: booleans. Such a contact counts as closed, whatever rounding left of its gap: the
-      law sees a gap of 0 at most. Default: none.
-    - `restitution`: factor of what the law adds to the velocity before it is solved (its `shift`);
+    - `closed`: booleans. Such a contact is treated as closed regardless of rounding error in the gap:
+      the law gets a gap of at most 0. Default: none.
+    - `restitution`: factor on the law's `shift`, which is added to the velocity before the solve;
       0 makes an impact inelastic. Default: 1.
     - `side`: direction of the slip against which a multiplier is held at its bound, while a reversal is
       located: a sign, or a tuple with the two components of a unit vector; 0 where it is free. Only for
@@ -54,7 +54,7 @@ class ContactMask(eqx.Module):
         return ContactMask(self.on & other.on, self.closed | other.closed, factor, side)
 
     def pick(self, pick: Callable[[Array], Array], dtype) -> "ContactMask":
-        """The mask of some contacts; `pick` takes numbers `(c,)` to those of the kept ones."""
+        """The mask of some contacts; `pick` maps numbers `(c,)` to those of the kept contacts."""
         on, closed = (pick(x.astype(dtype)) > 0.5 for x in (self.on, self.closed))
         rest = jax.tree.map(pick, (self.restitution, self.side))
         return ContactMask(on, closed, *rest)
@@ -69,13 +69,13 @@ class Interaction(eqx.Module):
 
     **Arguments:**
 
-    - `relation`: where the contacts are. `law`: what happens there. A law on fewer rows than the
-      relation has acts on the first ones: `NewtonImpact` on the normal, without friction.
+    - `relation`: where the contacts are. `law`: the law they obey. A law with fewer rows than the
+      relation acts on the first ones: `NewtonImpact` on the normal, without friction.
     - `max_active`: solve only the contacts with the smallest gaps, at most this many, where the
-      relation can be restricted (`None`: all). If others close in the same step, the result says
+      relation can be restricted (`None`: all). If others close in the same step, the result is
       `contact_overflow`.
     - `mask`: which contacts take part, booleans `(c,)`, or a `ContactMask`; `None`: all of them.
-      It is data: another mask of the same length compiles nothing.
+      It is data: another mask of the same length needs no compilation.
 
     **Raises:** `ValueError` if the law needs more rows than the relation has, or `max_active` is
     not at least 1.
@@ -111,12 +111,12 @@ class Interaction(eqx.Module):
         return jnp.pad(lam, ((0, 0), (0, self.relation.rows - self.rows)))
 
     def held(self, gap: PerContact | None) -> PerContact | None:
-        """Gaps [m] as the law sees them, `(c,)`: 0 at most where the mask says closed."""
+        """Gaps [m] passed to the law, `(c,)`: at most 0 where the mask is `closed`."""
         if gap is None or self.mask is None:
             return gap
         return jnp.where(self.mask.closed, jnp.minimum(gap, 0), gap)
 
     def reachable(self, gap: PerContact | None) -> PerContact | None:
-        """The same for the search for contacts that close: infinite where the mask says off."""
+        """The same gaps for finding the contacts that close: infinite where the mask is not `on`."""
         gap = self.held(gap)
         return gap if gap is None or self.mask is None else jnp.where(self.mask.on, gap, jnp.inf)

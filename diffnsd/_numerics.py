@@ -1,4 +1,4 @@
-"""Norms, scalar kernels and small dense algebra that stay right under differentiation and `vmap`.
+"""Norms, scalar kernels and small dense algebra that stay correct under differentiation and `vmap`.
 
 The dense algebra works on *components*: a matrix is an array whose first two axes are rows and
 columns and whose trailing axes are anything (contacts, elements of a batch). Every operation is then
@@ -28,7 +28,7 @@ UNROLL_LIMIT = 12
 
 
 def as_float(x, dtype: DTypeLike = float) -> Array:
-    """A floating array: arrays of JAX keep their precision, anything else takes that of `dtype`."""
+    """A floating-point array: JAX arrays keep their precision, anything else takes that of `dtype`."""
     if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating):
         return x
     return jnp.asarray(x, dtype=dtype)
@@ -148,10 +148,10 @@ def bernoulli_numbers(count: int) -> list[Fraction]:
 
 
 def lagrange(nodes: Sequence[Fraction]) -> list[np.ndarray]:
-    """Coefficients of the Lagrange polynomials of nodes, from the constant on, as rational numbers.
+    """Coefficients of the Lagrange polynomials of nodes, from the constant up, as rational numbers.
 
-    Exact: what is rounded in the tables of a method is the same in every step, an error that no shorter
-    step removes.
+    They are exact, because a rounding error in the tables of a method is the same in every step, and no
+    shorter step removes it.
     """
     polynomials = []
     for i, node in enumerate(nodes):
@@ -175,13 +175,13 @@ bernoulli_kernel = _switched(  # with cos/sin, not 1/tan, whose derivatives are 
 
 
 # Kernels for one step, `theta < pi`: single polynomials in `t` on [0, pi²], economised from the
-# exact series, of the lowest degree whose third derivatives are right too. No branch, no division,
-# no trigonometric function: a step of a Runge-Kutta method on rotations stays one kernel of XLA,
-# where the switched kernels above would cut it in twenty.
+# exact series, of the lowest degree whose third derivatives are accurate too. No branch, no division,
+# no trigonometric function: a step of a Runge-Kutta method on rotations stays one kernel of XLA;
+# the switched kernels above would split it into twenty.
 
 
 def _chebyshev(coefficients: Sequence[Fraction] | np.ndarray) -> list[Fraction]:
-    """A polynomial in Chebyshev's, by Horner's rule and `2 z T_n = T_(n−1) + T_(n+1)`, exactly."""
+    """A polynomial in the Chebyshev basis, by Horner's rule and `2 z T_n = T_(n−1) + T_(n+1)`, exactly."""
     total = [Fraction(0)]
     for c in reversed(coefficients):
         above, total = total, [Fraction(0)] * (len(total) + 1)
@@ -193,12 +193,12 @@ def _chebyshev(coefficients: Sequence[Fraction] | np.ndarray) -> list[Fraction]:
 
 
 def _economised(series: Sequence[Fraction], degree: int) -> Callable:
-    # In rational numbers, and the constant in two parts: the rounding of coefficients is the same in
-    # every step of a long run, a drift where that of operations is a random walk.
+    # Rational numbers, and the constant in two parts: rounding errors of coefficients are the same in every
+    # step of a long run and add up to a drift; those of operations are a random walk.
     one, square = Fraction(1), Fraction(math.pi**2)
 
     def substituted(coefficients, inner) -> np.ndarray:
-        """The polynomial of a linear polynomial."""
+        """The composition of a polynomial with a linear one, `inner`."""
         found: Any = polyval(Polynomial(np.array(inner)), np.array(coefficients))
         return found.coef
 
@@ -238,7 +238,7 @@ def lu_solve(a: Array, b: Array) -> Array:
         return one_by_one(jnp.linalg.solve, lead, b.reshape((n, -1)).T).T.reshape(b.shape)
     if n == 0:
         return b
-    # Row by row and not entry by entry: every entry would be a kernel of its own.
+    # Row by row, not entry by entry: every entry would be a separate kernel.
     rest, right, heads = a, b, []
     for _ in range(n):
         pivot, row, first = rest[0, 0], rest[0, 1:], right[0]
@@ -246,7 +246,7 @@ def lu_solve(a: Array, b: Array) -> Array:
         factor = rest[1:, 0] * (1 / pivot)[None]
         rest = rest[1:, 1:] - factor[:, None] * row[None]
         right = right[1:] - factor * first[None]
-    # Divided again, no reciprocal kept: XLA would compute it, and all that leads to it, in every consumer.
+    # Divides again and keeps no reciprocal: XLA would recompute it, with all that leads to it, in every use.
     solution: list[Array] = []
     for pivot, row, total in reversed(heads):
         for entry, x in zip(jnp.unstack(row), solution, strict=True):
@@ -256,10 +256,10 @@ def lu_solve(a: Array, b: Array) -> Array:
 
 
 def newton_solve(a: Array, b: Array) -> Array:
-    """Solves `a x = b` where rounding is repaired by iterating: `lu_solve`, but shorter.
+    """Solves `a x = b` where iterating corrects rounding errors: `lu_solve`, but shorter.
 
-    Orders 2 and 3 go by cofactors, a shorter chain of operations. Their rounding has a bias, which
-    repeated over many steps would show in what is conserved.
+    Orders 2 and 3 use cofactors, a shorter chain of operations. Their rounding errors have a bias, which
+    would show in conserved quantities if repeated over many steps.
     """
     n = a.shape[0]
     if n not in (2, 3):
@@ -281,12 +281,12 @@ def implicit_root(
 
         x ← x − J^-1 r(x),     J = dr/dx
 
-    `search` passes without derivatives, then two with them. Where `r` vanishes the first of these has
-    the derivative of the implicit function theorem, and the second the second derivative too.
+    `search` iterations without derivatives, then two with derivatives. Where `r` vanishes, the first of
+    these gives the derivative of the implicit function theorem, and the second also the second derivative.
 
     **Arguments:** `residual`: pure function of arrays like `guess`, shape `()` or `(m,)`; it closes over
-    what the root is differentiated in. `bound`: size of `x` up to which the search goes; `falls`: look
-    for a root of a number where it falls only. Where the slope vanishes `x` stays.
+    the variables of differentiation. `bound`: largest `|x|` in the search; `falls`: for a scalar residual,
+    look only for a root where it falls. Where the slope vanishes, `x` stays.
     """
 
     def newton(x, finds):
@@ -301,16 +301,16 @@ def implicit_root(
         found = jax.lax.stop_gradient(jnp.clip(new, -bound, bound))
         return jnp.where(finds, found, new), None
 
-    # One loop for both kinds of passes, since programs of residuals are long.
+    # One loop for both kinds of iterations, because residuals make long programs.
     finds = np.arange(search + 2) < search
     return jax.lax.scan(evaluated_again(newton), jax.lax.stop_gradient(guess), finds)[0]
 
 
 def matrix_inverse(a: Array) -> Array:
-    """Inverse on components of `a`, shape `(n, n, ...)`; the matrices `lu_solve` is for.
+    """Inverse on components of `a`, shape `(n, n, ...)`, for the same matrices as `lu_solve`.
 
-    Gauss-Jordan in place, one pivot per pass of a loop: a third of the code to compile that the
-    unrolled elimination is, for n right-hand sides.
+    Gauss-Jordan in place, one pivot per loop iteration: a third of the code to compile, compared with
+    the unrolled elimination for n right-hand sides.
     """
     n = a.shape[0]
     if n > UNROLL_LIMIT:
@@ -346,7 +346,7 @@ def stacked(rows: list[list[Array]]) -> Array:
 
 
 def hold(a: Array, h: Array | float) -> Array:
-    """`∫_0^h exp(s A) ds`, `(n, n)`: what a rate held over `h` adds to the state of `x' = A x`.
+    """`∫_0^h exp(s A) ds`, `(n, n)`: what a rate held constant over `h` adds to the state of `x' = A x`.
 
     The upper right block of the exponential of `h [[A, 1], [0, 0]]`, after C. Van Loan (1978),
     doi:10.1109/TAC.1978.1101743.
@@ -384,5 +384,5 @@ def inverse(rows: list[list[Array]]) -> list[list[Array]]:
 
 
 def unit_matrix(n: int, like: Array) -> Any:
-    """The unit matrix with axes for the lanes of `like (k, ...)`, `(n, n, 1, ...)`."""
+    """The unit matrix, `(n, n, 1, ...)`, with axes of length 1 for the trailing axes of `like (k, ...)`."""
     return np.eye(n, dtype=like.dtype).reshape(n, n, *(1,) * (like.ndim - 1))

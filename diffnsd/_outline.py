@@ -1,9 +1,9 @@
-"""Functions as data: what decides about a compilation, and the arrays that are only its arguments.
+"""Functions as data: the part that determines a compilation, and the arrays that are only its arguments.
 
-`jax.jit` knows a function by its identity, and compiles in what it closes over. A function that is
-defined anew in every call, like the lambda in `rollout(lambda x: f(x, theta), batch)`, therefore
-compiles in every call. Here a function is known by its code and by the values that the code can
-reach, and JAX arrays in its closure are arguments.
+`jax.jit` compares functions by identity, and compiles the values that they close over into the program.
+A function that is defined anew in every call, like the lambda in `rollout(lambda x: f(x, theta), batch)`,
+therefore compiles in every call. Here functions are compared by their code and by the values that the
+code can reach, and JAX arrays in a closure become arguments.
 """
 
 import dis
@@ -43,8 +43,8 @@ _WRITES = "STORE_DEREF", "STORE_GLOBAL", "DELETE_DEREF", "DELETE_GLOBAL"
 class Outline(NamedTuple):
     """A pytree without its arrays, hashable: two trees with equal outlines share their programs.
 
-    **Arguments:** `tree`: the description; `is_complete`: whether it holds all that the functions in
-    the tree depend on. Then no traced value hides in it, and it may be used again under another
+    **Arguments:** `tree`: the description; `is_complete`: whether it holds everything that the functions
+    in the tree depend on. If so, it hides no traced value and may be reused under another
     transformation.
     """
 
@@ -59,11 +59,11 @@ class Outline(NamedTuple):
 def outline(tree: PyTree) -> tuple[Outline, list]:
     """The outline of a pytree, and its arrays.
 
-    Functions may be leaves. Their code and what it reaches belongs to the outline: numbers, NumPy
+    Leaves may be functions. Their code and what it reaches belong to the outline: numbers, NumPy
     arrays and other values in their closures and defaults, and global names of the modules that are
-    not in `LIBRARIES`, also through the functions that are called. JAX arrays in closures belong to
-    the arrays. A function that reaches anything else, or that writes to its closure, is known by
-    its identity, as by `jax.jit`.
+    not in `LIBRARIES`, also through the functions that they call. JAX arrays in closures belong to
+    the arrays. A function that reaches anything else, or that writes to its closure, is compared by
+    identity, as in `jax.jit`.
     """
     reader = _Reader()
     found = reader.tree(tree, reader.leaf)
@@ -95,7 +95,7 @@ class _Reader:
         return self.closed_over(x)
 
     def closed_over(self, x):
-        """A leaf of what a function closes over: a copy of the function can get another one."""
+        """A leaf of what a function closes over: a copy of the function can have another value."""
         if isinstance(x, jax.Array):
             self.arrays.append(x)
             return _ARRAY
@@ -110,12 +110,12 @@ class _Reader:
         return self.looked_up(x)
 
     def looked_up(self, x):
-        """A leaf of what a function finds by a global name: known, but not to be replaced."""
+        """A leaf of what a function finds by a global name: part of the outline, but not replaceable."""
         kind = type(x)
         if kind in _PLAIN:
             return _Value((kind, x), x)
         if kind in (float, complex):
-            return _Value((kind, repr(x)), x)  # tells 0.0 from -0.0, and nan is nan
+            return _Value((kind, repr(x)), x)  # distinguishes 0.0 from -0.0, and nan equals nan
         if isinstance(x, np.ndarray | np.generic) and not x.dtype.hasobject:
             key = kind, x.shape, x.dtype.str, x.tobytes()
             return _Value(key, x.copy())
@@ -125,7 +125,7 @@ class _Reader:
         return _Same(x)
 
     def content(self, x, read):
-        """A whole object. Containers that hold no array may be there to be written to."""
+        """A whole object. Containers without arrays are compared by identity: code may write to them."""
         if isinstance(x, list | dict | set):
             if not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(x)):
                 self.is_complete = False
@@ -166,7 +166,7 @@ class _Reader:
         return _Same(f), defaults, self.reached(f, names, written)
 
     def reached(self, f: types.FunctionType, names, written):
-        """What the global names of a function mean."""
+        """The values of the global names that a function reads."""
         if _in_library(_module(f)):
             return ()
         found = [(n, f.__globals__[n]) for n in names if n in f.__globals__ and n not in written]
@@ -205,7 +205,7 @@ class _Value(NamedTuple):
 
 
 class _Same:
-    """An object, compared by identity; it may die if it can."""
+    """An object, compared by identity, and referenced weakly if possible."""
 
     __slots__ = "number", "get"
 
@@ -236,7 +236,7 @@ class _Tree(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """What a function makes of its parts."""
+    """The result of a function of several parts."""
 
     make: Callable
     parts: tuple
@@ -259,7 +259,7 @@ class _Function(NamedTuple):
     """The function itself where the rest does not describe it."""
 
     def build(self, arrays: Iterator) -> Any:
-        # A cell that is written to stays the one of the function itself.
+        # A cell that the function writes to is shared with the original function.
         own: Any = None if self.known is None else self.known.get()
         cells = tuple(
             [
@@ -291,7 +291,7 @@ def _names(code: types.CodeType) -> tuple[tuple[str, ...], frozenset[str]]:
 
 
 def _module(f: types.FunctionType) -> str:
-    """Where a function looks up global names: `__module__` is another one under decorators."""
+    """The module where a function looks up global names; under decorators `__module__` differs."""
     return f.__globals__.get("__name__", "")
 
 
@@ -300,7 +300,7 @@ def _in_library(module: str) -> bool:
 
 
 def _is_constant(x) -> bool:
-    """Whether what an object does cannot change, and holds no traced value."""
+    """Whether the behaviour of an object cannot change and involves no traced value."""
     if isinstance(x, Enum):
         return True
     if isinstance(x, type):

@@ -1,8 +1,8 @@
-"""Programs that are compiled again only because a function was defined again.
+"""Detects programs that are compiled again only because a function was defined again.
 
-A compiled program is found by the functions in it, and Python knows a function by its identity: one
-that is defined anew in each call, be its code the same, is compiled anew in each call. Nothing is wrong
-with the numbers, so nothing says why it is slow. Here it is detected, by code and closure, and reported.
+JAX finds a compiled program by the functions in it, and Python compares functions by identity. A function
+that is defined anew in each call is therefore compiled in each call, even if its code is the same. The
+results are correct, so nothing shows why it is slow. This is detected, by code and closure, and reported.
 """
 
 import threading
@@ -16,14 +16,14 @@ import numpy as np
 
 
 class RecompilationWarning(UserWarning):
-    """A program was compiled again because a function of the same code was defined again."""
+    """A program was compiled again because a function with the same code was defined again."""
 
 
 class Compilations(threading.local):
-    """The programs that one entry has compiled, in this thread.
+    """The programs that one entry point has compiled, in this thread.
 
-    Its traced function calls `note()`, which runs only where it is compiled; the entry calls
-    `warn_if_repeated` when it comes back.
+    Its traced function calls `note()`, which runs only during compilation; the entry point calls
+    `warn_if_repeated` when that function returns.
     """
 
     def __init__(self):
@@ -35,10 +35,10 @@ class Compilations(threading.local):
         self.count += 1
 
     def warn_if_repeated(self, before: int, name: str, *arguments) -> None:
-        """Warns, once for every program, if the last call compiled what was compiled before.
+        """Warns, once for every program, if the last call compiled a program that was compiled before.
 
-        **Arguments:** `before`: the count before the call; `name`: of the entry; `arguments`: what it
-        was compiled for.
+        **Arguments:** `before`: the count before the call; `name`: name of the entry point; `arguments`:
+        the arguments it was compiled for.
         """
         if self.count == before:
             return
@@ -47,7 +47,7 @@ class Compilations(threading.local):
             key = _structure(arguments, found)
             hash(key)
         except (TypeError, ValueError, RecursionError):
-            return  # what cannot be compared is not warned about
+            return  # no warning about arguments that cannot be compared
         identities = tuple(map(id, found))
         first = self._functions.setdefault(key, identities)
         if not first or first == identities:
@@ -71,8 +71,8 @@ class Compilations(threading.local):
 def _structure(tree, found: list[types.FunctionType], closed: bool = False) -> Hashable:
     """The structure of a pytree: functions by their code and what they close over, arrays by shape.
 
-    Functions that it meets are appended to `found`. Real numbers count as such where they are closed
-    over, and with their values where they are part of the program, not in a closure.
+    Functions found in it are appended to `found`. Floating-point numbers count only by type where they
+    are closed over, and by value elsewhere, where they are part of the program.
     """
     leaves, structure = jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, partial))
     return structure, tuple(_leaf(x, found, closed) for x in leaves)

@@ -28,9 +28,9 @@ class Energy(eqx.Module):
 
 
 class Model(eqx.Module):
-    """A system with its interactions: everything that a simulation needs but the state.
+    """A system with its interactions: everything that a simulation needs except the state.
 
-    **Arguments:** `system`; `interactions`: a sequence of `Interaction`s (one is taken as such);
+    **Arguments:** `system`; `interactions`: an `Interaction` or a sequence of them;
     `prescribed`: a `PrescribedVelocity` or a sequence of them. These are equality constraints like
     any other: they come last among the interactions, and their impulses are the reactions.
     """
@@ -51,7 +51,7 @@ class Model(eqx.Module):
         return tuple(i.relation.gap(t, q) for i in self.interactions)
 
     def energy(self, t: Scalar, state: State) -> Energy | None:
-        """Kinetic and potential energy of a state, `None` where the system does not know it."""
+        """Kinetic and potential energy of a state, `None` if the system does not define it."""
         if not self.system.has_energy:
             return None
         return Energy(self.system.kinetic(t, state), self.system.potential(t, state.q))
@@ -61,12 +61,12 @@ class Model(eqx.Module):
         return self.system.momentum(t, state)
 
     def contacts(self, t: Scalar, q) -> tuple[int, ...]:
-        """Number of contacts `c` of every interaction, found without computing anything."""
+        """Number of contacts `c` of every interaction, without computing any values."""
         return tuple(i.relation.count(self.system.group, t, q) for i in self.interactions)
 
     @property
     def compliance_problem(self) -> str | None:
-        """Why a method that knows velocities and impulses only cannot step the model, or `None`."""
+        """Why a method based only on velocities and impulses cannot step the model, or `None`."""
         has_positions = self.system.kind.has_positions
         for relation in (i.relation for i in self.interactions):
             of_states = has_positions and not relation.needs_positions
@@ -81,8 +81,8 @@ class Model(eqx.Module):
     def masked(self, t: Scalar, q: Config, on, closed=None, restitution=None, side=None) -> "Model":
         """The model with a mask on its contacts, numbered through all interactions, `(c,)` each.
 
-        **Arguments:** as of `ContactMask`. Masks that are there already stay: a contact is on where
-        both say so.
+        **Arguments:** as for `ContactMask`. Existing masks still apply: a contact is on only where both
+        masks are on.
         """
         cuts = np.cumsum(self.contacts(t, q))[:-1]
         given = on, closed, restitution, side
@@ -100,8 +100,8 @@ class Model(eqx.Module):
     def check_gaps(self, t: Scalar, q, tolerance: float) -> str | None:
         """How the gaps of a configuration contradict the laws, in the user's terms, or `None`.
 
-        Unilateral contacts that penetrate, and joints that are open, by more than `tolerance`. Only
-        where all values are known.
+        It reports unilateral contacts that penetrate, and joints that are open, by more than `tolerance`.
+        Gaps are checked only where all values are known.
         """
         given = tuple((i.relation, i.mask) for i in self.interactions)
         t, q, given = concrete((t, q, given))
@@ -129,7 +129,7 @@ class Model(eqx.Module):
     def check(self, state: State) -> str | None:
         """What is wrong with a model and a state, in the user's terms, or `None`.
 
-        Shapes are always checked, values where they are known: not those that `jit` or `vmap` trace.
+        Shapes are always checked; values only where they are known, not where `jit` or `vmap` traces them.
         """
         model, state = concrete((self, state))
         group = model.system.group
@@ -152,7 +152,7 @@ class Model(eqx.Module):
 
 @eqx.filter_jit
 def _gaps(relations, t, q):
-    """Compiled once per structure: new values compile nothing."""
+    """The gaps of all relations, compiled once per structure."""
     return tuple(relation.gap(t, q) for relation in relations)
 
 
@@ -172,7 +172,7 @@ def _contradiction(interaction: Interaction, number: int, contact: int, gap: flo
 
 
 def skip_if_traced(check: Callable[[], str | None]) -> str | None:
-    """The answer of a check, `None` if it would need a value that a transformation hides."""
+    """The result of a check, `None` if it would need a value that a transformation hides."""
     try:
         return check()
     except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
@@ -197,7 +197,7 @@ def _misplaced(system: AbstractSystem, relation: AbstractRelation) -> str | None
 
 
 def _misfit(model: Model, state: State, interaction: Interaction) -> str | None:
-    """A mask with another number of contacts than the relation has."""
+    """Reports a mask whose number of contacts differs from that of the relation."""
     mask, relation = interaction.mask, interaction.relation
     if mask is None:
         return None
@@ -212,7 +212,7 @@ def _misfit(model: Model, state: State, interaction: Interaction) -> str | None:
 
 
 def _asks_for_velocities(interaction: Interaction) -> str | None:
-    """Restitution and friction are laws of velocities, which compliant relations do not give."""
+    """Restitution and friction need velocities, which compliant relations do not provide."""
     relation = interaction.relation
     if not relation.is_compliant:
         return None

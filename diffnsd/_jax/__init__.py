@@ -1,8 +1,8 @@
 """All code that depends on the internals of JAX and XLA, and nothing else.
 
-A call that gets its whole batch at once, a call for the few elements of a batch that need it, loops with
-checkpoints, functions that run on scalars, boundaries that the compiler does not fuse across, and
-inspection of programs and tracers.
+It contains calls that receive their whole batch at once, calls for only those batch elements that need
+them, checkpointed loops, functions that run on scalars, boundaries that the compiler does not fuse
+across, and inspection of programs and tracers.
 """
 
 from ._batched_call import AbstractKernel as AbstractKernel, call as call

@@ -1,8 +1,8 @@
-"""Kernels: iterations that JAX sees as a single operation, and how a batch reaches them.
+"""Kernels: iterations that JAX sees as a single operation, and how they receive a batch.
 
-A kernel is a primitive of its own: it is traced once, when it is compiled, whatever transformations
-were applied before; its derivative is its own rule, under any composition of forward and reverse mode;
-and `vmap` gives it a whole batch at once, with the batch on the last axis.
+A kernel is a separate primitive. It is traced once, when it is compiled, whatever transformations were
+applied before. Its derivative is its own rule, under any composition of forward and reverse mode. `vmap`
+passes it a whole batch at once, with the batch on the last axis.
 """
 
 from abc import abstractmethod
@@ -21,7 +21,7 @@ class AbstractKernel(eqx.Module):
     """A function of pytrees of arrays that is elementwise in all axes after the documented ones.
 
     Under `vmap` it is called once for the whole batch (nested `vmap`s add further trailing axes), and
-    may end its loops when the last batch element has finished. Its own fields are static.
+    its loops may end when the last batch element has finished. Its own fields are static.
     """
 
     @abstractmethod
@@ -33,7 +33,7 @@ class AbstractKernel(eqx.Module):
         """Anything with the structure, shapes and dtypes of the values."""
 
     def jvp(self, primals: tuple, tangents: tuple) -> tuple[PyTree, PyTree]:
-        """Values and their tangents, two tuples; `None` is the tangent of what has none."""
+        """Values and their tangents, two tuples; the tangent is `None` for values that have none."""
         raise NotImplementedError(f"{type(self).__name__} has no derivative.")
 
 

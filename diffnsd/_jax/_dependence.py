@@ -1,4 +1,4 @@
-"""Whether the outputs of a function depend on its inputs; and holding them constant in derivatives."""
+"""Tests whether a function's outputs depend on its inputs, and holds values constant in derivatives."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ def depends(function: Callable, *arguments) -> bool:
 
 
 def _reached(program, marks) -> list[bool]:
-    """Which outputs of a program depend on the inputs that are marked."""
+    """Which outputs of a program depend on the marked inputs."""
     reached = {id(v) for v, marked in zip(program.invars, marks, strict=True) if marked}
     for equation in program.eqns:
         marked = [id(v) in reached for v in equation.invars]
@@ -32,12 +32,12 @@ def _reached(program, marks) -> list[bool]:
 
 
 def with_value(x, value):
-    """`x` in derivatives, and exactly `value` where it is evaluated; both of one shape.
+    """Returns exactly `value`, with the derivative of `x`; both have the same shape.
 
     Not `x + stop_gradient(value − x)`: compiled code rounds two evaluations of one formula differently,
-    and next to a kink the last digit decides the derivative. And not by `jax.custom_jvp`: in reverse mode
-    the body of a loop is evaluated in parts, and there JAX drops such a rule, so that forward over
-    reverse mode would see `value` alone. A primitive keeps its rule.
+    and next to a kink the last digit decides the derivative. Not `jax.custom_jvp` either: in reverse mode
+    the body of a loop is evaluated in parts, and JAX drops such a rule there, so that forward over
+    reverse mode would see only `value`. A primitive keeps its rule.
     """
     x, value = jnp.asarray(x), jnp.asarray(value)
     if x.shape != value.shape:
@@ -65,6 +65,6 @@ mlir.register_lowering(with_value_p, lambda context, x, value: [value])
 
 
 def without_derivative(tree) -> Any:
-    """The same pytree with its arrays held constant; functions may be among its leaves."""
+    """The same pytree with its arrays held constant in derivatives; leaves may be functions."""
     arrays, rest = eqx.partition(tree, eqx.is_array)
     return eqx.combine(jax.lax.stop_gradient(arrays), rest)

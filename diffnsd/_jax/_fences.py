@@ -1,4 +1,4 @@
-"""Work-arounds for what the compiler, or LAPACK below it, would do with the whole program."""
+"""Workarounds for the way the compiler, or LAPACK below it, handles a whole program."""
 
 from collections.abc import Callable
 
@@ -8,10 +8,10 @@ from jaxtyping import Array
 
 
 def one_by_one(function: Callable, *operands):
-    """`jax.vmap(function)(*operands)` for LAPACK's functions, on a CPU one matrix after the other.
+    """`jax.vmap(function)(*operands)` for LAPACK functions, on a CPU one matrix after the other.
 
-    The kernels of jaxlib 0.10 distribute a batch over the thread pool that they run in, and wait: two
-    at once, in independent parts of a program, can deadlock where cores are few.
+    The kernels of jaxlib 0.10 distribute a batch over the thread pool that they run in, and wait. Two
+    of them at once, in independent parts of a program, can deadlock on machines with few cores.
     """
     return jax.lax.platform_dependent(
         *operands,
@@ -21,12 +21,12 @@ def one_by_one(function: Callable, *operands):
 
 
 def always_staged(probe: Array, function: Callable, *operands):
-    """`staged` with a predicate that is true, which the compiler cannot know of numbers `probe`."""
+    """`staged` with a predicate on `probe` that is true, but that the compiler cannot evaluate."""
     return staged(~jnp.any(probe < jnp.finfo(probe.dtype).min), function, *operands)
 
 
 def staged(pending: Array, function: Callable, *operands):
-    """Evaluates `function(*operands)` as a stage of its own, or zeros if nothing is pending.
+    """Evaluates `function(*operands)` as a separate stage, or zeros if nothing is pending.
 
     XLA fuses chains of small elementwise operations by recomputing shared inputs in every consumer;
     on the dense algebra of a contact solve this costs up to eight times the arithmetic. A

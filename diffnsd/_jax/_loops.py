@@ -23,7 +23,7 @@ class AbstractLoopAdjoint(eqx.Module):
 
 
 class Direct(AbstractLoopAdjoint):
-    """Stores what every step needs; fastest, memory grows like the number of steps.
+    """Stores what every step needs; fastest, but memory grows like the number of steps.
 
     The iterations of the complementarity solver are not stored: a step keeps its state and its
     solved unknowns, and its smooth part is evaluated again in the backward pass.
@@ -34,7 +34,7 @@ class Direct(AbstractLoopAdjoint):
 
 
 class Checkpointed(AbstractLoopAdjoint):
-    """Stores one state per segment and recomputes the steps between; memory like `sqrt(steps)`.
+    """Stores one state per segment and recomputes the steps between; memory grows like `sqrt(steps)`.
 
     **Arguments:**
 
@@ -62,9 +62,9 @@ class Checkpointed(AbstractLoopAdjoint):
 
 
 def evaluated_again(body: Callable) -> Callable:
-    """The body of a loop, of which reverse mode keeps its arguments and what solvers found.
+    """A loop body for which reverse mode keeps only its arguments and the solvers' results.
 
-    Every value that a loop keeps costs two kernels, which compile longer than evaluating it again.
+    Every value that a loop keeps costs two kernels, which take longer to compile than its re-evaluation.
     """
     policy = checkpoint_policies.save_only_these_names(SAVED_NAME)
     return jax.checkpoint(body, policy=policy, prevent_cse=False)
@@ -74,7 +74,7 @@ def scan(body: Callable, carry, length: int, adjoint: AbstractLoopAdjoint):
     """`carry, out = body(carry, i)` for `i = 0 ... length - 1`, outputs stacked over `i`.
 
     **Arguments:** `body`: pure function; `carry`: pytree of arrays; `length`: static number of
-    passes; `adjoint`: how reverse mode stores the loop.
+    iterations; `adjoint`: how reverse mode stores the loop.
 
     **Returns:** the last carry and the stacked outputs.
     """
@@ -98,8 +98,9 @@ def scan(body: Callable, carry, length: int, adjoint: AbstractLoopAdjoint):
 
 
 def bounded_while(proceed: Callable, body: Callable, start, max_steps: int):
-    """`while proceed(x): x = body(x)` for at most `max_steps` passes, also in reverse mode.
+    """`while proceed(x): x = body(x)` for at most `max_steps` iterations, also in reverse mode.
 
-    Outside reverse mode it ends as soon as it can; reverse mode stores a few passes and recomputes.
+    Outside reverse mode it ends as soon as it can; reverse mode stores a few iterations and recomputes
+    the others.
     """
     return eqxi.while_loop(proceed, body, start, max_steps=max_steps, kind="checkpointed")

@@ -1,8 +1,8 @@
-"""Calling a function only where it is needed: for few elements of a batch, or not at all.
+"""Calls a function only where it is needed: for a few elements of a batch, or not at all.
 
 Under `vmap` a conditional computes both branches for every batch element. Here the elements that need
-the function are gathered, a sixteenth of the batch at a time: for values, for the derivative and for
-its transpose, because each of them is such a call again.
+the function are gathered, a sixteenth of the batch at a time. This holds for values, for the derivative
+and for its transpose, because each of them is again such a call.
 """
 
 from collections.abc import Callable
@@ -26,11 +26,11 @@ WHOLE = 16
 
 
 def repeat_where_pending(body: Callable, run, rounds: int):
-    """`run = body(run)` while `run.pending`, at most `rounds` times; `rounds` bounds it already.
+    """`run = body(run)` while `run.pending`, at most `rounds` times.
 
     **Arguments:** `body`: pure function from a pytree of arrays with a boolean leaf `pending`, shape
     `()`, to the same; it may close over arrays, and is differentiated in them too. It must clear
-    `pending` after `rounds` passes at the latest.
+    `pending` within `rounds` iterations.
 
     **Returns:** the last `run`, differentiable in forward and reverse mode.
     """
@@ -39,10 +39,10 @@ def repeat_where_pending(body: Callable, run, rounds: int):
 
 
 def settle_where_pending(body: Callable, run, rounds: int, read: Callable) -> Any:
-    """`read(run)` after `rounds` passes of `run = body(run)` where `run.pending`.
+    """`read(run)` after `rounds` iterations of `run = body(run)` where `run.pending`.
 
-    As `repeat_where_pending`, for few rounds: a batch element that needs one of them computes all of
-    them, and what is not read costs nothing.
+    Like `repeat_where_pending`, for few rounds: a batch element that needs one round computes all of
+    them, and values that `read` does not use cost nothing.
     """
 
     run = _strong(run)
@@ -93,7 +93,7 @@ def call_where(condition: Bool[Array, ""], function: Callable, *operands: PyTree
 
 
 # Operands are the condition, `()` or `(batch,)`, and those of the program of one batch element. In a
-# batch all operands but the `shared` ones have it on the first axis.
+# batch all operands except the `shared` ones have the batch on the first axis.
 call_where_p = Primitive("diffnsd_call_where")
 call_where_p.multiple_results = True
 
@@ -139,7 +139,7 @@ def _abstract(condition, *operands, program, shared):
 
 @lru_cache(maxsize=256)
 def _pushed(program: ClosedJaxpr, moving: tuple[bool, ...]) -> ClosedJaxpr:
-    """From operands and the tangents of those that move to the tangents of inexact outputs."""
+    """The program from the operands, and tangents of the `moving` ones, to tangents of inexact outputs."""
     function, avals = jaxpr_as_fun(program), program.in_avals
     smooth = [jnp.issubdtype(a.dtype, jnp.inexact) for a in program.out_avals]
 
@@ -161,7 +161,7 @@ def _pushed(program: ClosedJaxpr, moving: tuple[bool, ...]) -> ClosedJaxpr:
 def _pulled(
     program: ClosedJaxpr, linear: tuple[bool, ...], wanted: tuple[bool, ...]
 ) -> ClosedJaxpr:
-    """From the operands that are not `linear`, and cotangents, to those of the linear ones."""
+    """The program from the other operands, and cotangents, to the cotangents of the `linear` operands."""
     function, avals = jaxpr_as_fun(program), program.in_avals
     given = list(compress(avals, map(not_, linear)))
 
@@ -181,7 +181,7 @@ def _pulled(
 
 @lru_cache(maxsize=256)
 def _batched(program: ClosedJaxpr, axes: tuple[int | None, ...], size: int) -> ClosedJaxpr:
-    """The program of one batch element for many values of some operands, on their first axis."""
+    """The program of one batch element, vectorised over the first axis of some operands."""
     avals = [
         a if axis is None else ShapedArray((size, *a.shape), a.dtype)
         for a, axis in zip(program.in_avals, axes, strict=True)
@@ -236,7 +236,7 @@ def _batch(args, dims, *, program, shared):
     (condition, *operands), (where, *axes) = args, dims
     size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
     if where is None:
-        # All of them need the function or none: it is the function that has a batch.
+        # Either all elements need the function or none does: the function itself gets the batch.
         front = [int(condition.ndim > 0 and not s) for s in shared]
         moved = [
             x if d is None else jnp.moveaxis(x, d, f)

@@ -1,4 +1,4 @@
-"""An interpreter of programs on scalars: every entry of a small array is a value of its own.
+"""An interpreter that runs programs on scalars: every entry of a small array is a separate value.
 
 A jaxpr written with arrays is evaluated again with NumPy arrays of scalars: elementwise operations
 entry by entry, reshuffles (slices, stacks, transposes) by NumPy while tracing, so that they cost
@@ -158,7 +158,7 @@ def _is_known(x) -> bool:
 
 
 def _call(closed: ClosedJaxpr, operands, lanes: int | None, cache: dict) -> list:
-    """A called function on scalars. It is evaluated once, however often it is called."""
+    """Runs a called function on scalars. It is interpreted once, however often it is called."""
     parts, forms = _flat(operands, closed.jaxpr.invars)
     key = id(closed), forms
     if key not in cache:
@@ -171,7 +171,7 @@ def _call(closed: ClosedJaxpr, operands, lanes: int | None, cache: dict) -> list
             parts, shapes[:] = _flat(out, closed.jaxpr.outvars)
             return parts
 
-        cache[key] = closed, apart, shapes  # `closed` is kept, so that its id stays its own
+        cache[key] = closed, apart, shapes  # keeps `closed` alive, so that its id is not reused
     _, apart, shapes = cache[key]
     floats = [x for x in jax.tree.leaves(parts) if jnp.issubdtype(x.dtype, jnp.floating)]
     rows = [x for x in floats if x.ndim]
@@ -201,7 +201,7 @@ def _assembled(entries, shape) -> np.ndarray:
 
 
 class NotTakenApartError(Exception):
-    """A program in a batch holds an operation that cannot be done entry by entry."""
+    """Raised if a program in a batch contains an operation that cannot be done entry by entry."""
 
 
 def run(jaxpr: Jaxpr, consts, args, lanes: int | None = None) -> list:
@@ -209,7 +209,7 @@ def run(jaxpr: Jaxpr, consts, args, lanes: int | None = None) -> list:
 
     **Arguments:** `lanes`: length of the batch if entries may be rows, `None` without a batch.
 
-    **Raises:** `NotTakenApartError` in a batch, where operations cannot be left whole.
+    **Raises:** `NotTakenApartError` in a batch, if an operation cannot be done entry by entry.
     """
     cache: dict = {}
     values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
@@ -250,7 +250,7 @@ def run(jaxpr: Jaxpr, consts, args, lanes: int | None = None) -> list:
 
 
 def split(x):
-    """Scalars of an array that is small enough, otherwise the array."""
+    """The scalars of an array if it is small enough, otherwise the array."""
     dtype = jnp.result_type(x)
     is_whole = np.size(x) > SCALAR_LIMIT or not jnp.issubdtype(dtype, jnp.number)
     return x if is_whole and dtype != jnp.bool_ else _apart(x)

@@ -1,4 +1,4 @@
-"""Evaluation of a function on components: every entry of its small arrays a scalar of its own.
+"""Evaluates a function on components: every entry of its small arrays becomes a separate scalar.
 
 XLA on a CPU turns arithmetic on arrays of three or four numbers into many kernels, each of which
 computes its inputs again; the same arithmetic on scalars becomes one kernel that computes everything
@@ -29,7 +29,7 @@ def on_components(function: Callable) -> Callable:
 
     Without a batch `function` runs on scalars. In a batch every scalar is a row with one entry per
     element, and the larger parts are stages that XLA's fusions do not cross (see `staged`; measured for
-    1024 bodies that rotate: 0.38 µs a step and body on arrays, 0.054 µs on rows). Derivatives run on
+    1024 rotating bodies: 0.38 µs per step and body on arrays, 0.054 µs on rows). Derivatives run on
     arrays, which compile fast and transpose well.
 
     **Arguments:** `function(stage, *args)`: pure function of pytrees of arrays, which evaluates its
@@ -52,22 +52,22 @@ def on_components(function: Callable) -> Callable:
 
 
 def _directly(part: Callable, *operands):
-    """A stage as a function of its own, traced once for all stages of a step; XLA inlines it."""
+    """A stage as a separate function, traced once for all stages of a step; XLA inlines it."""
     return jax.jit(part)(*operands)
 
 
 def _fenced(part: Callable, *operands):
     floats = [x for x in jax.tree.leaves(operands) if jnp.issubdtype(x.dtype, jnp.floating)]
-    # A scalar if there is one: times are not batched.
+    # A scalar if there is one, because times are not batched.
     return always_staged(min(floats, key=jnp.ndim), part, *operands)
 
 
 def _packed(results, avals) -> list:
-    """The results as arrays, all scalars of one precision through one vector.
+    """The results as arrays; all scalars pass through one vector of one precision.
 
-    The vector is made of selections, not as a stack: XLA compiles the operands of a concatenation
-    to functions of their own that compute what they share again, at a cost that grows
-    exponentially with the stages of a method.
+    The vector is built by selections, not by a stack: XLA compiles the operands of a concatenation to
+    separate functions that recompute what they share, at a cost that grows exponentially with the
+    number of stages of a method.
     """
     apart = [isinstance(x, np.ndarray) and x.dtype == object for x in results]
     floats = [v.dtype for v in avals if jnp.issubdtype(v.dtype, jnp.floating)]
@@ -96,7 +96,7 @@ def _packed(results, avals) -> list:
 
 
 def _in_rows(alone: ClosedJaxpr, lanes: int, in_batched, consts, leaves) -> list:
-    """The program in a batch, with a row of all batch elements in place of every scalar."""
+    """Runs the program in a batch, with a row of all batch elements in place of every scalar."""
 
     def taken(values, batched):
         pairs = zip(values, batched, strict=True)

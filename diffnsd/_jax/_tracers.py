@@ -14,7 +14,7 @@ def is_traced(x) -> bool:
 
 
 def eval_now(function: Callable, *args) -> Any:
-    """`function(*args)`, evaluated at once where all of `args` is known.
+    """`function(*args)`, evaluated at once where all of `args` are known.
 
     Inside `jit` an operation on plain numbers is traced like any other, and its result is hidden.
     """
@@ -25,8 +25,8 @@ def eval_now(function: Callable, *args) -> Any:
 
 
 def concrete(tree: PyTree) -> Any:
-    """The same pytree with the values that a derivative outside of `jit` wraps.
+    """The same pytree, with the values that a derivative outside `jit` has wrapped.
 
-    What `jit` or `vmap` traces stays hidden.
+    Values traced by `jit` or `vmap` stay hidden.
     """
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if is_traced(x) else x, tree)

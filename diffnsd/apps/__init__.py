@@ -1,1 +1,1 @@
-"""Applications: the command line `diffnsd`, and the jobs that it runs."""
+"""Applications: the command line program `diffnsd`, and the tasks that it runs."""

@@ -1,9 +1,9 @@
 """Which map is differentiated at the solution of a step problem.
 
-The natural map `F = z − P_K(x)` has kinks: a contact that is open, or one that sticks, has a
-derivative of zero, and the derivative jumps where the mode changes. Replacing `P_K` by the proximal
-map of `kappa` times the logarithmic barrier gives the central path, `w_N z_N = kappa` on a half
-line: smooth, never quite open, never quite stuck.
+The natural map `F = z − P_K(x)` has kinks: the derivative is zero for a contact that is open or sticks,
+and it jumps where the mode changes. Replacing `P_K` by the proximal map of `kappa` times the logarithmic
+barrier gives the central path, `w_N z_N = kappa` on a half line. It is smooth, and a contact on it is
+never fully open or fully stuck.
 """
 
 import equinox as eqx
@@ -19,10 +19,10 @@ from ._problem import MixedProblem
 
 
 class AbstractAdjoint(eqx.Module):
-    """How the solution of the laws is differentiated. Values never depend on it."""
+    """How the solution of the laws is differentiated. It never changes the values."""
 
     kappa: eqx.AbstractVar[Array | float | None]
-    """Parameter of the central path at which to differentiate, `None` at the solution."""
+    """Parameter of the central path where the derivative is taken; `None` for the solution itself."""
 
 
 class ImplicitAdjoint(AbstractAdjoint):
@@ -34,12 +34,12 @@ class ImplicitAdjoint(AbstractAdjoint):
 class SmoothedAdjoint(AbstractAdjoint):
     """The derivative of the relaxed solution on the central path, attached to the exact solution.
 
-        w_N z_N = kappa  instead of  0 <= w_N ⟂ z_N >= 0,   and its like for every set
+        w_N z_N = kappa  instead of  0 <= w_N ⟂ z_N >= 0,   and the analogue for every set
 
     The value stays the exact solution; the derivative is that of the solution with the barrier. It
-    is biased, and in return neither zero for open or sticking contacts nor discontinuous: made for
+    is biased, but it is not zero for open or sticking contacts and does not jump. Use it for
     optimisation across changes of contact, not for sensitivities. Open contacts count only if they
-    take part in the step: with `GapStabilized` all do, other laws leave out what is not closed.
+    take part in the step: with `GapStabilized` all do; other laws leave out open contacts.
 
     **Arguments:** `kappa` [J] (velocity times impulse), positive; compare it with the energy
     `m v²/2` of the motions that matter.
@@ -58,14 +58,14 @@ class SmoothedAdjoint(AbstractAdjoint):
 
 
 def surface(block: UnderLaw, x: Array, rho: Array, kappa) -> Array:
-    """What takes the place of the projection, `P_K` or its proximal map; 0 if not active."""
+    """The projection `P_K`, or with `kappa` the proximal map that replaces it; 0 if not active."""
     law_set = block.law.set()
     value = law_set.project(x) if kappa is None else law_set.prox(x, rho * kappa[None])
     return jnp.where(block.active[None], value, 0)
 
 
 def pair(block: UnderLaw, w: Array, x: Array, rho: Array, kappa) -> tuple[Array, Array]:
-    """`D` and `N` of `_natural_map.derivative` for that map."""
+    """`D` and `N` of `_natural_map.derivative` for the map of `surface`."""
     if kappa is None:
         return derivative(block, w, x, rho)
     columns = []
@@ -83,7 +83,7 @@ STEPS = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01)
 
 
 def central_path(problem: MixedProblem, z0: tuple[Array, ...], kappa):
-    """The relaxed solution, by Newton's method with a ladder of step lengths.
+    """Finds the relaxed solution by Newton's method, with the best of several step lengths.
 
     **Arguments:** `z0`: the exact solution. **Returns:** `v`, `z`, `Statistics`.
     """

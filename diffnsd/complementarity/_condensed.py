@@ -28,7 +28,7 @@ class Condensed(eqx.Module):
 
     @property
     def order(self) -> np.ndarray:
-        """Where the unknowns are that solvers have component by component."""
+        """Indices that reorder the unknowns component by component, as solvers need them."""
         at, out = 0, []
         for c, k in (part.shape for part in self.contacts):
             out.append(at + np.arange(c * k).reshape(c, k).T.ravel())
@@ -40,12 +40,12 @@ class Condensed(eqx.Module):
         return self.W @ z
 
     def mixed(self) -> MixedProblem:
-        """The same as the problem of a step."""
+        """The same problem in the form of a step problem."""
         order = self.order
         return MixedProblem.of_matrix(self.W[np.ix_(order, order)], self.q[order], self.contacts)
 
     def dense(self) -> DenseProblem:
-        """The same as a batch of one."""
+        """The same problem as a batch of one."""
         return given(self.mixed())
 
 
@@ -66,7 +66,7 @@ class Outcome(eqx.Module):
 
 
 class Judged(eqx.Module):
-    """A solver whose solutions come with an `Outcome` in place of `Statistics`."""
+    """A solver that returns an `Outcome` in place of `Statistics`."""
 
     solver: AbstractSolver
 
@@ -81,7 +81,7 @@ class Judged(eqx.Module):
             lambda: certificate(dense, best),
             lambda: jnp.zeros_like(best.z),
         )
-        # Relative to multipliers without bound any residual is small.
+        # Where multipliers diverge, any residual relative to them is small.
         converged &= ~(distant & jnp.any(proof != 0, axis=0))
         proof = jnp.where(converged[None], 0, proof)
         w = dense.velocity(best.z)

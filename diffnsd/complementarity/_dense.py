@@ -1,7 +1,7 @@
 """Complementarity problems in condensed form, `w = W z + q`, for any number of unknowns.
 
-The form on which methods of a chain work, with dense linear algebra. A batch holds `l` problems:
-matrices have them on the first axis, `W (l, m, m)`, as LAPACK needs them, vectors on the last, `z (m, l)`,
+The methods of a chain work on this form, with dense linear algebra. A batch holds `l` problems. Matrices
+have the batch on the first axis, `W (l, m, m)`, as LAPACK needs it; vectors have it on the last, `z (m, l)`,
 as the laws do. Unknowns of a law come component by component: row `j` of contact `i` is `j c + i`.
 """
 
@@ -21,18 +21,18 @@ from ._problem import MixedProblem
 
 
 class Statistics(eqx.Module):
-    """What a solve reports, each of shape `(...)`.
+    """Statistics of a solve, each of shape `(...)`.
 
     **Arguments:**
 
-    - `residual`: relative residual of the natural map, in the measure of the velocity and the impulse.
-    - `violation`: the largest `|z · (w + lift e_N)|` of a contact, relative to `|z| |w|`: how far the law
-      is violated, in the measure of power.
-    - `iterations`: passes of all methods together.
+    - `residual`: relative residual of the natural map, measured in velocity and impulse.
+    - `violation`: the largest `|z · (w + lift e_N)|` of a contact, relative to `|z| |w|`: the violation of
+      the law, measured as power.
+    - `iterations`: iterations of all methods together.
     - `margin`: distance of the projections' arguments to the nearest change of mode, relative to the size
       of the problem.
-    - `solved_by`: index of the method that found the solution in the `names` of the solver; 0 is the
-      start, before any iteration.
+    - `solved_by`: index, in the solver's `names`, of the method that found the solution; 0 is the start,
+      before any iteration.
     - `converged`: whether the residual is at most the accept tolerance.
     """
 
@@ -44,7 +44,7 @@ class Statistics(eqx.Module):
     converged: Bool[Array, "..."]
 
     def then(self, other: "Statistics") -> "Statistics":
-        """Those of two solves, one after the other: iterations add up, the rest is the worst."""
+        """Combines two consecutive solves: iterations add up, the other entries are the worse ones."""
         return Statistics(
             residual=jnp.maximum(self.residual, other.residual),
             violation=jnp.maximum(self.violation, other.violation),
@@ -56,7 +56,7 @@ class Statistics(eqx.Module):
 
     @staticmethod
     def like(rhs: Any) -> "Statistics":
-        """Shapes of the statistics; `rhs` has those of the unknowns, the batch last."""
+        """Shapes of the statistics; `rhs` has the shape of the unknowns, the batch on the last axes."""
         shape: Any = jax.ShapeDtypeStruct(rhs.shape[1:], rhs.dtype)
         count: Any = jax.ShapeDtypeStruct(rhs.shape[1:], jnp.int32)
         done: Any = jax.ShapeDtypeStruct(rhs.shape[1:], jnp.bool_)
@@ -101,10 +101,9 @@ def ratio(a: Array, b: Array) -> Array:
 class DenseProblem(eqx.Module):
     """`w = W z + q`, `K* ∋ w + lift(w) e_N ⟂ z ∈ K`, for the `l` problems of a batch.
 
-    **Arguments:** `W`: shape `(l, m, m)`, or for methods that only multiply an operator on
-    `(m, l)` with its own `frobenius` and `steps`;
-    `q`: shape `(m, l)`; `contacts`: one entry for every law; `sizes`: the steps `(m, l)` and `|W| (l,)`
-    where they are known already.
+    **Arguments:** `W`: shape `(l, m, m)`, or, for methods that only use products, an operator on
+    `(m, l)` with methods `frobenius` and `steps`; `q`: shape `(m, l)`; `contacts`: one entry for every law;
+    `sizes`: the steps `(m, l)` and `|W| (l,)` if already computed.
     """
 
     W: Any
@@ -113,7 +112,7 @@ class DenseProblem(eqx.Module):
     sizes: tuple[Array, Array] | None = None
 
     def prepared(self) -> "DenseProblem":
-        """The same with `sizes`, which loops would compute again in every pass."""
+        """The same problem with `sizes`, so that loops do not compute them in every iteration."""
         return DenseProblem(self.W, self.q, self.contacts, (self.steps(), self.frobenius()))
 
     @property
@@ -135,7 +134,7 @@ class DenseProblem(eqx.Module):
         return split(self.shapes, x)
 
     def mixed(self) -> MixedProblem:
-        """The same as the problem of a step, with the batch on the last axis of all arrays."""
+        """The same problem in the form of a step problem, with the batch on the last axis of all arrays."""
         return MixedProblem.of_matrix(jnp.moveaxis(self.W, 0, 2), self.q, self.contacts)
 
     def apply(self, z: Array) -> Array:
@@ -193,12 +192,12 @@ class DenseProblem(eqx.Module):
         matrix = self.frobenius()
         s = math.sqrt(self.q.shape[0]) / jnp.where(matrix > 0, matrix, 1)
         scaled = norm(self.natural_map(z, w, s[None]))
-        # Multipliers that cancel each other leave a velocity of rounding errors.
+        # Where multipliers cancel each other, rounding errors remain in the velocity.
         noise = jnp.finfo(z.dtype).eps * matrix * size_z
         return relative, ratio(scaled / s + noise, jnp.maximum(size_q, size_w))
 
     def residual(self, z: Array, w: Array) -> Array:
-        """One measure of both, `max(relative, velocity / 100)`; not a number counts as infinite."""
+        """Both residuals in one number, `max(relative, velocity / 100)`; NaN counts as infinite."""
         relative, velocity = self.residuals(z, w)
         both = jnp.maximum(relative, velocity / 100)
         # Norms that overflow would make any residual relative to them zero.
@@ -248,7 +247,7 @@ class DenseProblem(eqx.Module):
         return ratio(least, norm(rho * self.q))
 
     def take(self, index: Array) -> "DenseProblem":
-        """Some of the problems of the batch."""
+        """The problems of the batch at these indices."""
         rest = jax.tree.map(lambda x: x[..., index], (self.q, self.contacts, self.sizes))
         return DenseProblem(self.W[index], *rest)
 
@@ -256,8 +255,8 @@ class DenseProblem(eqx.Module):
 def row_steps(shapes, W: Array) -> Array:
     """The step of the natural map, one for each row and equal within a contact, `(m, ...)`.
 
-    One over the mean diagonal of the contact's block of `W (m, m, ...)`, or, where that is
-    negligible compared with its rows, as in circuits, over their size.
+    It is one over the mean diagonal of the contact's block of `W (m, m, ...)`. Where that is negligible
+    compared with its rows, as in circuits, it is one over their size.
     """
     out, m = [], W.shape[0]
     diagonal = jnp.abs(jnp.moveaxis(jnp.diagonal(W), -1, 0))

@@ -5,11 +5,11 @@ Newton's method and the implicit derivative need the same matrix,
     [ A     −B      ] [dv]   [r_v]
     [ N H    1 − D  ] [dz] = [r_z]
 
-which is singular where contacts are redundant (stick adds rows, D = 1, that depend on each other).
-The proximal term `eps` on the lower right block makes it regular; repeating the solve on the true
-residual then converges to the exact system, with the multipliers' part in the null space left as it
-was at the start. Each contact is eliminated by its own k x k block, so what is
-factorised is n x n whatever the number of contacts:
+It is singular where contacts are redundant (sticking contacts, D = 1, add rows that depend on each
+other). The proximal term `eps` on the lower right block makes it regular. Repeating the solve on the
+true residual then converges to the solution of the exact system and leaves the null-space part of the
+multipliers as it was at the start. Each contact is eliminated by its own k x k block, so the factorised
+matrix is n x n for any number of contacts:
 
     (A + B (1 − D + eps)^-1 N H) dv = r_v + B (1 − D + eps)^-1 r_z.
 """
@@ -38,7 +38,7 @@ REFINEMENTS = 3
 
 
 class Linearised(eqx.Module):
-    """The matrix above: `matrix (n, n, ...)`, `None` for one, and per block `output`, `input`, `d`, `n`."""
+    """The matrix above: `matrix (n, n, ...)`, `None` for 1, and per block `output`, `input`, `d`, `n`."""
 
     matrix: Array | None
     output: tuple[Array | OwnRows, ...]
@@ -188,10 +188,10 @@ def back_substitute_transposed(
 def solve_both(tilted: Linearised, system: Linearised, first, second, eps: float):
     """Solves `(tilted + eps) x1 = first`, and from there `system x = second`.
 
-    `x` starts at `x1` and is refined, `x += (system + eps)^-1 (second − system x)`. Where `system` is
-    regular, that is its solution; where it is singular, the part in its null space is that of `x1`: what
-    is refined lies in its range, which the factors of `system` itself keep free of that part. Those of
-    `tilted` are too far from it, by the square of the tilt times the curvature of the laws.
+    `x` starts at `x1` and is refined by `x += (system + eps)^-1 (second − system x)`. Where `system` is
+    regular, this converges to its solution. Where it is singular, `x` keeps the null-space part of `x1`:
+    the corrections lie in the range of `system`, and its own factors add no null-space part. The factors
+    of `tilted` differ too much, by the square of the tilt times the curvature of the laws.
 
     **Arguments:** `first`, `second`: pairs `(r_v, r_z)`. **Returns:** `x1` and `x`, like them.
     """
@@ -203,8 +203,8 @@ def solve_both(tilted: Linearised, system: Linearised, first, second, eps: float
             jnp.add, x, solve(jax.tree.map(jnp.subtract, second, system.product(*x)))
         )
 
-    # A fixed number of passes is a linear map, and reverse mode its transpose to the last digit,
-    # singular systems included; a loop that ends by its residual is neither.
+    # A fixed number of iterations is a linear map, and reverse mode is its transpose to the last digit,
+    # also for singular systems. Neither holds for a loop that stops by its residual.
     return start, jax.lax.fori_loop(0, REFINEMENTS, body, start)
 
 
@@ -225,7 +225,7 @@ def solve_both_transposed(tilted: Linearised, system: Linearised, first, second,
 
 
 def _factorised(systems: tuple[Linearised, ...], eps: float, right, substitute):
-    """Solves with each of the systems, raised by `eps`."""
+    """Returns a solve function for each of the systems, raised by `eps`."""
     pending = jnp.any(jnp.stack([jnp.any(x != 0) for x in jax.tree.leaves(right)]))
 
     def factorised(system):

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 
 
 def is_gathered(lanes: tuple[int, ...]) -> bool:
-    """Whether unsolved problems of such a batch are gathered; few stay together."""
+    """Whether the unsolved problems of a batch of this shape are gathered; small batches are not."""
     return len(lanes) == 1 and lanes[0] > 16
 
 
 def on_hard_problems(function, task, iterate, count):
     """Applies `function(task, iterate, count)` to the unsolved problems of a batch only.
 
-    An eighth of a batch is gathered (at least 8 problems), those with the fewest passes first; the
+    An eighth of a batch is gathered (at least 8 problems), those with the fewest iterations first; the
     caller repeats rounds until none is left.
     """
     lanes = iterate.best_residual.shape

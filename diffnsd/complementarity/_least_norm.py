@@ -1,11 +1,11 @@
 """The derivative of the solution of a problem that is given by its matrix, `w = W z + q`.
 
 With `F(z; p) = z − P_K(z − rho (W z + q + lift)) = 0` at the solution, the implicit function theorem
-gives `G dz = −F_p dp`, `G = 1 − D + N W`. Where contacts are redundant `G` is singular, multipliers are
-not unique, and entries of `W` and `q` may change in ways that contradict each other: of all `dz` that come
-nearest the one of minimum norm is chosen, by a fixed number of passes of `dz = G^T f(G G^T) r`, a linear map
-whose transpose serves reverse mode. The elimination of `_tangents`, made for steps, leaves 1e-5 to 1e-4
-of rounding in the shares here.
+gives `G dz = −F_p dp`, `G = 1 − D + N W`. Where contacts are redundant, `G` is singular, multipliers are
+not unique, and changes of the entries of `W` and `q` may contradict each other. The derivative is then the
+least-squares solution `dz` of minimum norm. It is found by a fixed number of iterations of
+`dz = G^T f(G G^T) r`, a linear map whose transpose serves reverse mode. The elimination of `_tangents`,
+made for steps, would leave rounding errors of 1e-5 to 1e-4 in the way redundant contacts share the load.
 """
 
 import jax
@@ -20,7 +20,7 @@ from ._natural_map import argument, resting
 
 
 def least_norm_tangents(instance, floats, tangent, point, tilted):
-    """The tangents of `_tangents.solution_tangents`, of which the first, of a tilted problem, is zero.
+    """The tangents of `_tangents.solution_tangents`; the first ones, of the tilted problem, are zero.
 
     The derivative of the projection with respect to its argument is the set's own `jacobian`, so
     that the right-hand side and the matrix take the same side of a kink.
@@ -72,15 +72,15 @@ def least_norm_tangents(instance, floats, tangent, point, tilted):
 
 PASSES = 3
 SPECTRAL_LIMIT = 64
-"""Largest order at which eigenvalues are affordable: they keep the transpose to the last digit."""
+"""Largest order at which eigenvalues are affordable; they give the transpose to the last digit."""
 
 
 class LeastNorm(AbstractKernel):
     """The solution of least norm of `G x = r`, or of `G^T x = r`.
 
-    `x = G^T f(G G^T) r`, where `f` inverts away from the null space: by eigenvalues, or, for large
-    matrices, by Cholesky's factors with a small diagonal added. Repeated on the residual, what the
-    regularisation takes from small singular values comes back.
+    `x = G^T f(G G^T) r`, where `f` inverts outside the null space: by eigenvalues, or, for large
+    matrices, by Cholesky factors with a small diagonal added. Repeating the solve on the residual
+    restores what the regularisation takes from small singular values.
     """
 
     layout: tuple
@@ -115,8 +115,8 @@ def least_norm(matrix: Array, right: Array, transpose: bool) -> Array:
     return jnp.einsum("lji,lj->il", matrix, f(right.T))
 
 
-# The inverse of `G G^T` away from its null space, and the projection that removes the null space: what
-# is there no x can produce, and the inverse of a rounding error would show in x.
+# The inverse of `G G^T` outside its null space, and the projection that removes the null space: no x can
+# produce a part there, and inverting its rounding errors would show in x.
 
 
 def _by_eigenvalues(square: Array):

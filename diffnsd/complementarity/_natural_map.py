@@ -16,14 +16,14 @@ from ..laws._base import AbstractLaw
 from ._problem import MixedProblem, apply
 
 EDGE = 1e-5, 1e-12
-"""Distance from a change of mode that counts as none, relative to the largest argument: float32, float64."""
+"""Distance from a change of mode that counts as zero, relative to the largest argument: float32, float64."""
 
 ROUNDED = 0.1, 3e-6
-"""Least size of a problem relative to the terms of its velocities, above rounding: float32, float64."""
+"""Least size of a problem relative to the terms of its velocities, above rounding error: float32, float64."""
 
 
 def tilt_for(dtype) -> float:
-    """The compliance that selects among impulses that are not unique, relative to a contact's own."""
+    """The compliance, relative to a contact's own, that selects a solution where impulses are not unique."""
     return 1e-6 if jnp.finfo(dtype).bits >= 64 else 1e-3
 
 
@@ -70,8 +70,9 @@ def derivative(block: UnderLaw, w: Array, x: Array, rho: Array, rows=None) -> tu
 def resting(blocks, w, z, rho, kappa) -> list[Array]:
     """The local velocities at which derivatives are taken, constants `(k, c, ...)` per block.
 
-    Inside of its set a contact rests, `w = 0`: what is left is rounding, and the derivatives of `lift`,
-    which has a kink there, would be those of the noise. On the central path (`kappa`) everything moves.
+    A contact inside its set is at rest, `w = 0`. The computed velocity is only rounding error, and the
+    derivatives of `lift`, which has a kink there, would be noise. On the central path (`kappa`) no contact
+    is at rest.
     """
     out = []
     for block, u, p, r in zip(blocks, w, z, rho, strict=True):
@@ -82,11 +83,11 @@ def resting(blocks, w, z, rho, kappa) -> list[Array]:
 
 
 def sides(problem: MixedProblem, point, tilted, rho, kappa) -> tuple[list, list]:
-    """The points of the natural map at which derivatives are taken: the side of a kink, as constants.
+    """The points of the natural map at which derivatives are taken, one side of each kink, as constants.
 
-    Inside of its set a contact rests, as in `resting`. On the edge of its set without load to spare,
-    as one of four corners of a face that three carry, its velocity is rounding too: there the
-    solution of the tilted problem decides.
+    A contact inside its set is at rest, as in `resting`. A contact on the edge of its set with no load to
+    spare, such as the fourth corner of a face carried by three, also has a velocity that is only rounding
+    error: there the solution of the tilted problem decides.
 
     **Arguments:** `point`, `tilted`: `(v, z)` of the solution and of the tilted problem.
 
@@ -126,8 +127,8 @@ def at_point(problem: MixedProblem, v, z, rho) -> tuple[list, list]:
 def distances(problem: MixedProblem, w, z, x, rho, size: Array) -> tuple[Array, Array]:
     """Distance to the nearest change of mode, relative to `size`, and violation of the laws, `(...)`.
 
-    The violation is the largest `rho |z · (w + lift e_N)|` of a contact, relative to `|z| |rho w|` or
-    `|z| size`; `w`, `z`, the arguments `x` of the projections and `rho` per block.
+    The violation is the largest `rho |z · (w + lift e_N)|` of a contact, relative to the larger of
+    `|z| |rho w|` and `|z| size`. `w`, `z`, the arguments `x` of the projections and `rho` are per block.
     """
     margin = jnp.full_like(size, jnp.inf)
     power, motion = jnp.zeros_like(size), jnp.zeros_like(size)
@@ -157,8 +158,8 @@ def lost_power(block: UnderLaw, w: Array, z: Array) -> Array:
 def scale(problem: MixedProblem, v: Array, rho: tuple[Array, ...]) -> Array:
     """Size `|rho w_free|` of the problem, `v` the velocity without multipliers, shape `(...)`.
 
-    Only contacts that would close under that velocity count: a solution is not less accurate for contacts
-    that are far away. Where they close by rounding alone, the size is that of what was rounded; where
+    Only contacts that would close at that velocity count, because distant contacts do not make a solution
+    less accurate. Where contacts close only by rounding, the size is that of the rounded terms; where
     none closes, it is that of all contacts.
     """
     met, rounded, every = (jnp.zeros_like(problem.rhs[0]) for _ in range(3))
@@ -180,14 +181,14 @@ def squared(parts: tuple[Array, ...]) -> Array:
 
 
 def relative(residuals: tuple[Array, ...], z: tuple[Array, ...], size: Array) -> Array:
-    """`|F|` relative to `|z|`, but to `size` at least and `1e3 size` at most, shape `(...)`.
+    """`|F|` relative to `|z|`, clipped to at least `size` and at most `1e3 size`, shape `(...)`.
 
-    The upper limit keeps multipliers that grow without bound, as they do where a problem has no
-    solution, from making any residual look small. Zero where `F` is zero.
+    Multipliers grow without bound where a problem has no solution; the upper limit keeps them from
+    making any residual look small. Zero where `F` is zero.
     """
     if not residuals:
         return jnp.zeros_like(size)
     reference = jnp.clip(jnp.sqrt(squared(z)), size, 1e3 * size)
     norm = jnp.sqrt(squared(residuals))
-    # A residual that is not a number stays one: it is not a solution.
+    # A residual that is NaN stays NaN: the point is not a solution.
     return jnp.where(norm == 0, 0, norm / jnp.where(reference > 0, reference, 1))

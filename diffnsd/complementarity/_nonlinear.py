@@ -38,7 +38,7 @@ class NonlinearComplementarityProblem(eqx.Module):
     args: Any = None
 
     def linearised(self, z: Array, added=0.0) -> Condensed:
-        """The linear problem at `z`, its matrix raised by `added`: `w = F(z) + (F' + added)(· − z)`."""
+        """The linear problem at `z`, with `added` on the diagonal: `w = F(z) + (F' + added)(· − z)`."""
         slope = jax.jacfwd(self.function)(z, self.args)
         W = slope + added * jnp.eye(len(z), dtype=z.dtype)
         contacts = contacts_of(self.laws, None, z.dtype)
@@ -46,7 +46,7 @@ class NonlinearComplementarityProblem(eqx.Module):
 
 
 class _Run(eqx.Module):
-    """State of the iteration: the point, its residual, the damping, and the passes made."""
+    """State of the iteration: the point, its residual, the damping, and the number of iterations."""
 
     z: Array
     residual: Array
@@ -67,15 +67,15 @@ def solve_nonlinear_complementarity(
 
         K* ∋ F(z_k) + (F'(z_k) + alpha) (z − z_k) ⟂ z ∈ K
 
-    Newton's method of Josephy: `alpha = 0` while it works. Where the linear problem has no solution,
-    or its solution is worse, `alpha > 0` makes the pass an implicit Euler step of `z' = −F(z)` in K,
-    which leaves the local minima of a merit function.
+    This is the Josephy-Newton method, with `alpha = 0` while it works. Where the linear problem has no
+    solution, or its solution is worse, `alpha > 0` makes the iteration an implicit Euler step of
+    `z' = −F(z)` in K, which escapes local minima of a merit function.
 
-    **Arguments:** `problem`; `z0`: where to begin, shape `(m,)`; `solver` of the linear problems
-    (default `Auto()`); `max_steps`: largest number of them; `adjoint`, `throw`: as in
+    **Arguments:** `problem`; `z0`: initial guess, shape `(m,)`; `solver` of the linear problems
+    (default `Auto()`); `max_steps`: largest number of linear problems; `adjoint`, `throw`: as in
     `solve_complementarity`.
 
-    **Returns:** a `ComplementaritySolution`; its `iterations` are linear problems.
+    **Returns:** a `ComplementaritySolution`; its `iterations` counts linear problems.
 
     **Raises:** `ValueError` if the laws do not fit, or `function` returns another shape; a runtime error
     if the residual of `F` stays above the tolerance. Another `z0` may help: there is no proof that a
@@ -98,7 +98,7 @@ def solve_nonlinear_complementarity(
     dynamic, static = eqx.partition(problem, eqx.is_array)
     frozen = eqx.combine(jax.lax.stop_gradient(dynamic), static)
     run = jax.lax.stop_gradient(_iterate(frozen, jax.lax.stop_gradient(z0), solver, max_steps))
-    # Two differentiated passes: their derivatives are right to the second order.
+    # Two differentiated iterations make derivatives right to second order.
     z, outcome = run.z, None
     for _ in range(2):
         linear = problem.linearised(z)
@@ -110,7 +110,7 @@ def solve_nonlinear_complementarity(
 def _judged(problem, z: Array, outcome: Outcome, solver, passes: Array, throw: bool):
     """The solution with the residuals of `F` itself, not of its last linear problem.
 
-    A linear problem without solution says nothing about `F`.
+    A linear problem without a solution proves nothing about `F`.
     """
     linear = problem.linearised(z)
     residual = _residual(jax.lax.stop_gradient(linear), jax.lax.stop_gradient(z))

@@ -1,4 +1,4 @@
-"""Matrices that are not arrays: products that are never formed, and products alone."""
+"""Operators in place of matrices: factored and never multiplied out, or used only through products."""
 
 import math
 from typing import Any
@@ -12,14 +12,14 @@ from jaxtyping import Array, Float
 from .._jax import one_by_one
 
 DENSE_LIMIT = 4000
-"""Largest number of unknowns for which an operator is made an array."""
+"""Largest number of unknowns for which an operator is converted to an array."""
 
 
 class Delassus(eqx.Module):
     """`W = H M^-1 H^T` with a block-diagonal mass: the Delassus operator of many bodies.
 
-    **Arguments:** `H`: local velocities by generalised ones, shape `(m, n)`; `mass`: the blocks of M
-    in their order, shape `(b, s, s)` with `b s = n`: 1 x 1 for point masses, 6 x 6 for rigid bodies.
+    **Arguments:** `H`: maps generalised to local velocities, shape `(m, n)`; `mass`: the diagonal blocks
+    of M in order, shape `(b, s, s)` with `b s = n`: 1 x 1 for point masses, 6 x 6 for rigid bodies.
 
     **Raises:** `ValueError` if the blocks do not cover the columns of H.
     """
@@ -56,9 +56,9 @@ class Delassus(eqx.Module):
 
 
 class Products(eqx.Module):
-    """A large operator of which only products are used, for one problem: `(m, 1)` to `(m, 1)`.
+    """A large operator used only through products, for one problem: `(m, 1)` to `(m, 1)`.
 
-    **Arguments:** `operator`; `order`: where it has the unknowns of the problem.
+    **Arguments:** `operator`; `order`: the operator's index of each unknown of the problem.
     """
 
     operator: Any
@@ -70,7 +70,7 @@ class Products(eqx.Module):
         return (self.operator @ x if multiply is None else multiply(x))[self.order, None]
 
     def frobenius(self) -> Array:
-        """`|W|`: exact for a sparse matrix, else from products with 16 fixed signs per entry."""
+        """`|W|`: exact for a sparse matrix, else estimated from products with 16 fixed sign vectors."""
         data = getattr(self.operator, "data", None)
         if data is not None:
             return jnp.sqrt(jnp.sum(data * data))[None]
@@ -87,7 +87,7 @@ class Products(eqx.Module):
 
 
 def without_derivative(tree):
-    """The same pytree, which cannot be differentiated.
+    """The same pytree, made impossible to differentiate.
 
     **Raises:** `ValueError` if a derivative with respect to it is computed.
     """

@@ -6,8 +6,8 @@ Mechanical contact has `B_i = H_i^T`, and the solver of small systems never form
 `W = H A^-1 H^T`. A problem that is given by its matrix, `w = W z + q`, is the instance `A = 1`, `b = 0`,
 `B = W`, `H = 1` (`of_matrix`), whose unit matrices are never formed.
 
-Axes come matrix first, then contacts, then anything: the functions of this folder are elementwise
-in all trailing axes, which is how a batch is solved (`_jax.call`).
+Matrix axes come first, then contacts, then any others. The functions of this folder are elementwise in
+all trailing axes; this is how a batch is solved (`_jax.call`).
 """
 
 import functools
@@ -31,7 +31,7 @@ class Block(eqx.Module):
     **Arguments:**
 
     - `output`: `H`, shape `(k, n, c, ...)`, or `OwnRows`. `input`: `B` in the same shape, `None` for `H`.
-      Until a problem is handed to a solver `H` may be `BlockRows`.
+      Before the problem is passed to a solver, `H` may be `BlockRows`.
     - `offset`: shape `(k, c, ...)`, the law's shift included.
     - `law`: with leaves of shape `(c, ...)`.
     - `active`: shape `(c, ...)`; contacts that are not active have `z = 0`.
@@ -65,8 +65,8 @@ class Block(eqx.Module):
 class MixedProblem(eqx.Module):
     """The step problem in mixed form; see the module's docstring.
 
-    **Arguments:** `matrix`: `A`, shape `(n, n, ...)`, `None` for the unit matrix, or until it is handed to a
-    solver its blocks; `rhs`: `b`, shape `(n, ...)`; `blocks`.
+    **Arguments:** `matrix`: `A`, shape `(n, n, ...)`, or `None` for the unit matrix; before the problem is
+    passed to a solver, it may be `BlockDiagonal`; `rhs`: `b`, shape `(n, ...)`; `blocks`.
     """
 
     matrix: Any
@@ -93,7 +93,7 @@ class MixedProblem(eqx.Module):
 
     @property
     def is_blockwise(self) -> bool:
-        """Whether all of its matrices are stored as blocks."""
+        """Whether all its matrices are stored as blocks."""
         return isinstance(self.matrix, BlockDiagonal) and all(
             isinstance(b.output, BlockRows) and b.input is None for b in self.blocks
         )
@@ -136,7 +136,7 @@ class MixedProblem(eqx.Module):
     def _given_steps(self) -> tuple[Array, ...]:
         """`rho` where `W` is given: one over the mean diagonal of a contact's block.
 
-        Where that is negligible compared with its rows, as in circuits, one over their size.
+        Where that is negligible compared with its rows, as in circuits, it is one over their size.
         """
         columns: list[Any] = [block.input for block in self.blocks]
         squares = [jnp.sum(x * x, axis=(0, 2)) for x in columns]

@@ -46,14 +46,14 @@ Laws = tuple[tuple[AbstractLaw | AbstractSet, tuple[int, int]], ...]
 
 
 def stated(laws: Laws) -> tuple[tuple[AbstractLaw, tuple[int, int]], ...]:
-    """The same with a law in place of every set."""
+    """The same pairs with a law in place of every set."""
     return tuple(
         (Unbiased(law) if isinstance(law, AbstractSet) else law, shape) for law, shape in laws
     )
 
 
 def _as_array(x):
-    """Lists of numbers and arrays as arrays of real numbers; operators as they are."""
+    """Converts lists and arrays to arrays of real numbers; returns operators unchanged."""
     return as_float(x) if isinstance(x, list | tuple | np.ndarray | jax.Array) else x
 
 
@@ -64,16 +64,17 @@ class ComplementarityProblem(eqx.Module):
 
     - `W`: matrix `(m, m)`, not necessarily symmetric; or a `Delassus` operator, a sparse matrix of
       `jax.experimental.sparse`, or an operator of `lineax`. Operators of more than 4000 unknowns are
-      only multiplied, by `AcceleratedProjectedGradient`, and not differentiated. `q`: shape `(m,)`.
+      used only through products, by `AcceleratedProjectedGradient`, and are not differentiated.
+    - `q`: shape `(m,)`.
     - `laws`: pairs `(law, rows)`: consecutive unknowns, `c` contacts of `k` rows each given as
       `(law, (c, k))`; the unknowns are ordered contact by contact, normal first. A law is a set
-      and a bias; where there is no bias the set itself is enough: `(HalfLine(), (m, 1))` is the LCP,
+      and a bias; without a bias the set itself is enough: `(HalfLine(), (m, 1))` is the LCP,
       `Free()` its equalities, `Box(lower, upper)` a relay, `CoulombFriction(mu)` friction.
     - `active`: which contacts take part, one boolean per contact of all laws in their order, shape
-      `(sum of c,)`; the others have `z = w = 0` and no derivative, whatever their rows hold. Default all.
+      `(sum of c,)`; the others have `z = w = 0` and no derivative, whatever is in their rows. Default: all.
 
     **Raises:** `ValueError` if the shapes of `W`, `q` and `active` and the unknowns of the laws do
-    not fit.
+    not match.
     """
 
     W: Any = eqx.field(converter=_as_array)
@@ -92,7 +93,7 @@ class ComplementarityProblem(eqx.Module):
 
 
 def check_layout(laws: Laws, m: int, active) -> None:
-    """Raises if the laws do not cover `m` unknowns, or `active` not their contacts."""
+    """Raises if the laws do not cover `m` unknowns, or `active` does not have one entry per contact."""
     for entry in laws:
         if not _is_entry(entry):
             raise ValueError(
@@ -111,7 +112,7 @@ def check_layout(laws: Laws, m: int, active) -> None:
 
 
 def _is_entry(entry) -> bool:
-    """Whether something is a law with its contacts and rows."""
+    """Whether `entry` is a law or a set with its numbers of contacts and rows."""
     pair = isinstance(entry, tuple | list) and len(entry) == 2
     if not (pair and isinstance(entry[0], AbstractLaw | AbstractSet)):
         return False
@@ -126,21 +127,21 @@ class ComplementaritySolution(eqx.Module):
     **Arguments:**
 
     - `z`, `w`: shape `(m,)`.
-    - `residual`: what success is decided by, at most the accept tolerance of the solver: the natural map
-      at step 1, relative to the largest of `|q|`, `|z|` and `|w|`, or a hundredth of
+    - `residual`: decides success, which requires that it is at most the solver's accept tolerance. It is
+      the natural map at step 1, relative to the largest of `|q|`, `|z|` and `|w|`, or a hundredth of
       `velocity_residual` where that is larger.
-    - `velocity_residual`: the natural map at step `s = sqrt(m)/|W|`, over `s` and relative to the
-      larger of `|q|` and `|w|`: an error of `w`, whatever the units of z.
+    - `velocity_residual`: the natural map at step `s = sqrt(m)/|W|`, divided by `s` and relative to the
+      larger of `|q|` and `|w|`: an error of `w`, independent of the units of z.
     - `violation`: the largest `|z · (w + lift e_N)|` of a contact, relative to `|z| |w|`.
-    - `iterations`: passes of Newton's method, splitting, sweeps and pivots together.
+    - `iterations`: Newton and splitting iterations, sweeps and pivots together.
     - `solved_by`: index of the method that found `z`, 0 for the start, before any iteration. `solver` is
       its name, outside of `jit`.
     - `margin`: distance to the nearest change of mode, relative to the size of the problem: below
       about 1e-6 the derivative is that of one side only.
-    - `certificate`: zero, which proves nothing, or a direction that proves that there is no solution,
-      shape `(m,)`; for an LCP `d >= 0`, `W^T d <= 0` and `q · d < 0`.
+    - `certificate`: a direction that proves that there is no solution, shape `(m,)`, or zero, which proves
+      nothing; for an LCP `d >= 0`, `W^T d <= 0` and `q · d < 0`.
     - `result`: how the solve ended.
-    - `names`: what `solved_by` counts.
+    - `names`: the names that `solved_by` indexes.
     """
 
     z: Float[Array, " m"]
@@ -157,7 +158,7 @@ class ComplementaritySolution(eqx.Module):
 
     @property
     def solver(self):
-        """The name of the method that found `z`; of a batch an array of names."""
+        """The name of the method that found `z`; for a batch an array of names."""
         return np.asarray(self.names)[np.asarray(self.solved_by)]
 
 
@@ -172,21 +173,21 @@ def solve_complementarity(
     """Solves a complementarity problem to a certified residual, differentiably.
 
     **Arguments:** `problem`; `solver` (default `Auto()`; the others are in
-    `complementarity.solvers`, with a table of when which); `warm_start`: a guess of `z`, shape
-    `(m,)`; `adjoint`: how the solution is differentiated; `throw`: raise if the tolerance
+    `complementarity.solvers`, with a table of when to use which); `warm_start`: a guess of `z`,
+    shape `(m,)`; `adjoint`: how the solution is differentiated; `throw`: raise if the tolerance
     is not reached (otherwise see `result`).
 
     **Returns:** a `ComplementaritySolution`, differentiable in `W`, `q` and the laws' parameters.
 
     **Raises:** `ValueError` before compiling if a law's parameters are out of range, a law does not
-    fit its rows, entries are known not to be finite, the solver is not made for the laws, or the warm
-    start has another shape; a runtime error naming the remedy if the residual stays above the
-    tolerance. Values inside of `jit` and `vmap` are not known before: keep `mu >= 0` and
+    fit its rows, entries are known not to be finite, the solver does not support the laws, or the warm
+    start has the wrong shape; a runtime error naming the remedy if the residual stays above the
+    tolerance. Inside `jit` and `vmap` values cannot be checked beforehand: ensure `mu >= 0` and
     `lower <= upper` there yourself.
 
-    With `throw=False` compare `result` with `RESULTS.successful`; where it is another, `z` is the best
-    point that was found, need not be admissible, and its derivative means nothing. For a batch use
-    `jax.vmap`, and `jax.jit` around it: every new shape and set of laws compiles for a few seconds.
+    With `throw=False`, compare `result` with `RESULTS.successful`. If it differs, `z` is the best point
+    found; it need not be admissible, and its derivative is meaningless. For a batch use `jax.vmap` with
+    `jax.jit` around it: every new shape or set of laws takes a few seconds to compile.
     """
     guess = jnp.zeros_like(problem.q) if warm_start is None else warm_start
     _check(problem, guess)
@@ -207,7 +208,7 @@ def solve_complementarity(
 
 
 def _taking_part(condensed: Condensed, problem: ComplementarityProblem) -> Condensed:
-    """Zero in place of the rows and columns of contacts that are not active, whatever they hold."""
+    """Replaces the rows and columns of inactive contacts by zeros, whatever they contain."""
     if problem.active is None:
         return condensed
     rows = np.concatenate([np.full(c, k) for _, (c, k) in problem.laws])
@@ -217,7 +218,7 @@ def _taking_part(condensed: Condensed, problem: ComplementarityProblem) -> Conde
 
 
 def contacts_of(laws: Laws, active, dtype) -> tuple[Contacts, ...]:
-    """The laws with one entry of their parameters, and of `active`, for every contact."""
+    """The laws, with one entry of their parameters and of `active` for every contact."""
     out, at = [], 0
     for law, (c, k) in stated(laws):
         mask = jnp.ones(c, bool) if active is None else jnp.asarray(active)[at : at + c]
@@ -252,7 +253,7 @@ def report(problem: Condensed, z: Array, outcome: Outcome, solver: AbstractSolve
 
 
 def _by_products(problem, contacts, guess, solver, throw: bool) -> ComplementaritySolution:
-    """A large operator: only its products, and no derivative."""
+    """Solves a problem with a large operator through its products, without a derivative."""
     given = Auto() if solver is None else solver
     solver = given.by_products()
     if solver is None:
@@ -313,7 +314,7 @@ def _shape(W) -> tuple[Any, ...]:
 
 
 def as_array(W) -> Array:
-    """A matrix as an array, whatever it is given as."""
+    """Converts a matrix or an operator to an array."""
     for name in ("as_matrix", "todense"):
         convert = getattr(W, name, None)
         if convert is not None:

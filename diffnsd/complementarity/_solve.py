@@ -35,7 +35,7 @@ def solve_mixed(
     """Solves a `MixedProblem` and attaches the implicit derivative, forward and reverse.
 
     **Arguments:** `problem`; `z0`: warm start of the multipliers; `solver`: for example `Auto()`;
-    `adjoint`: at which point the laws are differentiated; `report`: what the solver reports;
+    `adjoint`: at which point the laws are differentiated; `report`: class of the solver's report;
     `tangents`: the linear solve of the derivative.
 
     **Returns:** `v (n,)`, `z` per block `(k, c)`, `Statistics` or another `report` (without derivative).
@@ -61,9 +61,8 @@ def solve_mixed(
 class Solve(AbstractKernel):
     """The solver's iterations, and the implicit function theorem as their derivative.
 
-    **Arguments:** `solver`; `static`: the parts of the problem that are not arrays, and of the
-    parameter of the central path where the solution on it is wanted; `report`: what the solver reports;
-    `tangents`: see `solution_tangents`.
+    **Arguments:** `solver`; `static`: the non-array parts of the problem and, if used, of the parameter
+    of the central path; `report`: class of the solver's report; `tangents`: see `solution_tangents`.
     """
 
     solver: Callable
@@ -86,7 +85,7 @@ class Solve(AbstractKernel):
 
     def jvp(self, primals, tangents):
         floats, others, z0 = primals
-        # Named here too, so that the derivative uses what is kept and not the solver once more.
+        # Named here too, so that the derivative uses the saved values and does not run the solver again.
         v, z, stats, tilted = checkpoint_name(call(self, floats, others, z0), SAVED_NAME)
 
         def instance(floats):
@@ -99,7 +98,7 @@ class Solve(AbstractKernel):
 class Relaxed(AbstractKernel):
     """The solver's iterations, with the derivative of the solution on the central path.
 
-    **Arguments:** `exact`: the same with the derivative of the solution itself.
+    **Arguments:** `exact`: the kernel with the derivative of the solution itself.
     """
 
     exact: Solve
@@ -138,11 +137,11 @@ def _without_contacts(problem: MixedProblem):
 def _solves(matrix: Array) -> Callable[[Array], Array]:
     """`b -> A^-1 b`, `b (n,)` or `(n, m)`, by products with the inverse and one refinement.
 
-    Products and not triangular factors: LAPACK's threads for many right-hand sides compete with those
+    Products rather than triangular factors: for many right-hand sides LAPACK's threads compete with those
     that step the chunks of a batch, which costs a hundred times the work.
     """
     fixed = jax.lax.stop_gradient(matrix)
-    # The unit matrix as a constant: XLA then takes a constant inverse out of a loop over steps.
+    # With a constant unit matrix XLA moves a constant inverse out of a loop over steps.
     inverse = jnp.linalg.solve(fixed, np.eye(len(fixed), dtype=fixed.dtype))
 
     def refined(a, inverse):
@@ -157,9 +156,9 @@ def _solves(matrix: Array) -> Callable[[Array], Array]:
 
 
 def _few_contacts(problem: MixedProblem, z0, solver, adjoint):
-    """A large system with few contacts, `v = A^-1 b + (A^-1 B) z`: solved for `z` alone.
+    """Solves a large system with few contacts, `v = A^-1 b + (A^-1 B) z`, for `z` alone.
 
-    Outside of the kernel `A` is inverted once for all problems of a batch that share it.
+    `A` is inverted outside the kernel, once for all problems of a batch that share it.
     """
     solve = _solves(problem.matrix)
     columns = loads(problem)
@@ -172,9 +171,10 @@ def _few_contacts(problem: MixedProblem, z0, solver, adjoint):
 
 
 def _bodies(problem: MixedProblem, z0, solver, adjoint):
-    """Bodies that only contacts join: solved for the multipliers alone, body by body and pair by pair.
+    """Solves for the multipliers of bodies coupled only by contacts, body by body and pair by pair.
 
-    The work outside of the solver grows with the contacts, and the program with neither.
+    The work outside the solver grows with the number of contacts; the program grows neither with
+    contacts nor with bodies.
     """
     matrix: Any = problem.matrix
     rows: Any = [block.output for block in problem.blocks]

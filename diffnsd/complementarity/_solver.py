@@ -18,31 +18,31 @@ from .solvers._splitting import Splitting
 
 
 class Auto(AbstractSolver):
-    """The default solver: a chain of methods, from the fastest to the most dependable.
+    """The default solver: a chain of methods, from the fastest to the most robust.
 
-    It prints as the `Chain` that it is. In steps the first link, `RegularisedNewton`, and splitting between
-    its rounds work without forming `W`, and no other link is needed; see `Auto.__call__`.
+    It prints as its `Chain`. In steps the first link, `RegularisedNewton`, and splitting between its
+    rounds work without forming `W`, and no other link is needed; see `Auto.__call__`.
 
     In steps Newton's matrix is regularised by `eps = max(proximal, damping * residual)`: far from the
     solution this is a proximal-point step, near it Newton's method. The few problems of a batch that
-    need more than `newton_steps` passes are gathered and solved separately, so that slow problems
+    need more than `newton_steps` iterations are gathered and solved separately, so that slow problems
     do not delay the rest.
 
     **Arguments:**
 
     - `tolerance`: relative natural-map residual to aim at; `None` is 1e-9 in float64 and 1e-5 in
-      float32. Never less than 64 units of rounding.
-    - `newton_steps`: Newton passes for all problems. `hard_steps`: further passes for the problems
-      that are left, before `splitting_steps` iterations of operator splitting.
-    - `rounds`: largest number of such rounds; 0 leaves the first Newton passes alone.
+      float32. Never less than 64 times the machine epsilon.
+    - `newton_steps`: Newton iterations for all problems. `hard_steps`: further iterations for the
+      unsolved problems, before `splitting_steps` iterations of operator splitting.
+    - `rounds`: largest number of such rounds; with 0 there are only the first Newton iterations.
     - `proximal`, `damping`: the regularisation; `None` is 1e-8 (float64) or 1e-5 (float32).
     - `relaxation`, `penalty`: over-relaxation of the splitting, and its penalty relative to the
       local step of the natural map.
     - `accept_tolerance`: residual accepted as success, at least `tolerance`. `None` is `tolerance` where
       that is given, else 1e-8 in float64 and 1e-5 in float32.
 
-    `solve_complementarity` uses the tolerances, `newton_steps`, `hard_steps` and `rounds`; the other numbers
-    are for steps.
+    `solve_complementarity` uses the tolerances, `newton_steps`, `hard_steps` and `rounds`; the other
+    arguments apply only to steps.
     """
 
     tolerance: float | None = eqx.field(default=None, static=True)
@@ -121,7 +121,7 @@ class Auto(AbstractSolver):
     def __call__(self, problem: MixedProblem, z0):
         """Solves the step problems of a batch; see `AbstractSolver.__call__`.
 
-        A single row of a single contact has a closed form. `solved_by` is `Splitting` once splitting was
+        A single row of a single contact has a closed form. `solved_by` is `Splitting` where splitting was
         needed.
         """
         dtype, names = problem.rhs.dtype, self.names

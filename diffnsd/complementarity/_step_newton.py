@@ -1,16 +1,17 @@
-"""The solver of steps, and the first one of given matrices: Newton's method, and splitting where it fails.
+"""The step solver, also the first one for given matrices: Newton's method, and splitting where it fails.
 
-Newton's method on the natural map with the proximal term of `_elimination` needs a few passes from
-a warm start and fails on some redundant or badly started problems; operator splitting (ADMM with
-the De Saxcé shift refreshed in every iteration) converges slowly and almost always. Only the residual
+Newton's method on the natural map, with the proximal term of `_elimination`, needs a few iterations
+from a warm start and fails on some redundant or badly started problems. Operator splitting (ADMM with
+the De Saxcé shift refreshed in every iteration) is slow but almost always converges. Only the residual
 of the natural map decides whether a problem is solved.
 
 Redundant contacts. Where impulses are not unique (a face on its four corners), the motion is not
-unique either under sliding friction. The solution sought is the limit, as `tilt -> 0`, of that of
-the tilted problem `F(v, z) + tilt z = 0`, in which every contact has a small compliance relative
-to its own. Without friction it has the least norm of all impulses that make the same motion. It
-depends on the problem alone, not on the start or the method. Newton's method solves the tilted
-problem to rounding and steps from there to the limit; a start that is the limit is recognised.
+unique either under sliding friction. The solver looks for the limit, as `tilt -> 0`, of the solution
+of the tilted problem `F(v, z) + tilt z = 0`, in which every contact has a small compliance relative
+to its own. Without friction the limit has the least norm of all impulses that produce the same motion.
+It depends only on the problem, not on the start or the method. Newton's method solves the tilted
+problem to rounding accuracy and steps from there to the limit. A start that already is the limit is
+recognised.
 
 References: P. Alart, A. Curnier (1991), doi:10.1016/0045-7825(91)90022-X; J. Carpentier,
 Q. Le Lidec, L. Montaut (2024), arXiv:2405.17020.
@@ -75,14 +76,14 @@ def solve_step_problem(problem: MixedProblem, z0, options: StepOptions):
 
 
 def least_norm(problem: MixedProblem, v, z, stats: Statistics, options: StepOptions):
-    """From any solution to that of least norm; keeps the given one where that is not reached.
+    """Moves from any solution to that of least norm; keeps the given one where that fails.
 
     **Returns:** as `solve_step_problem`.
     """
     task = prepare(problem)
     iterate = _newton(task, _softest(task, start(problem, z)), options, options.hard_steps)
     new_v, new_z, new, tilted = _outcome(task, iterate, options)
-    # A solution is moved to, never made: what the solver has not solved stays unsolved.
+    # This only moves solutions: a problem that the solver has not solved stays unsolved.
     found = stats.converged & new.converged & iterate.done & iterate.has_tilted
     new = eqx.tree_at(
         lambda s: (s.iterations, s.solved_by),
@@ -107,7 +108,7 @@ def _newton(
     limit: Array | int,
     weaken: Array | float = 1.0,
 ):
-    """Evaluates the iterate and makes Newton's step, `limit` times, then evaluates it again."""
+    """Evaluates the iterate and takes a Newton step, `limit` times, then evaluates it again."""
 
     def proceed(carry):
         it, since = carry
@@ -132,18 +133,18 @@ def _newton(
 def _advance(
     task: Task, it: Iterate, point: Point, options: StepOptions, weaken, pending: Array
 ) -> Iterate:
-    """Newton's step, for one of three right-hand sides.
+    """Takes a Newton step with one of three right-hand sides.
 
-    - `−(F + tilt z)`, on the way to a solution of the tilted problem; of `F = 0` where no tilt is left.
-    - `−F` from the solution of the tilted problem, `landing`: it leads to the limit. There `F = −tilt z`
-      has no part in null spaces, so that of `z`, which is none, is kept.
-    - `−eps z` at a start that solves `F = 0` already: `−U z` with `U = eps (J + eps)^-1` is its part in
-      null spaces, reversed. Where that is nothing, the start is the limit and `stays`.
+    - `−(F + tilt z)`, towards a solution of the tilted problem, or of `F = 0` where no tilt is left.
+    - `−F` at the solution of the tilted problem (`landing`): the step leads to the limit. There
+      `F = −tilt z` has no null-space part, so `z`, which has none, does not gain one.
+    - `−eps z` at a start that already solves `F = 0`: the step `−U z`, `U = eps (J + eps)^-1`, is minus the
+      null-space part of `z`. Where that is zero, the start is the limit and `stays`.
     """
     tilt = tilt_for(task.size.dtype)
     norm, residual = point.norm, point.residual
 
-    # After landing `F` is of second order, but its part in null spaces would make a large step there.
+    # After landing `F` is of second order, but its null-space part would make a large step there.
     far = options.damping * weaken**0.5 * jnp.minimum(residual, 1.0)
     far = jnp.where(it.has_tilted, RESTRAINED * far, far)
     least = jnp.where(it.is_tilted, it.tilt, options.proximal * weaken)
@@ -167,7 +168,7 @@ def _advance(
     )
     # To first order, the tilted solution of a limit `z` is `z − (tilt / eps) U z`.
     tilted_z = where(landing, point.z, by_block(lambda z, d: z + d / SLIGHT, point.z, dz))
-    # Rounding must not leave the sets.
+    # Rounding must not move `z` out of the sets.
     z = where(landing, by_block(projected, task.problem.blocks, z), z)
     softer = jnp.where(on_path, jnp.maximum(tilt, it.tilt / SOFTER), it.tilt)
     return dataclasses.replace(
@@ -185,17 +186,18 @@ def _advance(
 def _hard(task: Task, iterate: Iterate, count: Array, options: StepOptions, more: int):
     """One round of Newton's method. The first continues from the current point, with `more` further steps.
 
-    Where contacts may be redundant the second round follows the solution of the tilted problem from a
-    large tilt, at which it is the only one; later rounds start from splitting. Contacts that are redundant
-    up to rounding stall at a residual that the regularisation sets, and cycle without it: the rounds go
-    through several strengths. The first rounds look for the solution of least norm, later ones accept any.
+    Where contacts may be redundant, the second round follows the solution of the tilted problem from a
+    large tilt, at which it is unique; later rounds start from splitting. With contacts that are redundant
+    up to rounding, the iteration stalls at a residual set by the regularisation, and cycles without it;
+    so the rounds try several strengths. The first rounds look for the solution of least norm, later ones
+    accept any solution.
     """
     redundant = is_redundant(task.problem)
     starts = [lambda it: it, lambda it: _softest(task, it), lambda it: _split(task, it, options)]
     starts = (starts if redundant else starts[::2])[: options.rounds]
     iterate = jax.lax.switch(count, starts, iterate)
     tilt = jnp.where((count == 2) & redundant, tilt_for(task.size.dtype), 0)
-    # After splitting what the last search landed on does not belong to the point any more.
+    # After splitting, the tilted solution of the last search no longer belongs to the point.
     known = iterate.has_tilted & (iterate.done | (count == 0))
     iterate = dataclasses.replace(
         iterate, tilt=jnp.where(count > 1, tilt, iterate.tilt), has_tilted=known
@@ -206,25 +208,25 @@ def _hard(task: Task, iterate: Iterate, count: Array, options: StepOptions, more
 
 
 LANDED = 2e-8
-"""Residual of the tilted problem, relative to the tilt, at which its part in null spaces is accurate.
+"""Residual of the tilted problem, relative to the tilt, at which its null-space part is accurate.
 
-Also the residual below which a point that was landed on is only polished."""
+Also the residual below which a point after landing is only polished."""
 
 SLIGHT = 1e-4
-"""`eps`, relative to the tilt, with which a start is examined for a part in null spaces."""
+"""`eps`, relative to the tilt, with which a start is tested for a null-space part."""
 
 RESTRAINED = 100.0
-"""After landing: by what steps are damped more, and `eps` near a solution, relative to the tilt."""
+"""After landing: factor of the additional damping, and `eps` near a solution, relative to the tilt."""
 
 NEAR = 1e-3
 """Residual below which the path of tilted solutions is followed to a smaller tilt."""
 
 SOFTEST, SOFTER = 1.0, 10.0
-"""The tilt at which a path of tilted solutions begins, and by what it falls from pass to pass."""
+"""The tilt at which a path of tilted solutions begins, and the factor by which it falls per iteration."""
 
 
 def _split(task: Task, it: Iterate, options: StepOptions) -> Iterate:
-    """The start after operator splitting from the best point."""
+    """The start of a round: the result of operator splitting from the best point."""
     best, steps = (it.best_v, it.best_z), options.splitting_steps
     pending = jnp.any(~it.done)
     z = split(task.problem, task.rho, best, steps, options.penalty, options.relaxation, pending)
@@ -233,14 +235,14 @@ def _split(task: Task, it: Iterate, options: StepOptions) -> Iterate:
 
 
 def _softest(task: Task, it: Iterate) -> Iterate:
-    """The start of the path of tilted solutions: no impulses, and a tilt that makes the solution unique."""
+    """The start of the path of tilted solutions: zero impulses, and a tilt that makes the solution unique."""
     tilt = jnp.full_like(it.tilt, SOFTEST if is_redundant(task.problem) else 0.0)
     z, tilt = where(it.done, (it.z, it.tilt), (by_block(jnp.zeros_like, it.z), tilt))
     return dataclasses.replace(it, z=z, tilt=tilt)
 
 
 def _creep(task: Task, point: Point, tilt: float):
-    """Velocities of the tilted solution where a contact sticks: against its impulse, not rounding."""
+    """Velocities, with those of the tilted solution in place of rounding errors where a contact sticks."""
     return by_block(
         lambda inside, z, rho, w: jnp.where(inside[None], -tilt * z / rho[None], w),
         point.inside,
@@ -253,7 +255,7 @@ def _creep(task: Task, point: Point, tilt: float):
 def _newton_step(task: Task, point: Point, right, eps, pending):
     """Solves `(J + eps) dz = right`.
 
-    The velocity is recomputed from them: dv carries the rounding error of the proximal term.
+    The velocity is recomputed from the multipliers: dv carries the rounding error of the proximal term.
     """
     problem = task.problem
     pairs = staged(

@@ -11,7 +11,7 @@ from ._problem import MixedProblem, moved
 
 
 class StepOptions(eqx.Module):
-    """The numbers of `Auto` for a dtype; `splitting`: `solved_by` once that was needed, else it is 1."""
+    """The settings of `Auto` for a dtype; `splitting`: `solved_by` where splitting was needed, else 1."""
 
     tolerance: float
     accept_tolerance: float
@@ -27,7 +27,7 @@ class StepOptions(eqx.Module):
 
 
 class Task(eqx.Module):
-    """A problem with what is computed from it once."""
+    """A problem with the quantities that are computed from it once."""
 
     problem: MixedProblem
     mobility: Array | None
@@ -42,8 +42,8 @@ class Iterate(eqx.Module):
 
     - `z`: the point evaluated next. `before`: residual at the last evaluation, infinite at the start
       and after the step from a tilted solution to the limit.
-    - `tilt`: that of the tilted problem that is being solved, 0 for none. `tilted_z`: its solution at
-      the last tilt, where `has_tilted`.
+    - `tilt`: tilt of the problem being solved, 0 for none. `tilted_z`: the solution at the last tilt,
+      valid where `has_tilted`.
     - `done`: whether the best point is the solution sought.
     """
 
@@ -71,7 +71,7 @@ class Point(eqx.Module):
 
     - `inside`: which contacts have their argument `x` in the set. `exact`: whether `f` is below the
       tolerance relative to `z` itself.
-    - `norm`: relative residual. `residual`: that of the tilted problem that is being solved.
+    - `norm`: relative residual. `residual`: the same for the tilted problem being solved.
     """
 
     v: Array
@@ -93,11 +93,11 @@ def is_redundant(problem: MixedProblem) -> bool:
 def visit(task: Task, it: Iterate, pending, options) -> tuple[Iterate, Point]:
     """Evaluates the natural map at the iterate, in small stages, and keeps the best point.
 
-    The best point of a batch element is final once it is done: converged, and not on the way to
-    the solution of least norm. Where all impulses are zero there is nothing to choose. The limit
-    of the tilted solution is polished once where it is not accurate beside the impulses themselves, and
-    need then only be good enough to be accepted: rounding of gaps may keep it from being better, and what
-    is better is then another solution, that the rounding has made.
+    The best point of a batch element is final once the element is done: converged, and not on the way
+    to the solution of least norm. Where all impulses are zero there is nothing to choose. The limit of the
+    tilted solution is polished once where its error is not small relative to the impulses themselves. It
+    then only has to meet the accept tolerance: rounding of gaps may prevent a smaller residual, and a better
+    point would be another solution, created by the rounding.
     """
     problem, z = task.problem, it.z
     load = staged(pending, lambda p, z: p.load(z), problem, z)
@@ -133,7 +133,7 @@ def visit(task: Task, it: Iterate, pending, options) -> tuple[Iterate, Point]:
 
 
 def prepare(problem: MixedProblem) -> Task:
-    """What is computed once per problem."""
+    """Computes the quantities needed once per problem."""
     rho, mobility = problem.penalties(), None
     some = jnp.any(rho[0] > 0)
     if problem.matrix is not None:

@@ -21,7 +21,7 @@ def split(
     The linear solve is the elimination with diagonal blocks, `A + H^T B / sigma`: the unsymmetric part
     of `W` is kept, and the lift is refreshed in each iteration.
 
-    **Arguments:** `start`: `(v, z)`; `relaxation`: over-relaxation; `pending`: whether any problem waits.
+    **Arguments:** `start`: `(v, z)`; `relaxation`: over-relaxation; `pending`: whether any is unsolved.
 
     **Returns:** `y` per block.
     """

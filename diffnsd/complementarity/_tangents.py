@@ -23,9 +23,9 @@ from ._natural_map import argument, at_point, sides, tilt_for
 def solution_tangents(instance, floats, tangent, point, tilted):
     """Tangents of the solution of the tilted problem, `F + tilt z = 0`, and of its limit.
 
-    Where contacts are redundant the equations of the limit leave a part of the multipliers
-    undetermined, whose tangent is that of the tilted solution. It is exact up to the tilt, since the
-    solution is a smooth function of it; the rest comes from the equations of the limit alone.
+    Where contacts are redundant, the equations of the limit leave a part of the multipliers undetermined.
+    The tangent of that part is that of the tilted solution. It is exact up to the tilt, because the
+    solution is a smooth function of the tilt. The rest comes from the equations of the limit alone.
     """
     problem, kappa = instance(floats)
     if kappa is not None:  # on the central path nothing is redundant
@@ -36,13 +36,13 @@ def solution_tangents(instance, floats, tangent, point, tilted):
     limit = _Point(v, z, w, x, jnp.array(False))
     w, x = jax.lax.stop_gradient(at_point(problem, tilted_v, tilted_z, rho))
     around = _Point(tilted_v, tilted_z, w, x, jnp.array(True))
-    # Both at once: the program is that of one.
+    # Both at once, so that the program is as long as for one.
     both = jax.tree.map(lambda *x: jnp.stack(x), around, limit)
     d, n = jax.vmap(lambda at: at.linearised(instance, floats))(both)
 
-    # At the tilted solution modes are those that are differentiated at the limit: between two modes, where a
-    # projection's derivative jumps by a matrix of norm one, the one system would be no small change of the
-    # other. Where the tilted problem was not solved, its solution is the limit.
+    # The tilted solution takes the modes that are differentiated at the limit: between two modes a
+    # projection's derivative jumps by a matrix of norm one, and one system would not be a small change of the
+    # other. Where the tilted problem was not solved, the limit takes the place of its solution.
     unknown = jnp.all(tilted_v == v)
     other = [(jnp.max(jnp.abs(a[0] - a[1]), axis=(0, 1)) > 0.1) | unknown for a in d]
 
@@ -63,7 +63,7 @@ def solution_tangents(instance, floats, tangent, point, tilted):
 
 
 class _Point(eqx.Module):
-    """A point `(v, z)`, and which side of the kinks there is differentiated, see `sides`.
+    """A point `(v, z)`, and the side of its kinks that is differentiated, see `sides`.
 
     **Arguments:** `w`, `x`: local velocities and arguments of the projections on that side; `depends`:
     whether the solution depends on the penalties `rho`, as that of the tilted problem does.
@@ -118,7 +118,7 @@ class _Point(eqx.Module):
 
 
 def _linear_solve(first, second):
-    """The tangents of both, from the linearised equations and right-hand sides of both."""
+    """The tangents of both solutions, from the linearised equations and right-hand sides of both."""
     (around, limit), right = zip(first, second, strict=True)
     eps = tilt_for(right[0][0].dtype)
 

@@ -1,4 +1,4 @@
-"""Sampled controllers beside a plant: gains are leaves, differentiable like any parameter."""
+"""Sampled controllers for a plant; their gains are leaves, differentiable like any parameter."""
 
 from ._base import AbstractController as AbstractController
 from ._delayed import Delayed as Delayed

@@ -11,10 +11,10 @@ from ._base import AbstractController, Memory
 
 
 class Delayed(AbstractController):
-    """A controller whose sensor is late: it is given `y_{j − samples}` at the sample `j`.
+    """A controller with a delayed sensor: at sample `j` it receives `y_{j − samples}`.
 
-    Before the first measurement has arrived it is given the initial one. A delay of less than a
-    sampling period is one of some steps with `every` made smaller.
+    Before the first delayed measurement arrives it receives the initial one. For a delay shorter than
+    a sampling period, use a smaller `every` and a delay of several samples.
 
     **Arguments:** `controller`; `samples`: the delay in sampling periods, at least 0.
 

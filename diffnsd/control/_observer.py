@@ -1,4 +1,4 @@
-"""Control of a state that is estimated from outputs."""
+"""Control with a state estimated from outputs."""
 
 from typing import Any
 
@@ -13,17 +13,17 @@ from ._base import AbstractController, Memory
 
 
 class Luenberger(AbstractController):
-    """A controller of the state that a Luenberger observer estimates from the output `y = C x`.
+    """A controller acting on the state estimate of a Luenberger observer of the output `y = C x`.
 
         x^' = A x^ + B u + L (y − C x^)     with `u` and `y` held over a sampling period
 
-    The estimate at a sample goes to the inner controller; the control and the measurement then move
-    it on, exactly, to the next one.
+    The inner controller receives the estimate at each sample. The estimate is then advanced to the
+    next sample by the exact solution, with this control and measurement.
 
-    **Arguments:** `controller`: measures the estimate `(n,)` and gives `u (p,)`; `A`, `B`, `C`:
+    **Arguments:** `controller`: receives the estimate `(n,)` and returns `u (p,)`; `A`, `B`, `C`:
     `(n, n)`, `(n, p)`, `(m, n)`; `L`: gain, `(n, m)`; `x0`: first estimate, `(n,)`, default zero.
 
-    **Raises:** `ValueError` on shapes that do not fit.
+    **Raises:** `ValueError` for shapes that do not match.
 
     Reference: D. Luenberger, An introduction to observers (1971), doi:10.1109/TAC.1971.1099826.
     """

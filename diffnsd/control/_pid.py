@@ -17,7 +17,7 @@ class PID(AbstractController):
         u_k = u_{k−1} + c1 e_k + c2 e_{k−1} + c3 e_{k−2},     e = reference − y
         c1 = kp + ki T + kd / T,   c2 = −kp − 2 kd / T,   c3 = kd / T,   T the sampling period
 
-    Elementwise in several measurements. Errors and controls before the first sample count as zero.
+    Several measurements are treated elementwise. Errors and controls before the first sample are zero.
 
     **Arguments:** `kp`, `ki` [1/s], `kd` [s]: gains, shape `()` or `(m,)`; `reference`: `(m,)` or
     `()`, or a function of `t`.

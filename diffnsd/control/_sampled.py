@@ -1,4 +1,4 @@
-"""A plant under sampled control, as one integrator."""
+"""An integrator for a plant under sampled control."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,9 +22,9 @@ from ._base import AbstractController, Memory
 
 
 class SampledDetails(eqx.Module):
-    """What a step under sampled control reports: `Solution.details`, zero at `t0`.
+    """Report of a step under sampled control, in `Solution.details`; zero at `t0`.
 
-    **Arguments:** `control`: what was held during the step; `plant`: the details of the inner method.
+    **Arguments:** `control`: held during the step; `plant`: the details of the inner method.
     """
 
     control: Any
@@ -32,7 +32,7 @@ class SampledDetails(eqx.Module):
 
 
 class _Loop(eqx.Module):
-    """What is carried: of the plant's method, of the controller, and the control that is held."""
+    """Memory of the plant's method and of the controller, the control held, and the step count."""
 
     plant: Any
     memory: Memory
@@ -41,13 +41,13 @@ class _Loop(eqx.Module):
 
 
 class Sampled(AbstractWrappedIntegrator):
-    """Steps of a plant with a control that is computed every so many steps and held in between.
+    """Steps a plant with a control that is computed every `every` steps and held in between.
 
         u_j = controller(t_j, y_j),  y_j = sensor(t_j, state_j),   t_j = t0 + j every dt
 
     The control takes the place of `args` in the force of the system: `FirstOrderSystem.linear` with
-    `inputs`, or a `forcing(t, state, u)`. `simulate` is called as ever, with `dt` the step of the
-    plant; `Solution.details` holds the controls.
+    `inputs`, or a `forcing(t, state, u)`. Call `simulate` as usual, with `dt` the step of the plant.
+    `Solution.details` holds the controls.
 
     **Arguments:**
 
@@ -56,7 +56,7 @@ class Sampled(AbstractWrappedIntegrator):
     - `every`: steps per sampling period, at least 1.
     - `sensor`: `sensor(t, state) -> y`; `None` measures `state.v`.
 
-    **Raises:** `ValueError` if `every` is not at least 1; in a simulation, before it is compiled, if
+    **Raises:** `ValueError` if `every` is less than 1; in a simulation, before it is compiled, if
     `args` are given too, since the control takes their place.
 
     Reference: K. Åström, B. Wittenmark, Computer-controlled systems (1997), ISBN 0-13-314899-8.

@@ -1,4 +1,4 @@
-"""Sliding modes: relays in the loop, discretised with or without chattering."""
+"""Sliding mode control: relays in the loop, discretised with or without chattering."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -15,9 +15,9 @@ from ._base import AbstractController, Memory
 
 
 def _relays(held: Array, free: Array, bound: Array) -> tuple[Array, RESULTS]:
-    """`z ∈ −bound Sgn(held z + free)`, elementwise in `Sgn`, and how the solve ended."""
+    """Solves `z ∈ −bound Sgn(held z + free)`, elementwise in `Sgn`; also returns the solver result."""
     if free.shape[0] == 1:
-        # One relay is a projection, without iterations to compile.
+        # A single relay is a projection and needs no iterations to compile.
         z = jnp.clip(-free / held[0], -bound, bound)
         fine = jnp.all(jnp.isfinite(z))
         return z, RESULTS.where(fine, RESULTS.successful, RESULTS.nonfinite_problem)
@@ -28,7 +28,7 @@ def _relays(held: Array, free: Array, bound: Array) -> tuple[Array, RESULTS]:
 
 
 class _AbstractSurfaceMode(AbstractController):
-    """A controller of the nominal plant `x' = a x + b u`, with the sliding variable `sigma = c x`.
+    """A controller for the nominal plant `x' = a x + b u` with the sliding variable `sigma = c x`.
 
     `gain`: the bound of its action.
     """
@@ -59,7 +59,7 @@ class _AbstractSurfaceMode(AbstractController):
             )
 
     def equivalent(self, x: Array) -> Array:
-        """The control that keeps `sigma` without disturbance: `−(C B)^-1 C A x`."""
+        """The control that keeps `sigma` constant without disturbance: `−(C B)^-1 C A x`."""
         return -lu_solve(self.c @ self.b, matvec(self.c, matvec(self.a, x)))
 
     def sigma(self, x: Array) -> Array:
@@ -68,17 +68,17 @@ class _AbstractSurfaceMode(AbstractController):
 
 
 class ImplicitSlidingMode(_AbstractSurfaceMode):
-    """Sliding mode control by one implicit Euler step of the nominal plant: without chattering.
+    """Sliding mode control by one implicit Euler step of the nominal plant, without chattering.
 
         u = u_eq + u_s,     sigma⁺ = sigma + T C B u_s,     u_s ∈ −gain Sgn(sigma⁺)
 
     with `sigma = C x`, the equivalent control `u_eq = −(C B)^-1 C A x` and the sampling period `T`.
-    Within reach of the surface `u_s` brings `sigma⁺` to zero exactly.
+    If the surface is within reach, `u_s` brings `sigma⁺` exactly to zero.
 
     **Arguments:** `A`, `B`, `C`: `(n, n)`, `(n, p)`, `(p, n)`, `C B` positive definite; `gain`:
-    bound of every `|u_s|`, shape `()` or `(p,)`. It measures the state `x`.
+    bound of every `|u_s|`, shape `()` or `(p,)`. The measurement is the state `x`.
 
-    **Raises:** `ValueError` on shapes that do not fit, and if `C B` is not positive definite.
+    **Raises:** `ValueError` for shapes that do not match, and if `C B` is not positive definite.
 
     Reference: V. Acary, B. Brogliato, Y. Orlov, Chattering-free digital sliding-mode control with
     state observer and disturbance rejection (2012), doi:10.1109/TAC.2011.2174676.
@@ -100,14 +100,14 @@ class ImplicitSlidingMode(_AbstractSurfaceMode):
 
 
 class _Prediction(eqx.Module):
-    """What a controller expects of the next sample, and how its last solve ended."""
+    """The predicted `sigma` at the next sample, and the result of the last solve."""
 
     sigma: Vector
     result: RESULTS
 
 
 class _AbstractPredictingMode(_AbstractSurfaceMode):
-    """One that compares a sample with what it expected of it."""
+    """A controller that compares each sample with its prediction."""
 
     def init(self, t: Scalar, y: Vector) -> Memory:
         del t
@@ -118,15 +118,15 @@ class _AbstractPredictingMode(_AbstractSurfaceMode):
 
 
 class ImprovedSlidingMode(_AbstractPredictingMode):
-    """`ImplicitSlidingMode` that takes off the disturbance of the last sampling period.
+    """`ImplicitSlidingMode` that compensates the disturbance of the last sampling period.
 
         d = sigma − (what the nominal plant was to reach),     u_p = −(T C B)^-1 d
         u = u_eq + u_s + u_p,     sigma⁺ = sigma + T C B u_s,     u_s ∈ −gain Sgn(sigma⁺)
 
-    A smooth disturbance is rejected to second order in `T`, where without `u_p` it is to first.
-    `gain` bounds `u_s` alone: it has to cover what a disturbance changes by within a period.
+    A smooth disturbance is rejected to second order in `T`, without `u_p` only to first order.
+    `gain` bounds `u_s` alone: it must cover the change of the disturbance within a period.
 
-    **Arguments:** and what is raised as in `ImplicitSlidingMode`.
+    **Arguments:** and **Raises:** as in `ImplicitSlidingMode`.
 
     Reference: V. Acary, B. Brogliato, Y. Orlov, Chattering-free digital sliding-mode control with
     state observer and disturbance rejection (2012), doi:10.1109/TAC.2011.2174676.
@@ -144,15 +144,15 @@ class ImprovedSlidingMode(_AbstractPredictingMode):
 
 
 class SlidingModeOT2(_AbstractPredictingMode):
-    """Sliding mode control of the exactly sampled plant: a boundary layer of the order `T²`.
+    """Sliding mode control of the exactly sampled plant, with a boundary layer of order `T²`.
 
         x⁺ = Phi x + Gamma u + d,     sigma⁺ = C x⁺,     u ∈ −gain Sgn(sigma⁺)
 
     with `Phi = exp(T A)`, `Gamma = ∫_0^T exp(s A) ds B`, and the disturbance `d` of the last sampling
-    period. Within reach of the surface `u` is the deadbeat control, without any error of `T A`; the
-    whole of it is bounded by `gain`.
+    period. If the surface is within reach, `u` is the deadbeat control, without discretisation error
+    in `T A`; `gain` bounds the whole of `u`.
 
-    **Arguments:** and what is raised as in `ImplicitSlidingMode`; `gain` bounds every `|u|`.
+    **Arguments:** and **Raises:** as in `ImplicitSlidingMode`; `gain` bounds every `|u|`.
 
     Reference: W.-C. Su, S. Drakunov, Ü. Özgüner, An O(T²) boundary layer in sliding mode for
     sampled-data systems (2000), doi:10.1109/9.847728.
@@ -170,14 +170,14 @@ class SlidingModeOT2(_AbstractPredictingMode):
 
 
 class ExplicitSlidingMode(_AbstractSurfaceMode):
-    """Sliding mode control by the sign of the measured sliding variable: it chatters.
+    """Sliding mode control by the sign of the measured sliding variable; it chatters.
 
         u = u_eq − gain sgn(sigma),     sigma = C x
 
-    The textbook law, for comparison with `ImplicitSlidingMode`: its amplitude stays of the order of
-    `gain T`, and its derivative by the state is that of `u_eq` alone.
+    The textbook law, for comparison with `ImplicitSlidingMode`. Its chattering amplitude stays of
+    order `gain T`, and its derivative with respect to the state is that of `u_eq` alone.
 
-    **Arguments:** and what is raised as in `ImplicitSlidingMode`.
+    **Arguments:** and **Raises:** as in `ImplicitSlidingMode`.
 
     Reference: V. Utkin, Sliding modes in control and optimization (1992),
     doi:10.1007/978-3-642-84379-2.
@@ -201,7 +201,7 @@ class Twisting(_AbstractTwisting):
         u = −gain (s1 + ratio s2),     s1 ∈ Sgn(sigma⁺),   s2 ∈ Sgn(sigma'⁺)
         sigma⁺ = sigma + T sigma' + T² u / 2,     sigma'⁺ = sigma' + T u
 
-    It measures `(sigma, sigma')`, shape `(2,)`, and gives `u`, shape `(1,)`.
+    The measurement is `(sigma, sigma')`, shape `(2,)`; the control is `u`, shape `(1,)`.
 
     **Arguments:** `gain`: larger than any disturbance divided by `1 − ratio`; `ratio`: in (0, 1).
 
@@ -228,11 +228,11 @@ class Twisting(_AbstractTwisting):
 
 
 class ExplicitTwisting(_AbstractTwisting):
-    """The twisting algorithm by the signs of what is measured: it chatters.
+    """The twisting algorithm by the signs of the measurements; it chatters.
 
         u = −gain (sgn(sigma) + ratio sgn(sigma'))
 
-    For comparison with `Twisting`; its derivative is zero but for that by the gain.
+    For comparison with `Twisting`. Its only nonzero derivative is with respect to the gain.
 
     **Arguments:** as in `Twisting`.
 

@@ -1,4 +1,4 @@
-"""What a geometric method should keep, and where a gradient comes from."""
+"""Invariants that a geometric method should preserve, and explanations of gradients."""
 
 from ..integrators import symplecticity_defect as symplecticity_defect
 from ._explain import (

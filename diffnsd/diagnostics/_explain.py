@@ -1,4 +1,4 @@
-"""Where a gradient comes from: which contact, in which step, and whether it can be trusted."""
+"""Explains a gradient: which contact contributes in which step, and whether it can be trusted."""
 
 from collections.abc import Callable
 
@@ -15,25 +15,26 @@ from ..integrators._impact import approach
 from ..model import Model
 
 NEAR = 1e-6
-"""Margins below this: the motion is as good as on the edge between two modes."""
+"""Margins below this count as on the boundary between two modes."""
 
 GROWTH = 1e4
-"""Sensitivities that grow more than this: four digits of the start are lost."""
+"""Warn if sensitivities grow by more than this factor: four digits of the start are then lost."""
 
 
 class GradientExplanation(eqx.Module):
-    """A gradient, taken apart; `str` of it is a report. `p` parameters, `s` steps, `c` contacts.
+    """The contributions to a gradient; `str` gives a report. `p` parameters, `s` steps, `c` contacts.
 
     **Arguments:**
 
-    - `gradient`: of the loss, like the parameters. `names`: of its entries, `(p,)`.
+    - `gradient`: of the loss, like the parameters. `names`: names of its entries, `(p,)`.
     - `ts`: the start of each step [s], `(s,)`.
-    - `through`: what each contact adds in each step, `(s, c, p)`: the gradient less the one with
-      that contact switched off in that step alone, to first order.
+    - `through`: contribution of each contact in each step, `(s, c, p)`: to first order, the gradient
+      minus the gradient with that contact switched off in that step alone.
     - `touched`: which contacts carried an impulse, `(s, c)`. `struck`: which of them struck.
-    - `growth`: sensitivity of the loss to the state at the start of each step, over that to the
-      last, `(s,)`. `margins`: relative distance to a change of mode, `(s,)`.
-    - `missed`, `slow`: impacts and turns of friction without their times, as in `Solution.stats`, `(s,)`.
+    - `growth`: sensitivity of the loss to the state at the start of each step, relative to that to
+      the last, `(s,)`. `margins`: relative distance to a change of mode, `(s,)`.
+    - `missed`, `slow`: impacts and slip reversals that were not located, as in `Solution.stats`,
+      `(s,)`.
     - `times_kept`: whether the method differentiates impact times.
     """
 
@@ -52,7 +53,7 @@ class GradientExplanation(eqx.Module):
 
     @property
     def lyapunov_time(self) -> float:
-        """Time [s] in which sensitivities grow by a factor e, on average; infinite if they do not."""
+        """Average time [s] in which sensitivities grow by a factor e; infinite if they do not grow."""
         rate = np.log(max(float(np.max(np.asarray(self.growth))), 1e-300))
         return self.duration / rate if rate > 0 else float("inf")
 
@@ -145,18 +146,19 @@ def explain_gradient(
     dt: float,
     args: Args = None,
 ) -> GradientExplanation:
-    """Says which contact contributes what, in which step, to the gradient of a loss.
+    """Computes the contribution of each contact in each step to the gradient of a loss.
 
-    With the adjoint state `λ` and the tangent `dx` of the motion by a parameter, contact `i` adds
+    With the adjoint state `λ` and the tangent `dx` of the motion with respect to a parameter, contact
+    `i` contributes
 
         λ(t + h) · (D Φ − D Φ without i) (dx, dp)
 
     in a step `Φ`. It costs a forward and a reverse pass and, for every contact and parameter, another
-    forward pass: made for looking, with few contacts and parameters, not for optimisation.
+    forward pass. Use it for inspection, with few contacts and parameters, not for optimisation.
 
     **Arguments:**
 
-    - `loss(states) -> ()`: of the states after every step, with a leading axis `(s,)`.
+    - `loss(states) -> ()`: a function of the states after every step, with a leading axis `(s,)`.
     - `parameters`: pytree of arrays. `build(parameters) -> (model, state0)`.
     - `integrator`, `t0`, `t1` [s], `dt` [s], `args`: as in `simulate`.
 
@@ -264,7 +266,7 @@ def _explain(loss, flat, build, integrator, ts, h, args) -> dict[str, Array]:
 
 
 def _names(parameters) -> tuple[str, ...]:
-    """One name for every number of a pytree."""
+    """One name for each number in a pytree."""
     names = []
     for path, leaf in jax.tree_util.tree_leaves_with_path(parameters):
         name = jax.tree_util.keystr(path, simple=True, separator=".") or "x"

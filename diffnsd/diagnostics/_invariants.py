@@ -1,6 +1,6 @@
-"""What a geometric method should keep, as functions of a model, a state, or a step.
+"""Quantities that a geometric method should preserve, as functions of a model, a state, or a step.
 
-Along a solution use `jax.vmap`: `jax.vmap(lambda s: defect(model, s))(solution.states)`.
+To evaluate them along a solution use `jax.vmap(lambda s: defect(model, s))(solution.states)`.
 """
 
 from collections.abc import Callable
@@ -17,12 +17,12 @@ from ..simulation import Solution
 
 
 def defect(model: Model, state: State) -> Scalar:
-    """How far a configuration is from its group or space: norms, orthogonality, determinants."""
+    """Distance of a configuration from its group or space: norms, orthogonality, determinants."""
     return model.system.defect(state.q)
 
 
 def spatial_momentum(group: AbstractGroup, g, mu: Vector) -> Vector:
-    """The momentum seen from space, `Ad(g^-1)^T mu`, shape `(n,)`: constant for a free motion.
+    """The momentum in the spatial frame, `Ad(g^-1)^T mu`, shape `(n,)`; constant for a free motion.
 
     **Arguments:** `group`; `g`: placement; `mu`: body momentum, `(n,)`.
     """
@@ -33,7 +33,7 @@ def casimirs(group: AbstractGroup, mu: Vector) -> Float[Array, " k"]:
     """Functions of a momentum that are constant on its coadjoint orbit, shape `(k,)`.
 
     `|pi|²` on SO(3), `(|p|², p . pi)` on SE(3), `|p|²` on SE(2), all of `mu` on commutative groups,
-    those of the factors on products.
+    the Casimirs of the factors on products.
 
     **Arguments:** `group`; `mu`: body momentum, `(n,)`.
 
@@ -53,16 +53,17 @@ def first_order_residuals(
 ) -> tuple[Float[Array, "t n"], tuple[Float[Array, "t c k"], ...]]:
     """How well a simulated first-order system satisfies the equations of its steps.
 
-    The residual of the dynamics `R = d(x1) − G (gamma r1 + (1 − gamma) r0)`, where `d` is the left
-    side of the scheme (`E (x1 − x0) − h theta f1 − h (1 − theta) f0` for the theta schemes) and `G`
-    its factor of inputs, `h`; and the distance `lam − P_K(lam − y)` from the law. Outputs and inputs
-    are recomputed from the states and multipliers, nothing is taken from the solver.
+    Computes the residual of the dynamics `R = d(x1) − G (gamma r1 + (1 − gamma) r0)` and the distance
+    `lam − P_K(lam − y)` from the law. Here `d` is the left side of the scheme
+    (`E (x1 − x0) − h theta f1 − h (1 − theta) f0` for the theta schemes) and `G` its factor of inputs,
+    `h`. Outputs and inputs are recomputed from states and multipliers; nothing is taken from the
+    solver.
 
     **Arguments:** `model`, `integrator`, `args`: as given to `simulate`; `solution`: with every step
     and `t0` saved.
 
-    **Returns:** `R (t − 2, n)` and per interaction `(t − 2, c, k)`, of all steps but the first,
-    whose earlier multipliers are not recorded.
+    **Returns:** `R (t − 2, n)` and per interaction `(t − 2, c, k)`, for all steps but the first,
+    because the multipliers before it are not recorded.
     """
     ts, x, lam = solution.ts, solution.states.v, solution.details.multipliers
 
@@ -89,10 +90,11 @@ def step_map(
 def poisson_defect(step: Callable[[Vector], Vector], group: AbstractGroup, mu: Vector) -> Scalar:
     """`|D B(mu) D^T - B(mu1)|` of a reduced step on momenta, `B(mu)_ij = mu . [e_i, e_j]`.
 
-    Zero, up to round-off, if the step is a Poisson map of the Lie-Poisson bracket: what a variational
-    method is, and a Runge-Kutta-Munthe-Kaas method is not.
+    It is zero up to round-off if the step is a Poisson map of the Lie-Poisson bracket. Variational
+    methods are Poisson maps, Runge-Kutta-Munthe-Kaas methods are not.
 
-    **Arguments:** `step`: body momentum to the next one; `group`; `mu`: where, shape `(n,)`.
+    **Arguments:** `step`: maps the body momentum to the next one; `group`; `mu`: where to evaluate,
+    shape `(n,)`.
     """
 
     def structure(mu):

@@ -1,4 +1,4 @@
-"""Lie groups: configurations, their tangent vectors, the maps between them, and what they act on."""
+"""Lie groups: their elements, tangent vectors, the maps between them, and group actions."""
 
 from ._action import (
     AbstractAction as AbstractAction,

@@ -1,11 +1,11 @@
 """Groups acting on homogeneous spaces: spheres, coadjoint orbits, isospectral sets, frames.
 
-An action is from the left, `(a b) . y = a . (b . y)`. A motion on the space is then
+Actions are left actions, `(a b) . y = a . (b . y)`. A motion on the space is then
 
     y' = d/ds exp(s A(t, y)) . y  at s = 0,
 
-with `A` in the Lie algebra: its coordinates are what a `systems.LieFlow` is made of. `A` may be
-changed by any element that leaves `y` in place; this changes the error of a method, not its order.
+with `A` in the Lie algebra; a `systems.LieFlow` is defined by its coordinates. Adding to `A` an
+element that leaves `y` fixed changes the error of a method, not its order.
 """
 
 from abc import abstractmethod
@@ -37,20 +37,20 @@ class AbstractAction(eqx.Module):
 
     @abstractmethod
     def check(self, y: Config) -> str | None:
-        """What is wrong with a concrete `y` as a point, in the user's terms, or `None`."""
+        """Error message if a concrete `y` is not a point of the space, else `None`."""
 
     @abstractmethod
     def defect(self, y: Config) -> Scalar:
         """How far `y` is from the space: the largest violation of its equations."""
 
     def velocity(self, xi: Vector, y: Config) -> Config:
-        """`d/ds exp(s xi) . y` at `s = 0`: the motion of the point that `xi` means."""
+        """`d/ds exp(s xi) . y` at `s = 0`: the velocity of the point `y` under `xi`."""
         zero = jnp.zeros_like(xi)
         return jax.jvp(lambda x: self.apply(self.group.exp(x), y), (zero,), (xi,))[1]
 
 
 class _AbstractOfAGroup(AbstractAction):
-    """An action of any group, on itself unless the action says otherwise."""
+    """An action of any group, by default on itself."""
 
     on: AbstractGroup
 
@@ -66,14 +66,14 @@ class _AbstractOfAGroup(AbstractAction):
 
 
 class LeftTranslation(_AbstractOfAGroup):
-    """The group on itself, `g . y = g y`; `A` is the velocity in space, `y' = A^ y`."""
+    """The group on itself, `g . y = g y`; `A` is the spatial velocity, `y' = A^ y`."""
 
     def apply(self, g: Config, y: Config) -> Config:
         return self.on.compose(g, y)
 
 
 class RightTranslation(_AbstractOfAGroup):
-    """The group on itself from the right, `g . y = y g^-1`; `y' = y xi^` is `A = -xi` (body)."""
+    """The group on itself from the right, `g . y = y g^-1`; `y' = y xi^` (body) has `A = -xi`."""
 
     def apply(self, g: Config, y: Config) -> Config:
         return self.on.compose(y, self.on.inverse(g))
@@ -99,7 +99,7 @@ class SphereAction(AbstractAction):
 class CoadjointAction(_AbstractOfAGroup):
     """A group on momenta, `g . mu = Ad(g^-1)^T mu`; its orbits carry the Lie-Poisson equations.
 
-    `mu' = ad(xi)^T mu` is `A = -xi`; Casimirs are kept exactly. Momenta have shape `(n,)`.
+    `mu' = ad(xi)^T mu` has `A = -xi`. Casimirs are conserved exactly. Momenta have shape `(n,)`.
     """
 
     def apply(self, g: Config, y: Config) -> Config:
@@ -150,7 +150,7 @@ class StiefelAction(AbstractAction):
 
 
 class IsospectralAction(AbstractAction):
-    """SO(n) on symmetric matrices, `g . y = g y g^T`: the spectrum is kept; `y' = [A^, y]`.
+    """SO(n) on symmetric matrices, `g . y = g y g^T`: keeps the spectrum; `y' = [A^, y]`.
 
     **Arguments:** `n`: rows.
     """
@@ -176,7 +176,7 @@ class IsospectralAction(AbstractAction):
 
 
 class _AbstractOnParts(AbstractAction):
-    """An action on points with several parts, tuples."""
+    """An action on points that are tuples of several parts."""
 
     parts: tuple[AbstractAction, ...]
 
@@ -192,8 +192,8 @@ class _AbstractOnParts(AbstractAction):
 class Diagonal(_AbstractOnParts):
     """One group on several spaces at once, `g . (y1, y2, ...) = (g . y1, g . y2, ...)`.
 
-    A momentum and its attitude, `Diagonal((CoadjointAction(G), RightTranslation(G)))`, then move
-    with the same group element, and the spatial momentum is constant to round-off.
+    With `Diagonal((CoadjointAction(G), RightTranslation(G)))` a momentum and its attitude move by
+    the same group element, so the spatial momentum is constant to round-off.
     """
 
     def __check_init__(self):

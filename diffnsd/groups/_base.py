@@ -20,14 +20,14 @@ from .._numerics import matvec
 from .._types import Config, Scalar, Vector
 
 Square = Float[Array, "r r"]
-"""A square matrix of any order."""
+"""A square matrix of any size."""
 
 
 class AbstractGroup(eqx.Module):
     """A Lie group with elements stored as pytrees of arrays and tangent vectors as flat arrays."""
 
     skew_ad: ClassVar[bool] = False
-    """Whether every `ad(xi)` is skew: transposing a tangent is then evaluating it at `-xi`."""
+    """Whether every `ad(xi)` is skew; the transpose of a tangent map is then that map at `-xi`."""
 
     @property
     @abstractmethod
@@ -58,7 +58,7 @@ class AbstractGroup(eqx.Module):
     def cay(self, xi: Vector) -> Config:
         """Cayley map `(1 - xi/2)^-1 (1 + xi/2)`.
 
-        **Raises:** `ValueError` on a group that it leads out of, see `cayley_problem`.
+        **Raises:** `ValueError` if the map leaves the group, see `cayley_problem`.
         """
 
     @abstractmethod
@@ -70,7 +70,7 @@ class AbstractGroup(eqx.Module):
 
     @abstractmethod
     def hat(self, xi: Vector) -> Square:
-        """Matrix of the Lie algebra that belongs to `xi`, `(r, r)` if the group has `r` rows."""
+        """Lie algebra matrix of `xi`, shape `(r, r)` for a group of `r x r` matrices."""
 
     @abstractmethod
     def vee(self, matrix: Square) -> Vector:
@@ -102,18 +102,18 @@ class AbstractGroup(eqx.Module):
 
     @abstractmethod
     def angle_squared(self, xi: Vector) -> Scalar:
-        """Square of the largest rotation [rad²] in `xi`: of the imaginary spectrum of `ad(xi)`.
+        """Square of the largest rotation angle [rad²] in `xi`, from the imaginary spectrum of `ad(xi)`.
 
-        The exponential is a good chart while it stays below `pi²`; `dexpinv` ends at `4 pi²`.
+        The exponential is a good chart below `pi²`; `dexpinv` is defined below `4 pi²`.
         """
 
     @abstractmethod
     def defect(self, g: Config) -> Scalar:
-        """How far the numbers of `g` are from an element: the largest violation of its equations."""
+        """How far the stored numbers of `g` are from the group: the largest violation of its equations."""
 
     @abstractmethod
     def check(self, q: Config) -> str | None:
-        """What is wrong with a concrete `q` as an element, in the user's terms, or `None`."""
+        """Error message if a concrete `q` is not an element of the group, else `None`."""
 
     @abstractmethod
     def tangent_of(self, q: Config, q_dot: Config) -> Vector:
@@ -127,12 +127,12 @@ class AbstractGroup(eqx.Module):
 
     @property
     def cayley_problem(self) -> str | None:
-        """Why the Cayley map is not a map to this group, with the remedy, or `None` if it is."""
+        """Why the Cayley map leaves this group, and what to use instead; `None` if it does not."""
         return None
 
     @property
     def quaternion_problem(self) -> str | None:
-        """Why there is no quaternion retraction, with the remedy, or `None` if there is one."""
+        """Why there is no quaternion retraction, and what to use instead; `None` if there is one."""
         return (
             f"{type(self).__name__} has no quaternion retraction; use Exponential() or Cayley(), "
             "or SO3, Euclidean, their Product, or PoseGroup"
@@ -143,16 +143,16 @@ class AbstractGroup(eqx.Module):
         return matvec(self.ad(xi), eta)
 
     def coAd(self, g: Config, mu: Vector) -> Vector:
-        """Dual of the adjoint action, `Ad(g)^T mu`: a body momentum after `g` is composed.
+        """Dual of the adjoint action, `Ad(g)^T mu`: the body momentum after composing with `g`.
 
-        `mu1 = coAd(g, mu0)` keeps the spatial momentum `Ad(q^-1)^T mu` while `q1 = q0 g`.
+        `mu1 = coAd(g, mu0)` conserves the spatial momentum `Ad(q^-1)^T mu` when `q1 = q0 g`.
         """
         return matvec(self.Ad(g).T, mu)
 
     def casimirs(self, mu: Vector) -> Float[Array, " k"]:
         """Functions of a body momentum `(n,)` that are constant on its coadjoint orbit, `(k,)`.
 
-        **Raises:** `ValueError` on a group where they are not written down.
+        **Raises:** `ValueError` for groups where they are not implemented.
         """
         raise ValueError(
             f"Casimirs are known for rotations and rigid motions of plane and space, vector spaces "
@@ -161,21 +161,21 @@ class AbstractGroup(eqx.Module):
         )
 
     def exp_near(self, xi: Vector) -> Config:
-        """`exp` for rotations shorter than pi: branch-free where there is a closed form, for steps."""
+        """`exp` for rotations by less than pi, for steps; branch-free where there is a closed form."""
         return self.exp(xi)
 
     def dexp_near(self, xi: Vector, w: Vector) -> Vector:
-        """`dexp` for rotations shorter than pi, branch-free where there is a closed form."""
+        """`dexp` for rotations by less than pi; branch-free where there is a closed form."""
         return self.dexp(xi, w)
 
     def dexpinv_near(self, xi: Vector, w: Vector) -> Vector:
-        """`dexpinv` for rotations shorter than pi, branch-free where there is a closed form."""
+        """`dexpinv` for rotations by less than pi; branch-free where there is a closed form."""
         return self.dexpinv(xi, w)
 
     def quat(self, xi: Vector) -> Config:
         """Quaternion retraction: rotations `(sqrt(1 - |xi|²/4), xi/2)`, for `|xi| < 2`.
 
-        **Raises:** `ValueError` on a group without it, see `quaternion_problem`.
+        **Raises:** `ValueError` for groups without it, see `quaternion_problem`.
         """
         raise ValueError(self.quaternion_problem)
 
@@ -193,7 +193,7 @@ class AbstractGroup(eqx.Module):
 
 
 def refuse_half_turn(half_cosine) -> None:
-    """Raises for a concrete rotation by pi, of which there is no Cayley vector."""
+    """Raises `ValueError` for a concrete rotation by pi, which has no Cayley vector."""
     if is_traced(half_cosine):
         return
     if float(np.min(np.abs(np.asarray(half_cosine)))) < 1e-12:
@@ -203,13 +203,13 @@ def refuse_half_turn(half_cosine) -> None:
 
 
 def shape_problem(what: str, q, shape: tuple[int, ...]) -> str | None:
-    """A sentence if `q` is not an array of the shape, else `None`."""
+    """An error message if `q` is not an array of the given shape, else `None`."""
     found = np.shape(q) if not isinstance(q, tuple) else "of a tuple"
     return None if found == shape else f"{what} has shape {found}, expected {shape}"
 
 
 def unit_problem(what: str, q, size: int) -> str | None:
-    """A sentence if a concrete `q` is no vector of the size with the norm 1, else `None`."""
+    """An error message if a concrete `q` is not a unit vector of the given size, else `None`."""
     if problem := shape_problem(what, q, (size,)):
         return problem
     norm = float(np.linalg.norm(q))
@@ -217,7 +217,7 @@ def unit_problem(what: str, q, size: int) -> str | None:
 
 
 def orthogonality_problem(q: np.ndarray) -> str | None:
-    """A sentence if a concrete square matrix is no rotation, else `None`."""
+    """An error message if a concrete square matrix is not a rotation, else `None`."""
     error = float(np.max(np.abs(q.T @ q - np.eye(q.shape[0])), initial=0.0))
     if not error < 1e-3:
         return (

@@ -64,7 +64,7 @@ class Euclidean(AbstractGroup):
         return mu
 
     def casimirs(self, mu: Vector) -> Float[Array, " k"]:
-        """All of `mu`: a momentum of translations does not change."""
+        """All of `mu`: the momentum of a translation does not change."""
         return mu
 
     @property

@@ -1,7 +1,7 @@
 """Matrix groups of any size: GL(n), SL(n), SO(n), without closed forms.
 
-Elements are `(n, n)` arrays. The three differ by the basis of their algebra (`hat`, `vee`); the maps
-are the same functions of matrices.
+Elements are `(n, n)` arrays. The three differ in the basis of their algebra (`hat`, `vee`); the maps
+are the same matrix functions.
 """
 
 from abc import abstractmethod
@@ -51,7 +51,7 @@ def matrix_log(a: Square) -> Square:
 
 
 class _AbstractMatrixGroup(AbstractGroup):
-    """What GL(n), SL(n) and SO(n) share."""
+    """Common code of GL(n), SL(n) and SO(n)."""
 
     n: int
 
@@ -61,7 +61,7 @@ class _AbstractMatrixGroup(AbstractGroup):
 
     @abstractmethod
     def _member(self, q: np.ndarray) -> str | None:
-        """What is wrong with a concrete square matrix as an element, or `None`."""
+        """Error message if a concrete square matrix is not an element, else `None`."""
 
     def identity(self) -> Config:
         return jnp.eye(self.n)
@@ -156,7 +156,7 @@ class GL(_AbstractMatrixGroup):
         return matrix.reshape(-1)
 
     def defect(self, g: Config) -> Scalar:
-        """Zero: the condition is open."""
+        """Zero: invertibility is an open condition."""
         return jnp.zeros((), g.dtype)
 
     def _member(self, q: np.ndarray) -> str | None:
@@ -167,10 +167,10 @@ class GL(_AbstractMatrixGroup):
 
 
 class SL(_AbstractMatrixGroup):
-    """Real matrices `(n, n)` of determinant 1. Tangent vectors: entries row by row but the last.
+    """Real matrices `(n, n)` of determinant 1. Tangent vectors: all entries but the last, row by row.
 
     The last entry of a trace-free matrix follows from the others, so the shape is `(n² − 1,)`. The
-    Cayley map keeps the determinant for n = 2 only (a quadratic group); for n > 2 it is refused.
+    Cayley map keeps the determinant for n = 2 only (a quadratic group); for n > 2 it raises `ValueError`.
 
     **Arguments:** `n`: rows.
     """

@@ -1,4 +1,4 @@
-"""What the rigid motions of plane and space share: the semidirect product of rotations and translations."""
+"""Common code of planar and spatial rigid motions: semidirect products of rotations and translations."""
 
 from abc import abstractmethod
 from typing import ClassVar
@@ -21,7 +21,7 @@ class AbstractRigidMotions(AbstractGroup):
     rotations: ClassVar[AbstractGroup]
     """The group of `R`."""
     stored: ClassVar[str]
-    """How users give a rotation."""
+    """How users specify a rotation."""
 
     @abstractmethod
     def _turn(self, r: Config, x: Vector) -> Vector:
@@ -29,7 +29,7 @@ class AbstractRigidMotions(AbstractGroup):
 
     @abstractmethod
     def _mean(self, x: Vector, v: Vector) -> Vector:
-        """The translation of `exp(v, x)`: `v` turned by the mean of the rotations `exp(s x)`, s in [0, 1]."""
+        """The translation of `exp(v, x)`: `v` times the mean of the rotations `exp(s x)`, s in [0, 1]."""
 
     @abstractmethod
     def _mean_inverse(self, x: Vector, p: Vector) -> Vector:

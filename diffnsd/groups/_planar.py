@@ -96,7 +96,7 @@ class SO2(AbstractGroup):
         return w * (1 + xi * xi / 4)
 
     def angle_squared(self, xi: Vector) -> Scalar:
-        """The square of the rotation itself: a turn by more than pi is no chart of a circle."""
+        """The square of the rotation angle; beyond pi `exp` is no longer a chart of the circle."""
         return xi[0] * xi[0]
 
     def defect(self, g: Config) -> Scalar:

@@ -53,7 +53,7 @@ class PoseGroup(AbstractDirectProduct):
         return x.reshape(self.bodies, 6)
 
     def _each(self, name: str, *shares) -> Any:
-        """The method of one body, for all; a single body is not batched."""
+        """Applies the method of one body to all; a single body is not batched."""
         method = getattr(Product((Euclidean(3), SO3())), name)
         if self.bodies == 1:
             out = method(*jax.tree.map(lambda x: x[0], shares))

@@ -15,7 +15,7 @@ from ._base import AbstractGroup, Square
 
 
 def _of_parts(put_together: str) -> Callable[[str], Any]:
-    """Makes methods that are those of the parts, their values put together by the named one."""
+    """Makes methods that act on each part and combine the results with the named method."""
 
     def method_named(name: str):
         def method(self, *args):
@@ -28,31 +28,31 @@ def _of_parts(put_together: str) -> Callable[[str], Any]:
 
 
 class AbstractDirectProduct(AbstractGroup):
-    """A group of which every map is that of its parts, each on its own share of the arguments."""
+    """A group whose maps act part by part, each on its own share of the arguments."""
 
     @abstractmethod
     def _split(self, x: Config | Vector) -> Any:
-        """The shares of the parts in an element or a tangent vector."""
+        """Splits an element or a tangent vector into the shares of the parts."""
 
     @abstractmethod
     def _each(self, name: str, *shares) -> Any:
-        """The values of a method of every part."""
+        """The results of a method of every part."""
 
     @abstractmethod
     def _element(self, values) -> Config:
-        """An element from those of the parts."""
+        """An element composed of elements of the parts."""
 
     @abstractmethod
     def _vector(self, values) -> Vector:
-        """A tangent vector from those of the parts."""
+        """A tangent vector composed of tangent vectors of the parts."""
 
     @abstractmethod
     def _matrix(self, values) -> Square:
-        """A matrix with those of the parts on its diagonal."""
+        """The block-diagonal matrix of those of the parts."""
 
     @abstractmethod
     def _largest(self, values) -> Scalar:
-        """The largest of numbers."""
+        """The largest of several numbers."""
 
     compose, inverse, rate = map(_of_parts("_element"), ("compose", "inverse", "rate"))
     exp, exp_near, cay, quat = map(_of_parts("_element"), ("exp", "exp_near", "cay", "quat"))

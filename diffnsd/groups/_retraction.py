@@ -19,10 +19,10 @@ from ._base import AbstractGroup
 
 
 def truncation(order: int) -> int:
-    """Largest power of `ad` that `dexpinv` needs in a Runge-Kutta-Munthe-Kaas method of an order.
+    """Largest power of `ad` that `dexpinv` needs in a Runge-Kutta-Munthe-Kaas method of this order.
 
-    `order - 2`, since `ad_x^k A = O(h^(k+1))` where `x` is parallel to `A` up to `O(h)`; odd powers
-    beyond the first have no coefficient: 0, 1, 2, 2, 4, 4, 6 for orders 2 to 8.
+    `order - 2`, since `ad_x^k A = O(h^(k+1))` where `x` is parallel to `A` up to `O(h)`. Odd powers
+    beyond the first have coefficient zero. Thus 0, 1, 2, 2, 4, 4, 6 for orders 2 to 8.
     """
     power = max(order - 2, 0)
     return power if power < 2 else power - power % 2
@@ -46,13 +46,13 @@ def dexpinv_series(group: AbstractGroup, xi: Vector, w: Vector, power: int) -> V
 
 
 class AbstractRetraction(eqx.Module):
-    """A map `tau` from the Lie algebra to the group; a choice of every geometric integrator."""
+    """A map `tau` from the Lie algebra to the group; an option of every geometric integrator."""
 
     maps: ClassVar[tuple[str, str, str, str]]
     """Names of the group's own maps: `tau`, its inverse, its tangent, and the inverse of that."""
 
     def problem(self, group: AbstractGroup) -> str | None:
-        """Why the retraction is no map to the group, with the remedy, or `None`."""
+        """Why the retraction leaves the group, and what to use instead, or `None`."""
         return None
 
     def map(self, group: AbstractGroup, xi: Vector) -> Config:
@@ -72,7 +72,7 @@ class AbstractRetraction(eqx.Module):
         return getattr(group, self.maps[3])(xi, w)
 
     def inside(self, group: AbstractGroup, xi: Vector) -> Bool[Array, ""]:
-        """Whether the chart holds at `xi`, of rotations by less than pi unless it says otherwise."""
+        """Whether `xi` lies in the chart; by default, rotations by less than pi."""
         return group.angle_squared(xi) < pi**2
 
     def left_tangent(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
@@ -114,10 +114,10 @@ class Exponential(AbstractRetraction):
 
 
 class Cayley(AbstractRetraction):
-    """The Cayley map, rational and without branches: `xi` turns by `2 atan(|xi|/2)`.
+    """The Cayley map, rational and without branches: `xi` rotates by `2 atan(|xi|/2)`.
 
-    Every `xi` is in its chart, but the map is flat far out: tangent vectors longer than pi are
-    refused as with the exponential.
+    Every `xi` is in its chart, but the map flattens for large `xi`. So tangent vectors longer than
+    pi are rejected, as for the exponential.
     """
 
     maps = "cay", "cay_inv", "dcay", "dcayinv"
@@ -127,10 +127,10 @@ class Cayley(AbstractRetraction):
 
 
 class QuaternionVector(AbstractRetraction):
-    """Unit quaternions by their vector part, `(sqrt(1 - |xi|²/4), xi/2)`, for `|xi| < 2`.
+    """Unit quaternions from their vector part, `(sqrt(1 - |xi|²/4), xi/2)`, for `|xi| < 2`.
 
-    On rotations and products with vector spaces. The discrete Euler-Poincaré equations with it are
-    those of Moser and Veselov: a free body keeps its energy exactly.
+    For rotations and products with vector spaces. Its discrete Euler-Poincaré equations are those
+    of Moser and Veselov, in which a free body conserves its energy exactly.
     """
 
     maps = "quat", "quat_inv", "dquat", "dquatinv"

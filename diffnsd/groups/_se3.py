@@ -18,8 +18,8 @@ _ROTATIONS = SO3()
 class SE3(AbstractRigidMotions):
     """Rigid motions `x -> R x + p` as tuples `(p (3,), unit quaternion (4,))`, body to world.
 
-    Stored like `Product((Euclidean(3), SO3()))`, but composed as motions: this is the group of a
-    screw, with tangent vectors `(v, omega)` of shape `(6,)`, both in the body frame.
+    Stored like `Product((Euclidean(3), SO3()))`, but composed as motions. Tangent vectors are
+    screws `(v, omega)` of shape `(6,)`, both parts in the body frame.
 
     Motions are rotations over the dual numbers `omega + e v`, `e² = 0` (transference), so the linear
     rows of `dexp` and `dexpinv` are directional derivatives of those of SO(3):
@@ -30,7 +30,7 @@ class SE3(AbstractRigidMotions):
 
         cay = ((1 - w^/2)^-1 v, cay w),    dcayinv_x d = d - [x, d]/2 - x^ d^ x^/4
 
-    (that of the dual quaternions is another map). Orders and signs as in `AbstractGroup`.
+    (the Cayley map of dual quaternions is a different one). Orders and signs as in `AbstractGroup`.
 
     Reference: J. M. Selig, Geometric Fundamentals of Robotics (2005), doi:10.1007/b138859.
     """

@@ -57,7 +57,7 @@ def quaternion_log(q: Quaternion) -> Float[Array, "3 ..."]:
 
 
 def _half_cosine(xi: Float[Array, "3 ..."]) -> Array:
-    """`sqrt(1 - |xi|²/4)`, 1 outside the chart (which the caller reports), never NaN."""
+    """`sqrt(1 - |xi|²/4)`, or 1 outside the chart (which the caller reports); never NaN."""
     rest = 1 - dot(xi, xi) / 4
     return jnp.sqrt(jnp.where(rest > 0, rest, 1.0))
 
@@ -72,7 +72,7 @@ def rotate(q: Quaternion, x: Float[Array, "3 ..."]) -> Float[Array, "3 ..."]:
 def rotation_matrix(q: Quaternion) -> Float[Array, "3 3 ..."]:
     """Rotation matrix, body to world, of a unit quaternion."""
     w, v = q[0], q[1:]
-    # In products of arrays: derivatives of higher order repeat every product many times.
+    # As products of arrays, because higher-order derivatives repeat every product many times.
     half = v[:, None] * v[None] + skew(w[None] * v)
     return 2 * half + (1 - 2 * dot(v, v))[None, None] * unit_matrix(3, q)
 
@@ -118,7 +118,7 @@ class SO3(AbstractGroup):
 
     def cay(self, xi: Vector) -> Config:
         """Rotation by `2 atan(|xi|/2)` about `xi`: the quaternion along `(1, xi/2)`."""
-        # Not 1/sqrt(..): its rounding has a bias, and attitudes drift from unit norm by it.
+        # Not 1/sqrt(..): its rounding is biased, and attitudes would drift from unit norm.
         scale = jnp.sqrt(1 / (1 + dot(xi, xi) / 4))
         return jnp.concatenate([scale[None], scale * xi / 2])
 

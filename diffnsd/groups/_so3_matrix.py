@@ -48,7 +48,7 @@ def quaternion_from_matrix(r: Float[Array, "3 3"]) -> Quaternion:
 class SO3Matrix(AbstractGroup):
     """Rotations of space as orthogonal matrices `(3, 3)`, body to world.
 
-    The same group as `SO3` in another storage: tangent vectors, tangents and their closed forms are
+    The same group as `SO3`, stored as matrices: tangent vectors, tangents and their closed forms are
     shared. The exponential is Rodrigues' formula `1 + sin(t)/t x^ + (1 - cos t)/t² x^ x^`, the
     Cayley map `1 + (x^ + x^ x^/2) / (1 + t²/4)`. Quaternions cost less and drift less.
     """

@@ -1,4 +1,4 @@
-"""Identification: parameters with bounds, fits by gradients, least squares, uncertainty, shooting.
+"""Identification: bounded parameters, gradient-based fits, least squares, uncertainty, shooting.
 
 Nothing here depends on the physics: models are pytrees, losses and residuals are functions.
 """

@@ -1,4 +1,4 @@
-"""What identification shares: trees of named parameters."""
+"""Pytrees of named parameters, shared by all of identification."""
 
 from collections.abc import Mapping
 
@@ -14,14 +14,14 @@ from ._transforms import AbstractTransform, Unbounded
 class Parameters(eqx.Module):
     """Named parameters: a pytree whose only leaves are the unconstrained arrays `raw`.
 
-    It can be given to `jax.grad`, to any Optax transformation, to `fit` and to `least_squares`.
-    `params["mu"]` is a physical value, `params.values()` all of them by name.
+    It works with `jax.grad`, any Optax transformation, `fit` and `least_squares`.
+    `params["mu"]` is one physical value, `params.values()` a dictionary of all of them.
 
     **Arguments:**
 
-    - `raw`: tuple of unconstrained arrays, one for each parameter.
+    - `raw`: tuple of unconstrained arrays, one per parameter.
     - `names`: their names.
-    - `transforms`: the map from raw numbers to the physical value, for each parameter.
+    - `transforms`: for each parameter, the map from raw numbers to the physical value.
     - `units`: unit of each physical value, or `None`.
     """
 
@@ -31,7 +31,7 @@ class Parameters(eqx.Module):
     units: tuple[str | None, ...] = eqx.field(static=True)
 
     def index(self, name: str) -> int:
-        """Position of a parameter. **Raises:** `KeyError` that lists the names there are."""
+        """Index of a parameter. **Raises:** `KeyError` listing the existing names."""
         if name not in self.names:
             raise KeyError(f"no parameter {name!r}; there are: {', '.join(self.names)}.")
         return self.names.index(name)
@@ -45,9 +45,9 @@ class Parameters(eqx.Module):
         return {name: self[name] for name in self.names}
 
     def with_values(self, values: Mapping[str, Array | float]) -> "Parameters":
-        """These parameters with some physical values replaced.
+        """Returns a copy with some physical values replaced.
 
-        **Arguments:** `values`: new physical values by name; the others stay.
+        **Arguments:** `values`: new physical values by name; the others are kept.
 
         **Raises:** `KeyError` for an unknown name; `ValueError` for a wrong shape or a value
         outside the bounds.
@@ -69,9 +69,9 @@ class Parameters(eqx.Module):
 def parameter_nodes(
     params: PyTree,
 ) -> list[tuple[str, Array, AbstractTransform, str | None]]:
-    """`(name, raw, transform, unit)` of every parameter in any pytree, in the order of its leaves.
+    """`(name, raw, transform, unit)` of every parameter in a pytree, in the order of its leaves.
 
-    Leaves outside of a `Parameters` node are named by their path and are their own values.
+    Leaves outside a `Parameters` node are named by their path and are not transformed.
     """
     nodes = []
     paths = jtu.tree_leaves_with_path(params, is_leaf=lambda x: isinstance(x, Parameters))
@@ -84,25 +84,25 @@ def parameter_nodes(
 
 
 def named_values(params: PyTree) -> dict[str, Array]:
-    """Physical values by name, of any pytree of parameters."""
+    """Physical values by name, for any pytree of parameters."""
     return {name: transform.forward(raw) for name, raw, transform, _ in parameter_nodes(params)}
 
 
 def with_axes(x, ndim: int):
-    """`x` with axes of length 1 at the end, `ndim` in all: to spread it over what it begins."""
+    """`x` with trailing axes of length 1 up to `ndim` axes, to broadcast from the leading axes."""
     return x.reshape(x.shape + (1,) * (ndim - x.ndim))
 
 
 def path_name(path) -> str:
-    """A path inside a pytree, as one would write it in Python: `interactions[0].law.mu`."""
+    """A path inside a pytree, in Python notation: `interactions[0].law.mu`."""
     return jtu.keystr(path).lstrip(".")
 
 
 def check_parameters(params: PyTree) -> None:
     """Checks that every leaf can be optimised.
 
-    **Raises:** `TypeError` for a leaf that is not a floating array; `ValueError` for no leaf at all
-    or for one that is not finite.
+    **Raises:** `TypeError` for a leaf that is not a floating array; `ValueError` if there are no
+    leaves or one is not finite.
     """
     leaves = jtu.tree_leaves_with_path(params)
     if not leaves:

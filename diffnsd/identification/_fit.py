@@ -27,36 +27,38 @@ def fit(
     programs: Programs | None = None,
     throw: bool = True,
 ) -> FitResult:
-    """Minimises `loss(params)` by gradients and keeps the best iterate.
+    """Minimises `loss(params)` with a gradient-based optimizer and keeps the best iterate.
 
     The fit has converged when a step changes the loss by at most `atol + rtol |loss|` and every raw
-    parameter by at most `rtol (1 + |raw|)`, or when the loss has not improved by that much over
-    `patience` evaluations and lies still within `atol + sqrt(rtol) |loss|`. An iterate whose loss
-    or gradient is not finite is rejected: the next one is half way back to the last good one, and
-    the state of the optimizer does not see it. Ctrl-C ends the fit with the best iterate so far and
-    `result` `FIT_RESULTS.interrupted`.
+    parameter by at most `rtol (1 + |raw|)`, or when over `patience` evaluations the loss has not
+    improved by that much and has stayed within `atol + sqrt(rtol) |loss|` of the best. An iterate
+    whose loss or gradient is not finite is rejected: the next one lies half way back to the last
+    good one, and the optimizer state is not updated. Ctrl-C ends the fit with the best iterate so
+    far and `result` `FIT_RESULTS.interrupted`.
 
-    The loss is compiled once (once more for an optimizer with a line search), before the first
-    step, and anew in every call: data may be closed over. Arrays in an `equinox.Partial` or
-    `equinox.Module` that serves as `loss` are passed as arguments and not compiled in as constants.
+    Every call compiles the loss again, so it may close over data. It is compiled once, before the
+    first step (and once more for an optimizer with a line search). If `loss` is an
+    `equinox.Partial` or `equinox.Module`, its arrays are passed as arguments, not compiled in as
+    constants.
 
     **Arguments:**
 
-    - `loss`: pure function of the parameters, to a scalar or `(scalar, aux)`.
+    - `loss`: pure function of the parameters that returns a scalar or `(scalar, aux)`.
     - `params`: pytree of floating arrays, usually from `parameters`.
     - `optimizer`: any Optax transformation; `optax.adam(0.05)` and `optax.lbfgs()` are good starts.
-    - `max_steps`: limit on the evaluated iterates.
-    - `rtol`, `atol`, `patience`: when the fit stops; `atol` has the unit of the loss.
-    - `max_rejections`: iterates in a row that may be rejected.
-    - `callback`: `callback(step, FitProgress)`, before compiling and after each evaluated iterate.
-    - `programs`: to compile nothing anew in fits that differ in values only; see `Programs`.
+    - `max_steps`: maximum number of evaluated iterates.
+    - `rtol`, `atol`, `patience`: stopping criteria; `atol` has the unit of the loss.
+    - `max_rejections`: how many iterates in a row may be rejected.
+    - `callback`: `callback(step, FitProgress)`, called before compiling and after each evaluated
+      iterate.
+    - `programs`: avoids recompilation across fits that differ only in values; see `Programs`.
     - `throw`: whether a failed fit raises.
 
-    **Returns:** a `FitResult`. Evaluations inside a line search are counted.
+    **Returns:** a `FitResult`. Its counts include evaluations inside a line search.
 
     **Raises:** `FitError`, if `throw`, when the loss is not finite at the start or the fit cannot
-    get away from where it is not; it carries the result. `TypeError` or `ValueError` for parameters
-    that cannot be optimised and for a loss that is not a scalar.
+    leave a region where it is not finite; the error carries the result. `TypeError` or `ValueError`
+    for parameters that cannot be optimised and for a loss that is not a scalar.
     """
     check_parameters(params)
     optimizer = optax.with_extra_args_support(optimizer)
@@ -74,11 +76,11 @@ def fit(
 
 
 _MISSING = object()
-"""In place of an `aux` that a line search has not kept."""
+"""Placeholder for an `aux` that a line search has discarded."""
 
 
 def _descend(loss, evaluate, params, optimizer, record: Recorder, rtol, atol, patience):
-    """Runs the iteration; what it finds goes into `record`. Returns the outcome."""
+    """Runs the iteration, writes its iterates to `record` and returns the outcome."""
     opt_state, update, known, missing = optimizer.init(params), None, None, None
     good, idle = params, 0
     previous, change, reference = float("nan"), float("inf"), float("inf")
@@ -104,7 +106,7 @@ def _descend(loss, evaluate, params, optimizer, record: Recorder, rtol, atol, pa
         if abs(previous - current) <= tolerance and change <= rtol:
             return FIT_RESULTS.successful
         if idle >= patience:
-            # Settled, and not going up and down.
+            # Converged only if the loss does not oscillate.
             recent = [row[0] for row in record.rows[-patience:]]
             if max(recent) - record.loss <= atol + rtol**0.5 * abs(record.loss):
                 return FIT_RESULTS.successful
@@ -115,7 +117,7 @@ def _descend(loss, evaluate, params, optimizer, record: Recorder, rtol, atol, pa
         params, opt_state, change, known = update(optimizer, loss, value, grad, opt_state, params)
         change, previous = float(change), current
         record.spent(*_spent_in_line_search(opt_state))
-        # A line search that failed leaves no usable value behind: evaluate again.
+        # A failed line search leaves no usable value: evaluate again.
         known = known if known is not None and bool(known[-1]) else None
     return FIT_RESULTS.max_steps_reached
 
@@ -139,12 +141,12 @@ def _evaluate(loss: Callable, params: PyTree):
 
 
 def _described(value: Array, grad: PyTree, params: PyTree):
-    """An evaluation with what is reported of it."""
+    """An evaluation with the quantities that are reported for it."""
     return value, grad, named_values(params), optax.tree.norm(grad), all_finite((value, grad))
 
 
 def _update(optimizer, loss, value, grad, opt_state, params):
-    """One step of the optimizer; also the new iterate's evaluation, if a line search knows it."""
+    """One optimizer step, and the evaluation of the new iterate if a line search provides it."""
     # Optax mixes dtypes (a count and a rate), which strict promotion forbids.
     with jax.numpy_dtype_promotion("standard"):
         updates, opt_state = optimizer.update(
@@ -175,8 +177,8 @@ def _line_searches(opt_state) -> list:
 def _spent_in_line_search(opt_state) -> tuple[int, int]:
     """Evaluations of the loss, and of its gradient, during the last update.
 
-    Every step of Optax's zoom search evaluates value and gradient; every step of its backtracking
-    search the value, with one gradient at the end if it stores it.
+    Each step of Optax's zoom search evaluates the value and the gradient. Each step of its
+    backtracking search evaluates the value; one gradient follows at the end if it is stored.
     """
     losses = gradients = 0
     for state in _line_searches(opt_state):

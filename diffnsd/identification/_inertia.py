@@ -1,10 +1,10 @@
-"""Rotational inertia that some distribution of mass really has.
+"""Transforms that keep a rotational inertia physically realisable.
 
 The inertia about the centre of mass is `I = tr(J) 1 - J` with the second moments of mass
-`J = integral r r^T dm`. `I` belongs to a body exactly if `J` is positive definite, which is the
-same as `I` being positive definite with principal moments that satisfy the triangle inequalities
-`I1 < I2 + I3`, ... A factorisation of `J` with logarithms on its diagonal therefore reaches every
-physical inertia, and no other.
+`J = integral r r^T dm`. A body with inertia `I` exists exactly if `J` is positive definite, or
+equivalently, if `I` is positive definite and its principal moments satisfy the triangle
+inequalities `I1 < I2 + I3`, ... A factorisation of `J` with logarithms on its diagonal therefore
+reaches every physical inertia, and no other.
 
 Reference: C. Rucker, P. M. Wensing, "Smooth parameterization of rigid-body inertia", IEEE Robotics
 and Automation Letters 7 (2022), doi:10.1109/LRA.2022.3155198; P. M. Wensing, S. Kim, J.-J. Slotine
@@ -18,12 +18,12 @@ from jaxtyping import Array, Float
 from ._transforms import AbstractTransform
 
 _THINNEST = 1e-6
-"""Flat and thin bodies lie on the edge of the set: second moments below this share of their sum are
-raised to it when a start value is taken in."""
+"""Flat and thin bodies lie on the boundary of the admissible set. In a start value, second moments
+below this fraction of their sum are raised to it."""
 
 
 def _moments_problem(moments: np.ndarray) -> str | None:
-    """What is wrong with principal moments `(..., 3)`."""
+    """Why principal moments `(..., 3)` are invalid, or `None`."""
     largest, total = moments.max(axis=-1), moments.sum(axis=-1)
     if np.any(moments <= 0):
         return f"principal moments of inertia must be positive, got {moments}."
@@ -36,7 +36,7 @@ def _moments_problem(moments: np.ndarray) -> str | None:
 
 
 def _against_trace(matrix: Float[Array, "*b 3 3"], share: float) -> Float[Array, "*b 3 3"]:
-    """`share tr(A) 1 - A`: inertia from second moments (share 1), or the reverse (share 1/2)."""
+    """`share tr(A) 1 - A`: inertia from second moments (share 1), or the inverse (share 1/2)."""
     unit = jnp.broadcast_to(jnp.eye(3, dtype=matrix.dtype), matrix.shape)
     return share * jnp.trace(matrix, axis1=-2, axis2=-1)[..., None, None] * unit - matrix
 
@@ -44,8 +44,8 @@ def _against_trace(matrix: Float[Array, "*b 3 3"], share: float) -> Float[Array,
 class PhysicalMoments(AbstractTransform):
     """Principal moments of inertia of a body: `I_i = sum(J) - J_i` with `J = exp(raw)`.
 
-    The values have shape `(..., 3)` in kg m^2, the raw numbers too. A flat body (`I3 = I1 + I2`) is
-    taken in with a thickness of about a thousandth of its size.
+    Values [kg m^2] and raw numbers have shape `(..., 3)`. A flat body (`I3 = I1 + I2`) is given a
+    thickness of about a thousandth of its size.
 
     Reference: Rucker, Wensing (2022), doi:10.1109/LRA.2022.3155198.
     """
@@ -75,9 +75,9 @@ class PhysicalInertia(AbstractTransform):
     """Inertia matrices of a body: `I = tr(J) 1 - J`, `J = U U^T`,
     `U = exp(a) [[exp(d1), s12, s13], [0, exp(d2), s23], [0, 0, 1]]`.
 
-    The values have shape `(..., 3, 3)` in kg m^2; the raw numbers are `(a, d1, d2, s12, s13, s23)`,
-    shape `(..., 6)`, without unit but for `a`. A flat or thin body is taken in with a thickness of
-    about a thousandth of its size. For three principal moments use `PhysicalMoments`.
+    Values [kg m^2] have shape `(..., 3, 3)`. The raw numbers are `(a, d1, d2, s12, s13, s23)`, shape
+    `(..., 6)`, all but `a` without unit. A flat or thin body is given a thickness of about a
+    thousandth of its size. For three principal moments use `PhysicalMoments`.
 
     Reference: Rucker, Wensing (2022), doi:10.1109/LRA.2022.3155198 (their `U` without the rows of
     the centre of mass).
@@ -105,7 +105,7 @@ class PhysicalInertia(AbstractTransform):
     def inside(self, value: Float[Array, "*b 3 3"]) -> Float[Array, "*b 3 3"]:
         value = (value + jnp.swapaxes(value, -1, -2)) / 2
         shares, axes = jnp.linalg.eigh(_against_trace(value, 0.5))
-        # Only a value on the edge of the set is touched, others keep their digits.
+        # Only values on the boundary of the set change; all others keep every digit.
         lift = jnp.maximum(_THINNEST * jnp.sum(shares, -1, keepdims=True) - shares, 0.0)
         lifted = (axes * lift[..., None, :]) @ jnp.swapaxes(axes, -1, -2)
         return value + _against_trace(lifted, 1.0)

@@ -1,9 +1,9 @@
 """Nonlinear least squares with the descents and searches of Optimistix.
 
-The iteration is run here, one evaluation at a time, and not inside a compiled loop: evaluations are
-counted one by one, an interrupt keeps the best iterate, and a simulation is compiled once.
-Residuals and Jacobian come together from one evaluation, since for few parameters the columns
-travel along with the simulation.
+The iteration runs here, one evaluation at a time, not inside a compiled loop. So evaluations can be
+counted, an interrupt keeps the best iterate, and a simulation is compiled once. One evaluation gives
+both residuals and Jacobian: for few parameters, the Jacobian's columns are propagated along with the
+simulation.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ _INITIAL_DAMPING = 1e-2
 """First Levenberg-Marquardt damping, relative to the squared norms of the Jacobian's columns."""
 
 _IDLE = 2
-"""Accepted steps in a row without improvement after which the fit has converged."""
+"""Number of accepted steps in a row without improvement after which the fit has converged."""
 
 
 def least_squares(
@@ -49,37 +49,37 @@ def least_squares(
 ) -> FitResult:
     """Minimises `loss = sum(residual^2) / 2` over the parameters.
 
-    A parameter with bounds is iterated as the value itself, and held while the loss draws it
-    against a bound; the others as their raw numbers. All are scaled by the largest column norms of
-    the Jacobian so far, as in MINPACK, so that the units of a parameter do not matter. The fit has
-    converged when the whole Gauss-Newton step would lower the loss by at most `atol + rtol * loss`,
-    or when two accepted steps in a row did not change it by more. A trial that is rejected, or whose
-    residuals or Jacobian are not finite, is followed by one at most half way back. Ctrl-C ends the
-    fit with the best iterate and `FIT_RESULTS.interrupted`.
+    The iteration works on the value itself for a parameter with bounds, and on the raw numbers for
+    all others. A bounded parameter is held fixed while the loss pushes it against its bound. All are
+    scaled by the largest column norms of the Jacobian so far, as in MINPACK, so units do not matter.
+    The fit has converged when a full Gauss-Newton step would lower the loss by at most
+    `atol + rtol * loss`, or when two accepted steps in a row did not change it by more. If a trial is
+    rejected, or its residuals or Jacobian are not finite, the next trial is at most half as far from
+    the last accepted point. Ctrl-C ends the fit with the best iterate and `FIT_RESULTS.interrupted`.
 
     **Arguments:**
 
-    - `residual`: pure function of the parameters to a pytree of floating arrays, best scaled to
-      about one standard deviation of the measurement.
-    - `params`: pytree of floating arrays, usually from `parameters`; few, since all columns of the
-      Jacobian are held.
+    - `residual`: pure function of the parameters that returns a pytree of floating arrays, best
+      scaled to about one standard deviation of the measurement.
+    - `params`: pytree of floating arrays, usually from `parameters`; few of them, since the whole
+      Jacobian is stored.
     - `solver`: a Gauss-Newton type solver of Optimistix whose `descent` and `search` are used;
       `optimistix.LevenbergMarquardt` by default. Its own tolerances are not used.
-    - `max_steps`: limit on the evaluations.
-    - `rtol`, `atol`: when the fit stops; `atol` has the unit of the loss.
-    - `mask`: which residuals count; one boolean array or a pytree, of leading shape (`linearise`).
+    - `max_steps`: maximum number of evaluations.
+    - `rtol`, `atol`: stopping criteria; `atol` has the unit of the loss.
+    - `mask`: which residuals count; a boolean array or a pytree of them, as in `linearise`.
     - `robust`: for example `Huber(delta)`, instead of the sum of squares.
     - `jacobian`: `ForwardJacobian()`, or `ReverseJacobian()` for fewer residuals than parameters.
-    - `max_rejections`: trials in a row that may be rejected.
-    - `callback`: `callback(step, FitProgress)`, before compiling and after each evaluation.
-    - `programs`: to compile nothing anew in fits that differ in values only; see `Programs`.
+    - `max_rejections`: how many trials in a row may be rejected.
+    - `callback`: `callback(step, FitProgress)`, called before compiling and after each evaluation.
+    - `programs`: avoids recompilation across fits that differ only in values; see `Programs`.
     - `throw`: whether a failed fit raises.
 
-    **Returns:** a `FitResult` with `linearisation`, from which `uncertainty` makes standard errors.
+    **Returns:** a `FitResult` with `linearisation`, from which `uncertainty` computes standard errors.
 
     **Raises:** `FitError`, if `throw`, when the residuals are not finite at the start or the fit
-    cannot get away from where they are not. `TypeError` or `ValueError` for parameters, masks or a
-    solver that do not fit.
+    cannot leave a region where they are not finite. `TypeError` or `ValueError` for unsuitable
+    parameters, masks or solvers.
 
     Reference: D. W. Marquardt (1963), doi:10.1137/0111030; J. J. Moré, "The Levenberg-Marquardt
     algorithm" (1978), doi:10.1007/BFb0067700; with bounds: C. Kanzow, N. Yamashita, M. Fukushima
@@ -105,7 +105,7 @@ def least_squares(
 
 
 def _evaluate(residual, chart: "_Chart", robust, jacobian, x, mask):
-    """Residuals and Jacobian at `x`, with what the iteration and the record want to know."""
+    """Residuals and Jacobian at `x`, with the quantities the iteration and the record need."""
     params = chart.params(x)
     here = linearise(residual, params, mask=mask, robust=robust, jacobian=jacobian)
     slope = here.jacobian / chart.slopes(params)[None, :]
@@ -117,11 +117,11 @@ def _evaluate(residual, chart: "_Chart", robust, jacobian, x, mask):
 
 
 class _Chart(eqx.Module):
-    """The coordinates `x` of the iteration: the value itself within its bounds, or else `raw`.
+    """The coordinates `x` of the iteration: the value itself for a bounded parameter, else `raw`.
 
-    An optimum on a bound is far away in `raw`, and a step across the bend of a bounded map lands
-    where its slope is nearly zero. In the value both are harmless: steps are cut off at the bounds
-    `lo`, `hi` (which keep the distance from the true ones at which `raw` is still finite).
+    In `raw`, an optimum on a bound is far away, and a step across the bend of a bounded map lands
+    where its slope is nearly zero. Iterating on the value avoids both: steps are clipped to `lo`,
+    `hi`, which lie far enough inside the true bounds for `raw` to be finite.
     """
 
     lo: Array
@@ -142,7 +142,7 @@ class _Chart(eqx.Module):
         return cls(lo, hi, unravel)
 
     def start(self, params: PyTree) -> Array:
-        """The coordinates of given parameters."""
+        """The coordinates of `params`."""
         return self.clip(_coordinates(params))
 
     def slopes(self, params: PyTree) -> Array:
@@ -163,7 +163,7 @@ def _coordinates(params: PyTree) -> Array:
 
 
 def _in_boxes(function: Callable, params: PyTree) -> Array:
-    """The numbers of `params`, flattened, with `function(transform, x)` of those within bounds."""
+    """The flattened entries of `params`, with `function(transform, x)` applied to the bounded ones."""
     parts = [
         (function(transform, x) if transform.is_box else x).ravel()
         for _, x, transform, _ in parameter_nodes(params)
@@ -172,9 +172,9 @@ def _in_boxes(function: Callable, params: PyTree) -> Array:
 
 
 class _Point(eqx.Module):
-    """An evaluated iterate: coordinates `(p,)`, residuals `(r,)` and Jacobian by `x` `(r, p)`.
+    """An evaluated iterate: coordinates `(p,)`, residuals `(r,)`, Jacobian with respect to `x` `(r, p)`.
 
-    `missing` `(r,)` is the curvature that a robust loss lacks, as a share; `None` without one.
+    `missing` `(r,)` is the relative curvature missing from a robust loss; `None` without one.
     """
 
     x: Array
@@ -184,7 +184,7 @@ class _Point(eqx.Module):
 
 
 class _Carry(eqx.Module):
-    """What the iteration carries between evaluations."""
+    """State of the iteration between evaluations."""
 
     point: _Point
     scale: Array
@@ -193,7 +193,7 @@ class _Carry(eqx.Module):
 
 
 def _iterate(evaluate, start, chart: _Chart, solver, record: Recorder, rtol, atol):
-    """Runs the iteration; what it finds goes into `record`. Returns the outcome."""
+    """Runs the iteration, writes its iterates to `record` and returns the outcome."""
     trial, carry, propose = start, None, _propose
     idle, previous = 0, float("inf")
     while record.steps < record.max_steps:
@@ -216,7 +216,7 @@ def _iterate(evaluate, start, chart: _Chart, solver, record: Recorder, rtol, ato
         carry, following, accept, gain = propose(solver, chart, first, carry, point)
         accepted, loss = bool(accept), float(loss)
         record.note(params, loss, norm, values, here, accepted)
-        # Without noise the loss goes to zero: what rounding leaves of the first one is enough.
+        # Without noise the loss goes to zero: stop at the rounding error of the first loss.
         rounding = jnp.finfo(trial.dtype).eps * record.rows[0][0]
         tolerance = atol + rtol * record.loss + float(rounding)
         if accepted:
@@ -231,12 +231,12 @@ def _iterate(evaluate, start, chart: _Chart, solver, record: Recorder, rtol, ato
 
 
 def _information(point: _Point, scale: Array, free: Array):
-    """What Optimistix needs to know of an iterate, in scaled coordinates `x * scale`.
+    """The data of an iterate for Optimistix, in scaled coordinates `x * scale`.
 
-    Its Levenberg-Marquardt starts with damping 1; multiplying the residuals makes that
-    `_INITIAL_DAMPING` relative to the columns and changes nothing else. Coordinates that are not
-    free have no column; a tiny multiple of the unit matrix below keeps undamped steps finite. Rows
-    whose residual is zero add the missing curvature: neither loss nor gradient know of them.
+    Its Levenberg-Marquardt starts with damping 1. Multiplying the residuals by a constant turns that
+    into `_INITIAL_DAMPING` relative to the columns and changes nothing else. Columns of fixed
+    coordinates are zero; an appended tiny multiple of the unit matrix keeps undamped steps finite.
+    Rows with zero residual add the missing curvature without changing loss or gradient.
     """
     factor = _INITIAL_DAMPING**-0.5
     columns = jnp.where(free, 1 / scale, 0.0)[None, :]
@@ -250,7 +250,7 @@ def _information(point: _Point, scale: Array, free: Array):
 
 
 def _columns(point: _Point) -> Array:
-    """Norms of the columns of the Jacobian, 1 for a column of zeros."""
+    """Column norms of the Jacobian, 1 for a zero column."""
     norms = jnp.sqrt(jnp.sum(point.jacobian**2, axis=0))
     return jnp.where(norms > 0, norms, 1.0)
 
@@ -265,21 +265,24 @@ def _start(solver: optx.AbstractGaussNewton, point: _Point) -> _Carry:
 def _propose(
     solver: optx.AbstractGaussNewton, chart: _Chart, first: Array, carry: _Carry, trial: _Point
 ):
-    """Judges an evaluated trial and proposes the next; also the gain of a whole Newton step."""
+    """Accepts or rejects an evaluated trial and proposes the next.
+
+    Also returns the predicted gain of a full Gauss-Newton step.
+    """
     old, scale, everything = carry.point, carry.scale, jnp.ones_like(first, shape=trial.x.shape)
     info, info_trial = (_information(p, scale, everything) for p in (old, trial))
-    # Optimistix starts in the default precision, whatever that of the parameters.
+    # Optimistix starts in the default precision, whatever the precision of the parameters.
     with jax.numpy_dtype_promotion("standard"):
         step_size, accept, _, search = solver.search.step(
             first, old.x * scale, trial.x * scale, info, info_trial, carry.search
         )
     step_size = step_size.astype(trial.x.dtype)
-    # A step that was cut off at a bound may have predicted no decrease: never accept an increase.
+    # A step clipped at a bound may predict no decrease: never accept an increase.
     accept = first | (accept & (jnp.sum(trial.residual**2) <= jnp.sum(old.residual**2)))
     point = where(accept, trial, old)
     scale = jnp.where(accept & ~first, jnp.maximum(scale, _columns(trial)), scale)
 
-    # Held: on a bound, and drawn against it by the loss.
+    # Held: on a bound, with the loss pushing against it.
     gradient = point.jacobian.T @ point.residual
     held = ((point.x <= chart.lo) & (gradient > 0)) | ((point.x >= chart.hi) & (gradient < 0))
     free = ~held
@@ -287,8 +290,8 @@ def _propose(
     descent = solver.descent.query(point.x * scale, info, carry.descent)
     step, _ = solver.descent.step(step_size, descent)
     following = chart.clip(point.x + jnp.where(free, step / scale, 0.0))
-    # Damping that starts small takes several rejections to shorten the step, and a solver without a
-    # trust region never does.
+    # If the damping starts small, it takes several rejections to shorten the step; a solver without
+    # a trust region never shortens it.
     long = jnp.sum(((following - point.x) * scale) ** 2)
     long = long > jnp.sum(((trial.x - point.x) * scale) ** 2) / 4
     following = jnp.where(~accept & long, midpoint(point.x, trial.x), following)
@@ -300,7 +303,7 @@ def _propose(
 
 
 def _newton_gain(info: Any) -> Array:
-    """Decrease of the loss that a whole Gauss-Newton step promises, `g^T (J^T J)^-1 g / 2`."""
+    """Predicted decrease of the loss for a full Gauss-Newton step, `g^T (J^T J)^-1 g / 2`."""
     jacobian = info.jac.as_matrix()
     gradient = jacobian.T @ info.residual
     newton = jnp.linalg.solve(jacobian.T @ jacobian, gradient)

@@ -14,7 +14,7 @@ from ._base import with_axes
 
 
 class AbstractJacobian(eqx.Module):
-    """How the Jacobian of the residuals is computed; its value does not depend on it."""
+    """How to compute the Jacobian of the residuals; the choice does not affect its value."""
 
     @abstractmethod
     def __call__(
@@ -24,7 +24,7 @@ class AbstractJacobian(eqx.Module):
 
 
 class ForwardJacobian(AbstractJacobian):
-    """All columns carried along one evaluation. For few parameters; needs no memory over time."""
+    """Computes all columns in one evaluation. For few parameters; memory does not grow with time."""
 
     def __call__(self, function, x):
         columns = jnp.eye(x.size, dtype=x.dtype)
@@ -36,7 +36,7 @@ FORWARD = ForwardJacobian()
 
 
 class ReverseJacobian(AbstractJacobian):
-    """One backward pass for each residual. For fewer residuals than parameters."""
+    """One backward pass per residual. For fewer residuals than parameters."""
 
     def __call__(self, function, x):
         residual, pull = jax.vjp(function, x)
@@ -45,29 +45,29 @@ class ReverseJacobian(AbstractJacobian):
 
 
 class AbstractRobustLoss(eqx.Module):
-    """A loss `sum rho(r)` in the form of squares: `rho(r) = weigh(r)^2 / 2`."""
+    """A loss `sum rho(r)` written as a sum of squares: `rho(r) = weigh(r)^2 / 2`."""
 
     @abstractmethod
     def weigh(self, residual: Array) -> Array:
-        """`r sqrt(2 rho(r)) / |r|`, the residual that least squares then sees."""
+        """`r sqrt(2 rho(r)) / |r|`, the residual to use in least squares."""
 
     @abstractmethod
     def missing_curvature(self, weighed: Array) -> Array:
         """`rho'(r) / (r weigh'(r)^2) - 1`, not negative, as a function of `weighed = weigh(r)`.
 
-        Gauss-Newton on weighed residuals has the curvature `weigh'(r)^2`, which for large residuals
-        is too small: steps then overshoot. Reweighted least squares has `rho'(r) / r`, a bound of
-        `rho` from above. This is what the first lacks of the second, as a share of the first.
+        Gauss-Newton on weighed residuals has the curvature `weigh'(r)^2`. For large residuals this
+        is too small, and steps overshoot. Reweighted least squares has the curvature `rho'(r) / r`
+        of a quadratic upper bound of `rho`. The result is their difference, relative to the first.
         """
 
 
 class Huber(AbstractRobustLoss):
     """Huber's loss: `rho(r) = r^2 / 2` up to `|r| = delta`, then `delta (|r| - delta / 2)`.
 
-    Outliers pull with a constant force. The residual is reweighted to `r sqrt(2 rho(r)) / |r|`
+    The slope is constant for outliers. The residual is reweighted to `r sqrt(2 rho(r)) / |r|`
     before it is linearised, so that accepted steps decrease Huber's loss itself.
 
-    **Arguments:** `delta`: where it changes from quadratic to linear, in the unit of the residuals.
+    **Arguments:** `delta`: `|r|` at which it changes from quadratic to linear, in the unit of `r`.
 
     **Raises:** `ValueError` if `delta` is not positive.
 
@@ -96,11 +96,11 @@ class Huber(AbstractRobustLoss):
 
 
 class Linearisation(eqx.Module):
-    """Residuals and Jacobian at some parameters, flattened.
+    """Flattened residuals and Jacobian at given parameters.
 
     **Arguments:**
 
-    - `residual`: shape `(r,)`; masked entries are zero, a robust loss has been applied.
+    - `residual`: shape `(r,)`, after any robust loss; masked entries are zero.
     - `jacobian`: shape `(r, p)`, with respect to the raw parameters in the order of
       `jax.flatten_util.ravel_pytree`; masked rows are zero.
     - `mask`: shape `(r,)`; which entries count.
@@ -113,9 +113,9 @@ class Linearisation(eqx.Module):
     shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
 
     def rows(self, labels) -> np.ndarray:
-        """Spreads labels of, say, trajectories over the entries of the residual.
+        """Expands labels, for example of trajectories, to the entries of the residual.
 
-        **Arguments:** `labels`: shape `(r,)`, or a shape that every residual leaf begins with.
+        **Arguments:** `labels`: shape `(r,)`, or a leading shape of all residual leaves.
 
         **Returns:** shape `(r,)`.
         """
@@ -140,14 +140,14 @@ def linearise(
     robust: AbstractRobustLoss | None = None,
     jacobian: AbstractJacobian = FORWARD,
 ) -> Linearisation:
-    """Residuals and their Jacobian with respect to the raw parameters.
+    """Computes residuals and their Jacobian with respect to the raw parameters.
 
     **Arguments:**
 
-    - `residual`: function of the parameters to a pytree of floating arrays.
+    - `residual`: function of the parameters that returns a pytree of floating arrays.
     - `params`: pytree of floating arrays.
     - `mask`: which residuals count: one boolean array for all leaves, or a pytree like the
-      residuals; its shape is one that the residual leaf begins with. The others must be finite.
+      residuals. Each mask has a leading shape of its residual leaf. Masked residuals must be finite.
     - `robust`: a robust loss instead of the sum of squares.
     - `jacobian`: `ForwardJacobian()` or `ReverseJacobian()`.
 
@@ -172,14 +172,14 @@ def linearise(
         return jnp.concatenate(parts)
 
     values, slopes = jacobian(function, flat)
-    # `structures` and `shapes` are static: the masks are made anew outside of the differentiation.
+    # `structures` and `shapes` are static, so the masks can be rebuilt outside the differentiation.
     masks = _spread_mask(mask, structures[0], shapes)
     keep = jnp.concatenate([m.ravel() for m in masks])
     return Linearisation(values, slopes, keep, tuple(shapes))
 
 
 def _spread_mask(mask, structure, shapes) -> list[Array]:
-    """The mask of every residual leaf, in the shape of that leaf."""
+    """The mask of every residual leaf, broadcast to the shape of that leaf."""
     if mask is None:
         return [jnp.ones(shape, bool) for shape in shapes]
     if eqx.is_array_like(mask):

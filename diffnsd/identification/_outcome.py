@@ -1,4 +1,4 @@
-"""How a fit reports: outcomes, progress, history, and the keeper of the best iterate."""
+"""Outcomes, progress and history of a fit, and the recorder of the best iterate."""
 
 import enum
 import time
@@ -40,7 +40,7 @@ class FIT_RESULTS(RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
 
 
 class Stage(enum.Enum):
-    """What a fit is doing when it calls its callback."""
+    """Stage of a fit when it calls its callback."""
 
     COMPILING = "compiling"
     RUNNING = "running"
@@ -52,9 +52,9 @@ class Evaluations(eqx.Module):
 
     **Arguments:**
 
-    - `loss`: evaluations of the loss (or of the residuals), those with a derivative included.
-    - `gradient`: those evaluated together with a derivative: a gradient, or for least squares a
-      Jacobian, whose columns are all carried along one evaluation.
+    - `loss`: all evaluations of the loss (or of the residuals), with or without a derivative.
+    - `gradient`: evaluations that include a derivative: a gradient or, for least squares, a whole
+      Jacobian.
     """
 
     loss: int
@@ -62,17 +62,17 @@ class Evaluations(eqx.Module):
 
 
 class FitProgress(eqx.Module):
-    """What the callback of a fit sees.
+    """Progress of a fit, passed to its callback.
 
     **Arguments:**
 
     - `stage`: compiling, running or finished.
-    - `step`, `max_steps`: evaluated iterates so far, and their limit.
-    - `loss`, `best_loss`: of this iterate and of the best one; NaN before the first.
+    - `step`, `max_steps`: number of evaluated iterates so far, and its limit.
+    - `loss`, `best_loss`: loss of this iterate and of the best one; NaN before the first.
     - `gradient_norm`: Euclidean norm of the gradient with respect to the raw parameters.
     - `values`: physical values of this iterate by name.
     - `evaluations`: evaluations so far.
-    - `seconds`: since the fit began.
+    - `seconds`: time since the fit began.
     """
 
     stage: Stage
@@ -87,20 +87,20 @@ class FitProgress(eqx.Module):
 
 
 Callback = Callable[[int, FitProgress], Any]
-"""`callback(step, progress)`; its value is ignored. To stop a fit, raise `KeyboardInterrupt`."""
+"""`callback(step, progress)`; the return value is ignored. Raise `KeyboardInterrupt` to stop a fit."""
 
 
 class FitHistory(eqx.Module):
-    """Every evaluated iterate of a fit, `i` of them, as NumPy arrays.
+    """All `i` evaluated iterates of a fit, as NumPy arrays.
 
     **Arguments:**
 
     - `loss`: shape `(i,)`; not finite for an iterate that was rejected for that reason.
     - `gradient_norm`: shape `(i,)`.
-    - `accepted`: shape `(i,)`; whether the iteration went on from this iterate.
+    - `accepted`: shape `(i,)`; whether the iteration continued from this iterate.
     - `values`: physical values by name, each of shape `(i, ...)`.
-    - `gradient_evaluations`: shape `(i,)`, those spent up to this iterate.
-    - `seconds`: shape `(i,)`, since the fit began.
+    - `gradient_evaluations`: shape `(i,)`, cumulative count up to this iterate.
+    - `seconds`: shape `(i,)`, time since the fit began.
     """
 
     loss: Float[np.ndarray, " i"]
@@ -116,13 +116,13 @@ class FitResult(eqx.Module):
 
     **Arguments:**
 
-    - `params`: the best iterate, of the type that was given.
+    - `params`: the best iterate, of the same type as the start.
     - `loss`: its loss; NaN if the fit was interrupted before its first evaluation.
-    - `aux`: what the loss returned beside its value there, or `None`.
+    - `aux`: auxiliary output of the loss at the best iterate, or `None`.
     - `linearisation`: from `least_squares`: residuals and Jacobian there, for `uncertainty`.
     - `history`: all evaluated iterates.
-    - `evaluations`: how often the loss was evaluated, and with a derivative.
-    - `steps`, `rejected`: evaluated iterates, and those that were not taken.
+    - `evaluations`: how often the loss was evaluated, and how often with a derivative.
+    - `steps`, `rejected`: numbers of evaluated and of rejected iterates.
     - `compile_seconds`, `run_seconds`: wall time.
     - `result`: a member of `FIT_RESULTS`.
     """
@@ -137,7 +137,7 @@ class FitResult(eqx.Module):
     rejected: int
     compile_seconds: float
     run_seconds: float
-    result: Any  # members of an enumeration are no instances of it
+    result: Any  # members of this enumeration are not instances of it
 
     def values(self) -> dict[str, Array]:
         """Physical values of the best iterate by name."""
@@ -150,7 +150,7 @@ class FitResult(eqx.Module):
 
 
 class FitError(RuntimeError):
-    """Raised by `throw=True` for a fit that failed; `error.result` is the `FitResult`."""
+    """Raised with `throw=True` if a fit failed; `error.result` is the `FitResult`."""
 
     def __init__(self, result: FitResult):
         super().__init__(result.message)
@@ -198,7 +198,7 @@ class Recorder:
         self.callback(self.steps, progress)
 
     def compiled(self, function: Callable, *args) -> Callable:
-        """`function` compiled for these arguments; the time is booked as compile time."""
+        """`function` compiled for these arguments; counts the time as compile time."""
         self.report(Stage.COMPILING)
         start = time.perf_counter()
         try:
@@ -207,12 +207,12 @@ class Recorder:
             self.compile_seconds += time.perf_counter() - start
 
     def spent(self, losses: int, gradients: int) -> None:
-        """Books evaluations of the loss, and those with a derivative."""
+        """Adds to the counts of loss evaluations and of those with a derivative."""
         self.loss_evaluations += losses
         self.gradient_evaluations += gradients
 
     def note(self, params, loss, norm, values, extra, accepted: bool) -> None:
-        """Books one evaluated iterate and tells the callback."""
+        """Records one evaluated iterate and calls the callback."""
         loss, norm = float(loss), float(norm)
         values = {name: np.asarray(value) for name, value in values.items()}
         self.rows.append((loss, norm, accepted, values, self.gradient_evaluations, self.seconds))
@@ -229,13 +229,13 @@ class Recorder:
         return self.in_a_row > self.max_rejections
 
     def nonfinite_end(self) -> Any:
-        """How the fit ends after an iterate that is not finite; `None` if it may try another."""
+        """The outcome after an iterate that is not finite; `None` if the fit may continue."""
         if self.steps == self.rejected:
             return FIT_RESULTS.nonfinite_start
         return FIT_RESULTS.nonfinite_trial if self.rejects_too_many else None
 
     def finish(self, result, aux, linearisation, throw: bool) -> FitResult:
-        """The result of the fit so far; raises it if it failed and `throw`."""
+        """Returns the result of the fit so far; raises `FitError` if it failed and `throw`."""
         try:
             self.report(Stage.FINISHED)
         except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Which leaves of a model are identified, under which names and within which bounds."""
+"""Selects the leaves of a model to identify, with their names and bounds."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +16,14 @@ from ._transforms import AbstractTransform, AtLeast, AtMost, Interval, Unbounded
 
 @dataclasses.dataclass(frozen=True)
 class Tied:
-    """Several leaves of a model that are one parameter: `leaf_i = scale_i * value`.
+    """Several leaves of a model that share one parameter: `leaf_i = scale_i * value`.
 
     **Arguments:**
 
     - `leaves`: a leaf, or a tuple of leaves, of the model given to `where`.
-    - `scales`: one factor for each leaf, 1 by default; a single one need not be in a tuple. If any
-      of them is an array, the value is one number and each leaf has the shape of its factor: the
-      corners of a cube are `Tied(model.corners, scales=signs)` with the half width as their value.
+    - `scales`: one factor per leaf, 1 by default; a single factor need not be in a tuple. If any
+      factor is an array, the value is one number and each leaf has the shape of its factor. Example:
+      `Tied(model.corners, scales=signs)` for the corners of a cube, with its half width as the value.
     """
 
     leaves: Any
@@ -32,7 +32,7 @@ class Tied:
 
 @dataclasses.dataclass(frozen=True)
 class Scaled:
-    """One factor on leaves of a model, starting at 1: `leaf_i = value * (leaf_i of that model)`.
+    """A common factor on leaves of a model, starting at 1: `leaf_i = value * (leaf_i of that model)`.
 
     **Arguments:** `leaves`: a leaf, or a tuple of leaves, of the model given to `where`.
     """
@@ -42,7 +42,7 @@ class Scaled:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Leaf:
-    """Stands for a leaf of the model while `where` selects; knows where it belongs."""
+    """Placeholder for a leaf of the model while `where` runs, with its position and path."""
 
     index: int
     name: str
@@ -51,7 +51,7 @@ class _Leaf:
 
 @dataclasses.dataclass(frozen=True)
 class _Entry:
-    """One parameter before its bounds are known: its start value, and the leaves it writes."""
+    """One parameter before its bounds are known: its start value, and the leaves it sets."""
 
     name: str
     value: Array
@@ -60,13 +60,13 @@ class _Entry:
 
 
 class Rebuild(eqx.Module):
-    """`rebuild(params)`: the model with the physical values of `params` put into its leaves.
+    """`rebuild(params)` returns the model with the physical values of `params` in its leaves.
 
     **Arguments:**
 
-    - `model`: the model that the other leaves come from.
-    - `targets`: for each parameter the positions of its leaves among the leaves of the model.
-    - `scales`: for each of those leaves its factor.
+    - `model`: the model that supplies all other leaves.
+    - `targets`: for each parameter, the indices of its leaves among the leaves of the model.
+    - `scales`: the factor of each of those leaves.
     - `names`: the names of the parameters.
     """
 
@@ -96,7 +96,7 @@ def parameters(
     bounds: Any = None,
     units: Mapping[str, str] | None = None,
 ) -> tuple[Parameters, Rebuild]:
-    """Chooses the parameters of a model that are identified.
+    """Chooses which parameters of a model to identify.
 
         params, rebuild = parameters(
             model, lambda m: {"mu": m.law.mu, "e": m.law.e}, {"mu": (0, None), "e": (0, 1)}
@@ -106,24 +106,24 @@ def parameters(
     **Arguments:**
 
     - `model`: any pytree, usually an `equinox.Module`.
-    - `where`: selects from the model one leaf, a tuple of leaves or a dict of leaves; in place of a
-      leaf also `Tied` or `Scaled`. The keys of a dict are the names of the parameters; otherwise a
-      name is the path of the leaf in the model.
-    - `bounds`: in the same structure (of a dict, some keys suffice) a transform, a pair `(lo, hi)`
-      with `None` for an open side, or `None` for a parameter without bounds. `lo` and `hi` are
-      numbers or arrays of the shape of the parameter. With one side open the scale of the transform
-      is the power of ten nearest to the distance of the start value from the bound. Start values on
-      a bound are moved inside by a hundredth of that scale (1 if all are), or of the interval.
+    - `where`: selects from the model one leaf, a tuple of leaves or a dict of leaves; each may also
+      be a `Tied` or `Scaled`. The keys of a dict name the parameters; otherwise the name is the path
+      of the leaf in the model.
+    - `bounds`: in the same structure (a dict may omit keys), a transform, a pair `(lo, hi)` with
+      `None` for an open side, or `None` for a parameter without bounds. `lo` and `hi` are numbers or
+      arrays of the shape of the parameter. With one side open, the scale of the transform is the
+      power of ten nearest to the distance of the start value from the bound. Start values on a bound
+      are moved inside by a hundredth of that scale (1 if all are on it), or of the interval.
     - `units`: units by name, for reports.
 
-    **Returns:** `params`, a pytree of unconstrained arrays with the physical values behind it, and
+    **Returns:** `params`, a pytree of unconstrained arrays that represent the physical values, and
     `rebuild`, the function that puts these values into the model.
 
-    **Raises:** `ValueError` if `where` asks for a leaf that does not exist (the message lists those
-    that do) or selects something else than whole leaves, for a start value that is not finite or
-    outside of its bounds, for bounds that are NaN, empty, of another shape or of different kinds
-    for the components of one parameter, and for units that do not match; `TypeError` for a leaf
-    that is not a floating point number.
+    **Raises:** `ValueError` if `where` selects a leaf that does not exist (the message lists the
+    existing ones) or anything but whole leaves; for a start value that is not finite or outside its
+    bounds; for bounds that are NaN, empty, of the wrong shape, or finite for only some components
+    of a parameter; for units that do not match. `TypeError` for a leaf that is not a floating point
+    number.
     """
     selected = _run_where(model, where)
     if not isinstance(selected, (tuple, list, Mapping)):
@@ -161,7 +161,7 @@ def parameters(
 
 
 def _available(model: PyTree, limit: int = 40) -> str:
-    """The leaves of a model that could be parameters, for messages."""
+    """Lists the leaves of a model that could be parameters, for messages."""
     lines = []
     for path, leaf in jtu.tree_flatten_with_path(model)[0]:
         if _is_float(leaf):
@@ -177,7 +177,7 @@ def _is_float(leaf) -> bool:
 
 
 def _run_where(model: PyTree, where: Callable) -> Any:
-    """What `where` selects, as placeholders, with errors in terms of the model."""
+    """The selection of `where`, as placeholders; errors refer to the model."""
     paths, structure = jtu.tree_flatten_with_path(model)
     stand_ins = [_Leaf(i, path_name(path) or "value", x) for i, (path, x) in enumerate(paths)]
     try:
@@ -195,7 +195,7 @@ def _run_where(model: PyTree, where: Callable) -> Any:
 
 
 def _entry(name: Any, item: Any, model: PyTree) -> _Entry:
-    """One of the parameters that `where` has selected, with its start value."""
+    """One parameter selected by `where`, with its start value."""
     leaves = item.leaves if isinstance(item, (Tied, Scaled)) else item
     leaves = tuple(leaves) if isinstance(leaves, (tuple, list)) else (leaves,)
     for leaf in leaves:
@@ -230,7 +230,7 @@ def _entry(name: Any, item: Any, model: PyTree) -> _Entry:
 
 
 def _common_value(name: str, values: list[Array], factors: tuple[Array, ...]) -> Array:
-    """The one value with `values[i] = factors[i] * value`. **Raises:** `ValueError` if none is."""
+    """The `value` with `values[i] = factors[i] * value`. **Raises:** `ValueError` if none exists."""
     first, scale = np.asarray(values[0]), np.asarray(factors[0])
     if any(factor.ndim > 0 for factor in factors):
         if first.shape != scale.shape:
@@ -269,7 +269,7 @@ def _match_bounds(bounds: Any, names: tuple[str, ...]) -> list:
 
 
 def _as_transform(bound: Any, value: Array) -> AbstractTransform:
-    """A transform from what a user may write for one bound of a parameter that starts at `value`."""
+    """Converts a bound as given by the user to a transform; the parameter starts at `value`."""
     if bound is None:
         return Unbounded()
     if isinstance(bound, AbstractTransform):
@@ -320,8 +320,8 @@ def _check_shape(side: np.ndarray, value: Array) -> None:
 def _scale(distance: np.ndarray) -> np.ndarray:
     """The power of ten nearest to each distance from a bound.
 
-    A power of ten and not the distance itself, so that fits from nearby start values are one
-    program. Components on the bound take that of the furthest one, or 1 if there is none.
+    It is a power of ten, not the distance itself, so that fits from nearby start values share one
+    program. Components on the bound take the scale of the furthest component, or 1 if all are on it.
     """
     furthest = np.max(distance, initial=0.0)
     safe = np.where(distance > 0, distance, furthest if furthest > 0 else 1.0)

@@ -1,4 +1,4 @@
-"""Compiled programs, for as long as their owner keeps them."""
+"""Compiled programs that live as long as their owner keeps them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,27 +10,27 @@ import jax
 class Programs:
     """Compiled programs that several fits share.
 
-    `fit` and `least_squares` compile in every call, so that data which a function closes over are
-    those of the moment. Fits that differ only in values can share their programs:
+    `fit` and `least_squares` compile in every call, so that the current values of closed-over data
+    are used. Fits that differ only in values can share their programs:
 
         programs = Programs()
         for batch in batches:
             result = least_squares(Residual(batch), params, programs=programs)
 
-    A program is found again by the functions and by the structure and shapes of all arguments.
-    Arrays in an `equinox.Module` or `equinox.Partial` that serves as loss are arguments; whatever
-    else a function closes over, or reads from its module, is compiled in and must stay the same for
-    as long as the programs are shared.
+    A program is identified by its functions and by the structure and shapes of all arguments.
+    If the loss is an `equinox.Module` or `equinox.Partial`, its arrays are arguments. Anything else
+    that a function closes over, or reads from its module, is compiled in and must not change while
+    the programs are shared.
     """
 
     def __init__(self):
         self._known: list[tuple[Callable, Any, Callable]] = []
 
     def compiled(self, function: Callable, *args: Any) -> Callable:
-        """`function` compiled for arguments like these, or the program of an earlier such call.
+        """Compiles `function` for arguments like these, or returns the program of an earlier such call.
 
-        **Arguments:** `function`: a pure function; `args`: pytrees, whose arrays are arguments of
-        the program and whose other leaves are constants of it.
+        **Arguments:** `function`: a pure function; `args`: pytrees. Their arrays are arguments of
+        the program, their other leaves are constants in it.
 
         **Returns:** the program, to be called with arguments of the same structure and shapes.
         """
@@ -40,7 +40,7 @@ class Programs:
         for known, signature, program in self._known:
             if known is function and signature == key:
                 return program
-        # A function of its own: JAX would find the trace of `function` with what it closed over then.
+        # A new lambda: for `function` itself JAX would reuse a trace with old closed-over values.
         program = eqx.filter_jit(lambda *args: function(*args)).lower(*args).compile()
         self._known.append((function, key, program))
         return program

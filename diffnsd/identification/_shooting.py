@@ -1,8 +1,8 @@
-"""Many trajectories of unequal length in arrays of one shape, and fitting them in short segments.
+"""Trajectories of unequal length in arrays of one shape, and fitting them in short segments.
 
-A trajectory is *padded* to the longest one and carries a mask. A long chaotic trajectory is cut
-into segments that each start from a measured (or a free) state; short segments make the loss
-smooth, longer ones make it sharp.
+Each trajectory is *padded* to the length of the longest one and has a mask. A long chaotic
+trajectory is cut into segments that each start from a measured (or a free) state. Short segments
+make the loss smooth, longer ones make it sharp.
 
 Reference for multiple shooting: H. G. Bock, K. J. Plitt (1984), doi:10.1016/S1474-6670(17)61205-9;
 for chaotic motion: H. U. Voss, J. Timmer, J. Kurths (2004), doi:10.1142/S0218127404010345.
@@ -24,14 +24,14 @@ from ._base import with_axes
 def pad(trajectories: Sequence[PyTree]) -> tuple[PyTree[Array], Bool[Array, "n t"]]:
     """Stacks trajectories of unequal length; the padding repeats the last frame of each.
 
-    Repeating keeps padded frames valid (unit quaternions stay unit), so that masked lanes never
-    produce NaN in a derivative.
+    The repetition keeps padded frames valid (unit quaternions stay unit), so that masked frames
+    never produce NaN in a derivative.
 
     **Arguments:** `trajectories`: `n` arrays of shape `(t_i, ...)`, or pytrees of such arrays with
     one `t_i` each.
 
-    **Returns:** arrays of shape `(n, t, ...)`, `t` the longest length, and the mask of the frames
-    that are real.
+    **Returns:** arrays of shape `(n, t, ...)`, where `t` is the longest length, and the mask of the
+    real frames.
 
     **Raises:** `ValueError` for no trajectory, an empty one, or shapes that do not match.
     """
@@ -64,7 +64,7 @@ def _length(index: int, trajectory: PyTree) -> int:
 
 
 def _aligned(mask: Array, values: Array) -> Array:
-    """A mask with as many axes as the values, which begin with its shape."""
+    """The mask broadcast to the shape of the values, whose leading shape it must have."""
     if values.shape[: mask.ndim] != mask.shape:
         raise ValueError(
             f"values of shape {values.shape} do not begin with the mask's {mask.shape}."
@@ -73,12 +73,12 @@ def _aligned(mask: Array, values: Array) -> Array:
 
 
 def masked_mean(values: Float[Array, "..."], mask: Bool[Array, "..."]) -> Scalar:
-    """Mean of the entries that count: `sum(mask * values) / sum(mask)`; 0 if none does.
+    """Mean of the entries selected by `mask`: `sum(mask * values) / sum(mask)`; 0 if there are none.
 
     **Arguments:** `values`: any shape that begins with the shape of `mask`; `mask`: boolean.
 
-    **Returns:** a scalar. The derivative with respect to entries that do not count is zero, also
-    where these are not finite. **Raises:** `ValueError` for shapes that do not match.
+    **Returns:** a scalar. The derivative with respect to masked-out entries is zero, even if they
+    are not finite. **Raises:** `ValueError` for shapes that do not match.
     """
     keep = _aligned(mask, values)
     count = jnp.maximum(jnp.sum(keep), 1).astype(values.dtype)
@@ -86,11 +86,11 @@ def masked_mean(values: Float[Array, "..."], mask: Bool[Array, "..."]) -> Scalar
 
 
 def mean_of_means(values: Float[Array, "n t ..."], mask: Bool[Array, "n t"]) -> Scalar:
-    """Mean over trajectories of the mean over each one's frames: every trajectory weighs the same.
+    """Mean over trajectories of the mean over their frames: all trajectories have equal weight.
 
     **Arguments:** `values`: shape `(n, t, ...)`; `mask`: shape `(n, t)`.
 
-    **Returns:** a scalar; trajectories without any frame are left out. **Raises:** `ValueError` for
+    **Returns:** a scalar; trajectories without frames are left out. **Raises:** `ValueError` for
     shapes that do not match.
     """
     keep = _aligned(mask, values)
@@ -98,7 +98,7 @@ def mean_of_means(values: Float[Array, "n t ..."], mask: Bool[Array, "n t"]) -> 
 
 
 class ShootingPlan(eqx.Module):
-    """Segments of padded trajectories: `s` of them, each with `f` frames to predict at most.
+    """`s` segments of padded trajectories, each with at most `f` frames to predict.
 
     Segment `i` starts at frame `start[i]` of trajectory `trajectory[i]`, where the state is known,
     and predicts the frames `start[i] + 1, ..., start[i] + length[i]`.
@@ -108,7 +108,7 @@ class ShootingPlan(eqx.Module):
     - `trajectory`, `start`, `length`: shape `(s,)`.
     - `mask`: shape `(s, f)`; which predicted frames exist.
     - `following`: shape `(s,)`; the segment that starts where this one ends.
-    - `has_following`: shape `(s,)`; whether there is one (`following` is then meaningful).
+    - `has_following`: shape `(s,)`; whether there is one (`following` is meaningful only then).
     """
 
     trajectory: Int[Array, " s"]
@@ -120,7 +120,7 @@ class ShootingPlan(eqx.Module):
 
     @property
     def frames(self) -> Int[Array, "s f"]:
-        """Frame number of every predicted frame; that of the last one where there is none."""
+        """Index of every predicted frame; where none exists, that of the segment's last frame."""
         ahead = 1 + jnp.arange(self.mask.shape[1])
         return self.start[:, None] + jnp.minimum(ahead[None, :], self.length[:, None])
 
@@ -132,10 +132,10 @@ class ShootingPlan(eqx.Module):
         return jax.tree.map(lambda x: x[self.trajectory, self.start], measured)
 
     def gather_targets(self, measured: PyTree[Array]) -> PyTree[Array]:
-        """The measured frames that the segments predict; to be compared under `mask`.
+        """The measured frames that the segments predict; compare them using `mask`.
 
         **Arguments:** `measured`: padded arrays `(n, t, ...)`. **Returns:** arrays `(s, f, ...)`,
-        filled up with the last frame of the segment.
+        padded with the last frame of the segment.
         """
         frames = self.frames
         rows = jnp.broadcast_to(self.trajectory[:, None], frames.shape)
@@ -156,15 +156,15 @@ class ShootingPlan(eqx.Module):
     ) -> PyTree[Array]:
         """Jumps between the end of each segment and the start of the one that follows it.
 
-        With free start states as parameters, the trajectory is continuous where these vanish.
+        If the start states are free parameters, the trajectory is continuous where the jumps vanish.
 
         **Arguments:**
 
         - `starts`, `ends`: pytrees of arrays `(s, ...)`.
-        - `difference`: `difference(end, start)`, leafwise subtraction by default; for rotations the
-          difference of their group.
+        - `difference`: `difference(end, start)`, leafwise subtraction by default; for rotations use
+          the difference of their group.
 
-        **Returns:** the differences, arrays `(s, ...)`, zero for segments that nothing follows.
+        **Returns:** the differences, arrays `(s, ...)`, zero for segments without a successor.
         """
         starts = jax.tree.map(lambda x: x[self.following], starts)
         difference = difference or partial(jax.tree.map, jnp.subtract)
@@ -180,7 +180,7 @@ class ShootingPlan(eqx.Module):
     ) -> Scalar:
         """Penalty `weight * (mean over segments of |defect|^2)`, to be added to a loss.
 
-        **Arguments:** as for `defects`; `weight`: 1 over the variance allowed to a jump.
+        **Arguments:** as for `defects`; `weight`: the inverse of the allowed variance of a jump.
 
         **Returns:** a scalar, 0 if no segment follows another.
         """
@@ -198,13 +198,13 @@ def segments(
     **Arguments:**
 
     - `lengths`: number of frames of each trajectory.
-    - `frames_per_segment`: `f`, frames that a segment predicts; at least the longest length less
-      one gives one segment for each trajectory.
-    - `min_frames`: a rest of fewer frames at the end of a trajectory is left out.
+    - `frames_per_segment`: `f`, the number of frames that a segment predicts. A value of at least
+      the longest length minus one gives one segment per trajectory.
+    - `min_frames`: a shorter remainder at the end of a trajectory is left out.
 
-    **Returns:** a `ShootingPlan`; its shapes depend on the arguments only.
+    **Returns:** a `ShootingPlan`; its shapes depend only on the arguments.
 
-    **Raises:** `ValueError` if a number is out of range or no segment results.
+    **Raises:** `ValueError` if a number is out of range or there are no segments.
     """
     lengths = np.asarray(lengths)
     if lengths.ndim != 1 or not np.issubdtype(lengths.dtype, np.integer):

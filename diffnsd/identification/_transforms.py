@@ -1,14 +1,14 @@
-"""Bijections between all reals and the values that a scalar physical quantity may take.
+"""Bijections between the real numbers and the admissible values of a scalar physical quantity.
 
 The bounded maps are algebraic, not logistic. With the softness `s` and `kappa = s^2`,
 
     soft(x) = (x + sqrt(x^2 + 4 kappa)) / 2          half line, x = (value - lo) / scale
     clip(x) = soft(x) - soft(x - 1)                  interval,  value = lo + (hi - lo) clip(x)
 
-is nearly the identity where the bound is further away than `s`, so that steps and curvatures are
-those of the physical quantity itself, and has slope one half at `x = 0`, so that a parameter that
-starts on its bound can leave it (a logistic map has slope zero there). Towards the bound the value
-decays like `kappa / x` and `kappa / x^2`: an optimum on the bound is approached, never reached.
+Each map is nearly the identity further than `s` from the bound, so that steps and curvatures are
+those of the physical quantity itself. Its slope at `x = 0` is one half, so a parameter that starts on
+its bound can leave it (a logistic map has slope zero there). Towards the bound the value decays like
+`kappa / x` and `kappa / x^2`: the iteration approaches an optimum on the bound but never reaches it.
 `soft` is the proximal map of `kappa` times the logarithmic barrier of the half line.
 """
 
@@ -23,33 +23,33 @@ from jaxtyping import Array
 from .._jax import is_traced
 
 _ON_BOUND = 1e-6
-"""Start values nearer to a bound than this fraction of the scale lie on it: they are moved off."""
+"""Start values closer to a bound than this fraction of the scale count as on it and are moved off."""
 
 Bound = float | tuple
 
 
 class AbstractTransform(eqx.Module):
-    """A bijection `value = forward(raw)` from all reals to the physically admissible values.
+    """A bijection `value = forward(raw)` from the real numbers to the physically admissible values.
 
-    Optimisers work on `raw`, which is free; models and reports see `value`. A transform has static
-    fields only, so that it can sit in the structure of a pytree of parameters.
+    Optimisers work on `raw`, which is unconstrained; models and reports use `value`. A transform has
+    only static fields, so it can be part of the structure of a pytree of parameters.
 
-    `is_box` says that every component of the value is free between `limits()`: a method that can
-    handle such bounds itself may then work on the value instead of on `raw`.
+    `is_box` means that each component of the value varies independently between `limits()`. A method
+    that handles such bounds itself may then work on the value instead of on `raw`.
     """
 
     is_box: ClassVar[bool] = False
 
     @abstractmethod
     def forward(self, raw: Array) -> Array:
-        """The physical value of unconstrained numbers `raw`."""
+        """The physical value for unconstrained numbers `raw`."""
 
     @abstractmethod
     def to_raw(self, value: Array) -> Array:
-        """The unconstrained numbers of a value strictly inside the admissible set."""
+        """The unconstrained numbers for a value strictly inside the admissible set."""
 
     def problem(self, value: np.ndarray) -> str | None:
-        """What makes `value` inadmissible, in the user's terms; `None` if nothing does."""
+        """Why `value` is inadmissible, in the user's terms; `None` if it is admissible."""
         lo, hi = self.limits()
         if np.all((value >= lo) & (value <= hi)):
             return None
@@ -60,17 +60,17 @@ class AbstractTransform(eqx.Module):
         return f"the value must be {side}, got {value}."
 
     def inside(self, value: Array) -> Array:
-        """`value`, moved off a bound on which it lies by the small amount that the class states."""
+        """`value`, moved inside by a small amount, given by the class, if it lies on a bound."""
         return value
 
     def limits(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper bound of the value, infinite where there is none."""
+        """Lower and upper bound of the value, infinite if there is none."""
         return np.asarray(-np.inf), np.asarray(np.inf)
 
     def inverse(self, value: Array) -> Array:
         """`raw` with `forward(raw) = inside(value)`.
 
-        **Raises:** `ValueError` for an inadmissible or non-finite value (outside of compiled code).
+        **Raises:** `ValueError` for an inadmissible or non-finite value (outside compiled code).
         """
         value = jnp.asarray(value)
         if not is_traced(value):
@@ -84,7 +84,7 @@ class AbstractTransform(eqx.Module):
 
 
 def _static(bound) -> Bound:
-    """A bound as a float or nested tuples of floats, which can be hashed and compared."""
+    """A bound as a float or nested tuple of floats, so that it can be hashed and compared."""
 
     def freeze(x):
         return tuple(freeze(y) for y in x) if isinstance(x, list) else float(x)
@@ -156,8 +156,8 @@ class Unbounded(AbstractTransform):
 class Positive(AbstractTransform):
     """Positive values with relative steps: `value = scale * exp(raw)`.
 
-    For masses, lengths, stiffnesses: things that are never zero. For a quantity that may be zero,
-    such as a friction coefficient, use `AtLeast(0)`.
+    For quantities that are never zero, such as masses, lengths and stiffnesses. For a quantity that
+    may be zero, such as a friction coefficient, use `AtLeast(0)`.
 
     **Arguments:** `scale`: the value at `raw = 0`, in the unit of the value.
 
@@ -189,15 +189,15 @@ class Positive(AbstractTransform):
 class AtLeast(AbstractTransform):
     """Values from `lo` upwards: `value = lo + scale * (raw + sqrt(raw^2 + 4 softness^2)) / 2`.
 
-    A start value on `lo` (above it by less than a millionth of `scale`) is moved to
-    `lo + softness * scale`, where the slope is one half: a parameter that starts on its bound can
-    leave it. Any other start value is kept.
+    A start value on `lo` (less than a millionth of `scale` above it) is moved to
+    `lo + softness * scale`, where the slope is one half, so that the parameter can leave its bound.
+    Any other start value is kept.
 
     **Arguments:**
 
     - `lo`: the bound, a number or an array of the shape of the value, in its unit.
-    - `scale`: size of a typical value above the bound, in its unit; a number or an array like `lo`.
-      `parameters` takes it from the start value where it is given a pair `(lo, None)`.
+    - `scale`: typical distance of the value above the bound, in its unit; a number or an array like
+      `lo`. For a pair `(lo, None)`, `parameters` takes it from the start value.
     - `softness`: width of the bend at the bound, as a fraction of `scale`.
 
     **Raises:** `ValueError` if `lo` is not finite, or `scale` or `softness` out of range.
@@ -232,7 +232,7 @@ class AtMost(AbstractTransform):
     """Values up to `hi`: `-value` is `AtLeast(-hi, scale, softness)` of `-raw`.
 
     **Arguments:** `hi`: the bound, a number or an array of the shape of the value, in its unit;
-    `scale`: size of a typical distance below it; `softness`: as for `AtLeast`.
+    `scale`: typical distance below it; `softness`: as for `AtLeast`.
 
     **Raises:** `ValueError` if `hi` is not finite, or `scale` or `softness` out of range.
     """
@@ -265,16 +265,17 @@ class AtMost(AbstractTransform):
 class Interval(AbstractTransform):
     """Values between two bounds: `value = lo + (hi - lo) * (soft(raw) - soft(raw - 1))`.
 
-    `soft` is defined at the head of this module. A start value on a bound (nearer to it than a
-    millionth of `hi - lo`) is moved `softness * (hi - lo)` inside, where the slope is one half: a
-    restitution coefficient that starts at 0 starts at 0.01, and can leave. Any other is kept.
+    `soft` is defined at the top of this module. A start value on a bound (closer to it than a
+    millionth of `hi - lo`) is moved `softness * (hi - lo)` inside, where the slope is one half. For
+    example, a restitution coefficient of 0 starts at 0.01 and can move away from the bound. Any
+    other start value is kept.
 
     **Arguments:**
 
     - `lo`, `hi`: the bounds, numbers or arrays of the shape of the value, in its unit.
     - `softness`: width of the bends at the bounds, as a fraction of `hi - lo`.
 
-    **Raises:** `ValueError` if not `lo < hi`, both finite, or `softness` is out of range.
+    **Raises:** `ValueError` unless `lo < hi` and both are finite, or if `softness` is out of range.
     """
 
     lo: Bound = eqx.field(converter=_static, static=True)

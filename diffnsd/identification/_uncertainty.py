@@ -6,10 +6,9 @@ parameters is
     s^2 (J^T J)^-1,  s^2 = |r|^2 / (n - p)                       independent residuals
     c (J^T J)^-1 (sum_g J_g^T r_g r_g^T J_g) (J^T J)^-1          residuals in groups g = 1 ... G
 
-with `c = G/(G-1) (n-1)/(n-p)`. The errors of one simulated trajectory are far from independent; the
-second, cluster-robust form allows any dependence inside a group and should be used for
-trajectories. The covariance of the physical values is `T C T^T`, with `T` the derivative of the
-transforms.
+with `c = G/(G-1) (n-1)/(n-p)`. The errors along one simulated trajectory are far from independent.
+For trajectories use the second, cluster-robust form, which allows any dependence inside a group.
+The covariance of the physical values is `T C T^T`, with `T` the derivative of the transforms.
 
 References: K.-Y. Liang, S. L. Zeger (1986), doi:10.1093/biomet/73.1.13; A. C. Cameron, D. L.
 Miller, "A practitioner's guide to cluster-robust inference" (2015), doi:10.3368/jhr.50.2.317.
@@ -28,10 +27,10 @@ from ._base import check_parameters, parameter_nodes
 from ._linearise import Linearisation
 
 _REDUNDANT = 1e-7
-"""Singular values of the Jacobian with unit columns below this share of the largest are zero."""
+"""With columns of unit length, singular values below this fraction of the largest count as zero."""
 
 _PARTNER = 0.1
-"""Share of a null vector from which a parameter takes part in it."""
+"""A parameter is part of a null vector if its entry exceeds this fraction of the largest one."""
 
 _FEW_GROUPS = 10
 
@@ -44,12 +43,13 @@ class Uncertainty(eqx.Module):
     **Arguments:**
 
     - `labels`, `units`: of each number.
-    - `values`, `standard_errors`: shape `(k,)`; an error is infinite if the data say nothing.
+    - `values`, `standard_errors`: shape `(k,)`; an error is infinite if the data give no information.
     - `correlations`, `covariance`: shape `(k, k)`; NaN where an error is infinite.
     - `determined`: shape `(k,)`; whether the data determine the number.
     - `warnings`: sentences, each with its remedy.
     - `residual_deviation`: standard deviation of the residuals, in their unit.
-    - `degrees_of_freedom`: of Student's t for confidence intervals: `n - p`, or groups less one.
+    - `degrees_of_freedom`: of Student's t for confidence intervals: `n - p`, or number of groups
+      minus one.
     """
 
     labels: tuple[str, ...]
@@ -64,7 +64,7 @@ class Uncertainty(eqx.Module):
     degrees_of_freedom: int
 
     def __getitem__(self, label: str) -> tuple[float, float]:
-        """Value and standard error. **Raises:** `KeyError` that lists the labels there are."""
+        """Value and standard error. **Raises:** `KeyError` listing the existing labels."""
         if label not in self.labels:
             raise KeyError(f"no parameter {label!r}; there are: {', '.join(self.labels)}.")
         i = self.labels.index(label)
@@ -80,26 +80,28 @@ def uncertainty(
     interval_limit: float = 0.25,
     correlation_limit: float = 0.99,
 ) -> Uncertainty:
-    """Standard errors of least-squares estimates, and warnings where the data are silent.
+    """Standard errors of least-squares estimates, with warnings where the data are not informative.
 
     **Arguments:**
 
     - `params`: the estimate, at the optimum.
     - `linearisation`: residuals and Jacobian there: `result.linearisation` of `least_squares`, or
       `linearise(residual, params)` after another fit.
-    - `groups`: labels of groups inside which residuals depend on each other (trajectories): shape
-      `(r,)`, or a shape that every residual leaf begins with, such as `(trajectories,)`. Without it
-      all residuals are taken as independent, which understates the errors of trajectories.
+    - `groups`: labels of groups of dependent residuals (trajectories): shape `(r,)`, or a leading
+      shape of all residual leaves, such as `(trajectories,)`. By default all residuals count as
+      independent, which understates the errors for trajectories.
     - `value_limit`: a parameter without an interval counts as determined if its standard error is
-      below this share of its value.
-    - `interval_limit`: one with an interval, if below this share of the interval's width. Knowing
-      nothing but the interval is a standard deviation of 0.29 widths.
-    - `correlation_limit`: correlation from which two parameters are named as hard to tell apart.
+      below this fraction of its value.
+    - `interval_limit`: a parameter with an interval counts as determined if its standard error is
+      below this fraction of the interval's width. Knowing only the interval corresponds to a
+      standard deviation of 0.29 widths.
+    - `correlation_limit`: correlation above which a warning says that two parameters are hard to
+      tell apart.
 
     **Returns:** an `Uncertainty`.
 
-    **Raises:** `ValueError` if there are no more residuals than parameters, fewer than two groups,
-    or if residuals or Jacobian are not finite or do not belong to `params`.
+    **Raises:** `ValueError` if there are not more residuals than parameters, or fewer than two
+    groups, or if residuals or Jacobian are not finite or do not belong to `params`.
     """
     check_parameters(params)
     keep = np.asarray(linearisation.mask)
@@ -146,7 +148,7 @@ def uncertainty(
 
 
 class _Number(NamedTuple):
-    """What is known of a physical number beforehand; `parameter` is the one that it belongs to."""
+    """Metadata of one physical number; `parameter` is the name of the parameter it belongs to."""
 
     label: str
     parameter: str
@@ -156,7 +158,7 @@ class _Number(NamedTuple):
 
 
 def _physical(params: PyTree) -> tuple[np.ndarray, np.ndarray, list[_Number], list[str]]:
-    """Physical values `(k,)`, their derivative by the raw ones `(k, p)`, and labels of both."""
+    """Physical values `(k,)`, their derivative with respect to the raw ones `(k, p)`, labels of both."""
     raw, unravel = ravel_pytree(params)
 
     def physical(x):
@@ -192,9 +194,9 @@ def _check(residual: np.ndarray, jacobian: np.ndarray, p: int) -> None:
 
 
 def _bread(jacobian: np.ndarray, labels: np.ndarray):
-    """`(J^T J)^+`, which raw parameters have a part in its null space, and sentences on that.
+    """`(J^T J)^+`, the mask of raw parameters in its null space, and warnings about them.
 
-    The columns are scaled to unit length first, so that no unit matters.
+    The columns are first scaled to unit length, so that units do not matter.
     """
     norms = np.linalg.norm(jacobian, axis=0)
     silent = norms == 0
@@ -241,7 +243,7 @@ def _correlations(covariance: np.ndarray, errors: np.ndarray) -> np.ndarray:
 
 
 def _judge(numbers: list[_Number], values, errors, value_limit: float, interval_limit: float):
-    """Which numbers are determined, and a sentence for those that are not or lie on a bound."""
+    """Which numbers are determined, and a warning for each that is not or lies on a bound."""
     known, sentences = [], []
     for number, value, error in zip(numbers, values, errors, strict=True):
         label, unit = number.label, f" {number.unit}" if number.unit else ""
@@ -268,7 +270,7 @@ def _judge(numbers: list[_Number], values, errors, value_limit: float, interval_
 
 
 def _pairs(numbers: list[_Number], correlations, limit: float) -> list[str]:
-    """Sentences on pairs of parameters that are hard to tell apart, one for each parameter."""
+    """Warnings about pairs of parameters that are hard to tell apart, one per parameter."""
     sentences = []
     for i, number in enumerate(numbers):
         partners = [

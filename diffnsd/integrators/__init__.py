@@ -1,11 +1,11 @@
-"""Time-stepping schemes: each writes the smooth equations of its step, one function solves them.
+"""Integrators: each scheme writes the smooth equations of its step, and one function solves them.
 
 | folder | schemes |
 |---|---|
 | `time_stepping` | Moreau-Jean and its relatives, first-order systems: laws over a whole step |
 | `variational` | discrete mechanics on vector spaces and groups, with contact |
 | `runge_kutta` | Runge-Kutta-Munthe-Kaas and its relatives: smooth motion on groups |
-| `events` | schemes that find the impact, or its derivative |
+| `events` | schemes that locate impacts, or add the derivatives of their times |
 """
 
 from ._base import (

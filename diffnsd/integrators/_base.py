@@ -15,9 +15,9 @@ from ..model import Model
 from ..systems import Kind
 
 Carry = Any
-"""What a method hands from step to step beside the state: a pytree of arrays of fixed shapes.
+"""What a method carries from step to step besides the state: a pytree of arrays of fixed shapes.
 
-What a wrapper may do with it is declared by `AbstractIntegrator.memory`.
+`AbstractIntegrator.memory` declares what a wrapper may do with it.
 """
 
 
@@ -32,28 +32,28 @@ _STEPPED_BY = {
 
 
 class AbstractMemory(eqx.Module):
-    """What a method remembers from step to step, and so what a wrapper may do with its steps.
+    """What a method carries from step to step, which decides what a wrapper may do with its steps.
 
-    A wrapper that splits a step, repeats it, or continues from a state of its own asks for
+    A wrapper that splits a step, repeats it, or continues from a state of its own checks
     `restart_problem`.
     """
 
     @property
     def restart_problem(self) -> str | None:
-        """Why a step cannot be split, repeated or begun from any state, with the remedy, or `None`."""
+        """Why a step cannot be split, repeated or started from any state, with the remedy, or `None`."""
         return None
 
 
 class NoMemory(AbstractMemory):
-    """Nothing: a step depends on its state alone."""
+    """Nothing is carried: a step depends only on the state it starts from."""
 
 
 class WarmStart(AbstractMemory):
-    """Guesses that a solver starts from. They may be dropped or be of another step."""
+    """Initial guesses for the solver. They may be dropped, or come from another step."""
 
 
 class Multistep(AbstractMemory):
-    """States before the last one: a step belongs to its trajectory, and to one length of steps."""
+    """Earlier states: a step is tied to its trajectory and to a constant step length."""
 
     @property
     def restart_problem(self) -> str | None:
@@ -64,7 +64,7 @@ class Multistep(AbstractMemory):
 
 
 class Clocked(AbstractMemory):
-    """The number of steps: each call of `step` is one tick of a clock."""
+    """A step counter: each call of `step` is one tick of a clock."""
 
     @property
     def restart_problem(self) -> str | None:
@@ -75,17 +75,17 @@ class Clocked(AbstractMemory):
 
 
 class StepInfo(eqx.Module):
-    """What a step reports.
+    """The report of a step.
 
     **Arguments:** `impulses`: per interaction `(c, k)` [N s]; `residual`: relative natural-map
     residual; `iterations`; `margin`: relative distance to the nearest change of mode; `details`:
-    what only this method has to report, arrays in any pytree, `None` for most; `violation`: of the
-    laws, in the measure of power; `solved_by`: which of the integrator's `solver_names` solved the step,
-    the last one that was needed, 0 the start; `located`: impacts and turns of friction whose time was
-    found inside the step; `missed`: those that the step met but left without their time; `slow`:
-    impacts left without it because they are hardly faster than rest; `merged`: contacts that struck
-    together with another one, in an order that is not resolved;
-    `impacts`: the times of impacts [s], of any fixed length, infinite where there was none.
+    results specific to the method, any pytree of arrays, `None` for most; `violation`: of the laws,
+    measured as power; `solved_by`: index into the integrator's `solver_names` of the last solver that
+    was needed, 0 for the start; `located`: number of impacts and slip reversals whose time was found
+    inside the step; `missed`: number of those that occurred but were not located; `slow`: number of
+    impacts not located because they are hardly faster than resting contact; `merged`: number of contacts
+    that struck together with another one, their order unresolved; `impacts`: times of impacts [s], an
+    array of any fixed length, infinite where there was none.
     """
 
     impulses: tuple[Local, ...]
@@ -115,9 +115,9 @@ class StepInfo(eqx.Module):
         )
 
     def then(self, later: "StepInfo") -> "StepInfo":
-        """The report of two parts of a step: impulses and counts add up, the rest is the worst.
+        """The report of two consecutive parts of a step: impulses and counts add up.
 
-        Details are those of the later part that has any.
+        Of other values the worse one is kept; details are those of the later part that has any.
         """
         return StepInfo(
             impulses=jax.tree.map(jnp.add, self.impulses, later.impulses),
@@ -135,13 +135,13 @@ class StepInfo(eqx.Module):
         )
 
     def nothing(self) -> "StepInfo":
-        """The report of a part of no length, in the shapes of this one."""
+        """The report of a part of zero length, with the shapes of this one."""
         zero, never = jax.tree.map(jnp.zeros_like, self), jnp.full_like(self.impacts, jnp.inf)
         none = jnp.full_like(self.margin, jnp.inf), never
         return eqx.tree_at(lambda i: (i.margin, i.impacts), zero, none)
 
     def shortened(self, part: Scalar) -> "StepInfo":
-        """The report if only a part of the step, in [0, 1], is made: that part of the impulses."""
+        """The report if only the fraction `part` of the step is taken: impulses are scaled by it."""
         impulses = jax.tree.map(lambda p: part * p, self.impulses)
         return eqx.tree_at(lambda i: i.impulses, self, impulses)
 
@@ -149,7 +149,7 @@ class StepInfo(eqx.Module):
 class AbstractIntegrator(eqx.Module):
     """A one-step method.
 
-    A wrapper around one (`AbstractWrappedIntegrator`) may rely on what is declared here: `order`,
+    A wrapper (`AbstractWrappedIntegrator`) may rely on the properties declared here: `order`,
     `is_symplectic`, `point`, `prediction`, `keeps_impact_times`, `adjoint` and `memory`.
     """
 
@@ -165,12 +165,12 @@ class AbstractIntegrator(eqx.Module):
 
     @property
     def point(self) -> float:
-        """Where in the step laws hold, in [0, 1]: at its end unless a scheme says otherwise."""
+        """The fraction of the step at which laws hold, in [0, 1]; its end by default."""
         return 1.0
 
     @property
     def prediction(self) -> float | None:
-        """The fraction of a step over which closing of gaps is predicted from velocities.
+        """The fraction of a step over which gap closing is predicted from velocities.
 
         `None` for methods that find closed contacts in another way, or have none.
         """
@@ -178,12 +178,12 @@ class AbstractIntegrator(eqx.Module):
 
     @property
     def keeps_impact_times(self) -> bool:
-        """Whether derivatives through impacts have that of the time of the impact."""
+        """Whether derivatives through impacts include that of the impact time."""
         return False
 
     @property
     def reads_states(self) -> bool:
-        """Whether it hands the state to functions of the user beside those of the model."""
+        """Whether it passes the state to user functions other than those of the model."""
         return False
 
     @property
@@ -198,19 +198,19 @@ class AbstractIntegrator(eqx.Module):
 
     @property
     def solver_names(self) -> tuple[str, ...]:
-        """What `solved_by` of a step counts: the names of the links of the contact solver."""
+        """Names of the links of the contact solver, indexed by `solved_by` of a step."""
         solver = getattr(self, "solver", None)
         return ("start",) if solver is None else solver.names
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of systems that it steps: mechanical ones unless it says otherwise."""
+        """The kinds of systems that it can step; mechanical ones by default."""
         return (Kind.MECHANICAL,)
 
     def supports(self, model: Model) -> str | None:
         """Why the integrator cannot step the model, with the remedy, or `None`.
 
-        A method that asks for more than the kind of the system asks for that first.
+        Overrides with further requirements check the kind of the system first.
         """
         system = model.system
         if system.kind in self.kinds:
@@ -218,29 +218,29 @@ class AbstractIntegrator(eqx.Module):
         return f"a {type(system).__name__} {_STEPPED_BY[system.kind]}"
 
     def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
-        """What is wrong with a model at its initial state for this method, or `None`.
+        """Why this method cannot step a model from its initial state, or `None`.
 
-        Asked once, before anything is compiled, of values that are known.
+        Called once, before compilation, with concrete values.
         """
         del model, t0, dt, state, args
         return None
 
     @abstractmethod
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
-        """What is carried from step to step beside the state: most often the warm start."""
+        """The initial `Carry`, usually the warm start."""
 
     @abstractmethod
     def step(
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        """One step of the length `h` [s] from the time `t0` [s].
+        """One step of length `h` [s] from time `t0` [s].
 
-        The length is given, and not the time at the end, of which `t0` has taken digits.
+        The length is given rather than the end time, since `t1 − t0` would lose digits.
         """
 
 
 def check_fractions(**values: float) -> None:
-    """Raises `ValueError` for a parameter of a scheme that is not in [0, 1]."""
+    """Raises `ValueError` if a parameter of a scheme is not in [0, 1]."""
     for name, value in values.items():
         if not 0 <= value <= 1:
             raise ValueError(f"{name} must lie in [0, 1], got {value}.")

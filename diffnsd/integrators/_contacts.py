@@ -1,4 +1,4 @@
-"""From interactions to the blocks of a step problem."""
+"""Builds the blocks of a step problem from interactions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,9 +21,9 @@ from ..relations._base import Contacts
 class Selection(eqx.Module):
     """Which contacts of an interaction are solved: `hit (a, c)`, or `None` for all of them.
 
-    `hit[i, j]` says that the i-th solved contact is contact j. Picking and spreading are sums over
-    this mask: elementwise over a batch, where a gather and a scatter are not. `seen` is what the
-    relation says of all contacts, `None` where all are solved.
+    `hit[i, j]` is true if the i-th solved contact is contact j. Picking and spreading are sums over
+    this mask, which are elementwise over a batch, unlike gather and scatter. `seen`: the relation
+    evaluated for all contacts, `None` where all are solved.
     """
 
     hit: Bool[Array, "a c"] | None
@@ -46,7 +46,7 @@ def _masked_sum(hit: Array, x: Array) -> Array:
 def smallest(values: Array, count: int) -> Bool[Array, "a c"]:
     """The mask of the `count` smallest entries, in their order of appearance.
 
-    By ranks: comparisons are elementwise and vectorise over a batch, which a sort does not.
+    Computed by ranks: comparisons are elementwise and vectorise over a batch; a sort does not.
     """
     order = np.arange(values.shape[0], dtype=np.int32)
     earlier = order[None, :] < order[:, None]
@@ -87,11 +87,10 @@ def context(
     before: Callable[[Array], Array] = lambda u: u,
     seen: Contacts | None = None,
 ) -> Context:
-    """What the law of an interaction may know at a state.
+    """The data that the law of an interaction may use at a state.
 
-    **Arguments:** `before`: from the local velocity of `state`, `(k, c)`, to the one that the law
-    takes as the velocity before impact; `seen`: what the relation says at the state, if that is
-    known already.
+    **Arguments:** `before`: maps the local velocity of `state`, `(k, c)`, to the velocity before impact
+    that the law uses; `seen`: the relation evaluated at the state, if already known.
     """
     seen = _seen(interaction, model, t, state.q) if seen is None else seen
     c, dtype = seen.drift.shape[1], state.v.dtype
@@ -110,7 +109,7 @@ def context(
 
 
 def _seen(interaction: Interaction, model: Model, t: Scalar, q) -> Contacts:
-    """What the relation says at a configuration, the rows that take part in the law."""
+    """The relation evaluated at a configuration, restricted to the rows that take part in the law."""
     return interaction.relation.observe(model.system.group, t, q).first(interaction.rows)
 
 
@@ -129,12 +128,12 @@ def build_block(
     """The block of an interaction at a state; the arguments are those of `context`.
 
     **Arguments:** `at`: time and configuration of `H` and the drift, default those of the state;
-    `duration`: for how long limited forces act, default `h`, 0 in an impact; `by_blocks`: leave `H`
-    in the blocks that a relation of few bodies states.
+    `duration`: how long limited forces act, default `h`, 0 in an impact; `by_blocks`: keep `H` in the
+    blocks that a relation between few bodies returns.
     """
     t1, q1 = (t, state.q) if at is None else at
     here = there = _seen(interaction, model, t, state.q)
-    # Once more only where that could say anything else.
+    # Evaluate again only where the result could differ.
     if q1 is not state.q or not (t1 is t or interaction.relation.is_scleronomic):
         there = _seen(interaction, model, t1, q1)
     around = context(interaction, model, t, state, h, gamma, before, here)
@@ -147,8 +146,8 @@ def law_block(
 ) -> Block:
     """The block of an interaction, local velocities `u = C v + drift`.
 
-    **Arguments:** `around`: what the law knows; `output`: `C (k, n, c)`; `drift`: `(k, c)`;
-    `inputs`: how multipliers enter the equations, `(k, n, c)`, `None` for `C`; `duration`: as of
+    **Arguments:** `around`: the data of the law; `output`: `C (k, n, c)`; `drift`: `(k, c)`;
+    `inputs`: how multipliers enter the equations, `(k, n, c)`, `None` for `C`; `duration`: as in
     `build_block`.
     """
     shift, law, active = law_at(interaction, around)
@@ -175,7 +174,7 @@ def law_at(
 
 
 def shift_of(law: AbstractLaw, around: Context) -> Array:
-    """The shift of a law, refused if it would be broadcast over rows or contacts."""
+    """The shift of a law; raises `ValueError` if it would be broadcast over rows or contacts."""
     shift, expected = law.shift(around), around.u_minus.shape
     lift = jax.eval_shape(law.lift, around.u_minus)
     name = type(law).__name__
@@ -192,7 +191,7 @@ def shift_of(law: AbstractLaw, around: Context) -> Array:
 
 
 def left_out(selection: Selection, v, h) -> Array:
-    """Whether a contact that was not solved closes within the step: the selection was too small."""
+    """Whether a contact that was not solved closes within the step, so that too few were selected."""
     if selection.hit is None or selection.seen is None or selection.seen.gap is None:
         return jnp.array(False)
     normal = selection.seen.first(1).velocity(v)[0]
@@ -203,7 +202,7 @@ def left_out(selection: Selection, v, h) -> Array:
 def nearest_switch(
     model: Model, t: Scalar, state: State, h: Scalar, gamma: float, selections
 ) -> Array:
-    """How far the laws are from a jump of their shift, relative to the speed of the motion; `()`."""
+    """Smallest distance of a law from a jump of its shift, relative to the speed of the motion; `()`."""
     least = jnp.full((), jnp.inf, state.v.dtype)
     for interaction, selection in zip(model.interactions, selections, strict=True):
         if interaction.law.switches and interaction.relation.needs_positions:
@@ -216,7 +215,7 @@ def nearest_switch(
 
 
 def zero_impulses(model: Model, t0: Scalar, state: State) -> tuple[Array, ...]:
-    """Impulses `(c, k)` of every interaction, zero: nothing to start from."""
+    """Zero impulses `(c, k)` of every interaction, for a start without a guess."""
     counts = model.contacts(t0, state.q)
     return tuple(
         jnp.zeros((c, i.rows), state.v.dtype)

@@ -1,6 +1,6 @@
-"""What happens at one instant: which contacts are about to strike, when, and what the impact does.
+"""Impacts: which contacts are about to strike, when, and the impact itself.
 
-Contacts of all interactions are numbered through; arrays `(c,)` hold one entry for each.
+Contacts are numbered consecutively over all interactions; arrays `(c,)` hold one entry per contact.
 """
 
 from collections.abc import Callable
@@ -20,10 +20,11 @@ from ._contacts import build_block, select
 
 
 def normal_motion(model: Model, t: Scalar, state: State) -> tuple[Array, Array]:
-    """Gaps and their rates `u_N`, each `(c,)`, for what may strike.
+    """Gaps and their rates `u_N`, each `(c,)`, for the detection of impacts.
 
-    Contacts that cannot open are closed and at rest, `-inf` and 0: joints, whatever they have drifted
-    by, and what has no gap. So they take part in every impact. What is switched off is at `inf`.
+    Contacts that cannot open (joints, however far they have drifted, and relations without a gap) count
+    as closed and at rest, with gap `-inf` and rate 0, so they take part in every impact. Contacts that
+    are switched off have the gap `inf`.
     """
     gaps, rates = [], []
     for interaction in model.interactions:
@@ -38,9 +39,9 @@ def normal_motion(model: Model, t: Scalar, state: State) -> tuple[Array, Array]:
 
 
 def slips(model: Model, t: Scalar, state: State) -> Array:
-    """The slips whose direction holds a multiplier at a bound, `(2, c)`: dry friction, Coulomb friction.
+    """Slips, `(2, c)`, whose direction puts a multiplier at a bound: those of dry and Coulomb friction.
 
-    The second row is zero where a slip has one; both are zero for all other contacts.
+    The second row is zero for contacts with a single slip row; both are zero for all other contacts.
     """
     parts = []
     for interaction in model.interactions:
@@ -51,13 +52,13 @@ def slips(model: Model, t: Scalar, state: State) -> Array:
 
 
 def slip_rows(interaction: Interaction) -> tuple[int, ...]:
-    """The rows of an interaction in which it slides, where turns of its slip can be located."""
+    """The slip rows of an interaction; empty where slip reversals cannot be located."""
     law, rows = interaction.law, interaction.rows
     if not law.slides:
         return ()
     if rows == max(law.least_rows, 1):
         return (rows - 1,)
-    # A law that sees the gap is one of steps, and not of instants.
+    # A law that depends on the gap holds over a step, not at an instant.
     return (1, 2) if rows == 3 and not law.needs_implicit_positions else ()
 
 
@@ -67,11 +68,11 @@ def free_acceleration(model: Model, t: Scalar, state: State, args: Args) -> Vect
 
 
 def jointed_acceleration(model: Model, t: Scalar, state: State, args: Args) -> Vector:
-    """The acceleration under the forces and the reactions of joints, without contacts, shape `(n,)`.
+    """The acceleration under forces and joint reactions, without contacts, shape `(n,)`.
 
         M a = F + H^T l,    d(H v + drift)/dt = 0
 
-    Joints that depend on each other share their reactions: a compliance of rounding size makes them unique.
+    For redundant joints, a tiny added compliance makes the reactions unique.
     """
     free = free_acceleration(model, t, state, args)
     joints = [i for i in model.interactions if i.law.holds_gap]
@@ -102,12 +103,12 @@ def jointed_acceleration(model: Model, t: Scalar, state: State, args: Args) -> V
 
 
 class Approach(eqx.Module):
-    """How contacts move before a step.
+    """Predicted normal motion of the contacts over a step.
 
-    **Arguments:** `gap`, `rate`: at the start; `change` of the rate over the step; `slow`: rates
-    that the forces can make within one step, times a factor: what moves slower is resting, sliding,
-    rolling or at the end of a bounce sequence; `fastest`: largest closing rate over the step. Each
-    of shape `(c,)`.
+    **Arguments:** `gap`, `rate`: at the start; `change`: of the rate over the step; `slow`: the rate
+    change that the forces can cause within one step, times a factor: slower contacts rest, slide, roll
+    or are at the end of a bounce sequence; `fastest`: largest closing rate over the step. Each of
+    shape `(c,)`.
     """
 
     gap: Array
@@ -118,12 +119,12 @@ class Approach(eqx.Module):
 
     @property
     def strikes(self) -> Array:
-        """Whether a contact closes so fast that it strikes."""
+        """Whether a contact closes fast enough to strike."""
         return (self.fastest > self.slow) & jnp.isfinite(self.gap)
 
 
 def check_slow(factor: float) -> None:
-    """Raises if a factor is too small to tell impacts from contacts that rest."""
+    """Raises `ValueError` if the factor is too small to tell impacts from resting contacts."""
     if not factor >= 2:
         raise ValueError(f"slow must be at least 2, got {factor}; 4 is the default.")
 
@@ -131,7 +132,7 @@ def check_slow(factor: float) -> None:
 def approach(
     model: Model, t: Scalar, h: Scalar, state: State, args: Args, factor: float
 ) -> Approach:
-    """The approach of all contacts, from the motion under the forces without contacts."""
+    """The approach of all contacts, predicted from the motion without contact forces."""
     group = model.system.group
     a = free_acceleration(model, t, state, args)
     later = State(group.compose(state.q, group.exp(h * state.v + h * h / 2 * a)), state.v + h * a)
@@ -140,23 +141,23 @@ def approach(
     _, pushed = normal_motion(model, t, State(state.q, later.v))
     floor = np.sqrt(jnp.finfo(rate.dtype).eps) * model.system.scales(state)[1]
     change = end_rate - rate
-    # What the forces and what the curvature of the gap change, apart: where a contact is about to let go of
-    # a convex surface they cancel, and the motion left over would count as fast.
+    # Add the changes due to forces and due to the curvature of the gap in absolute value: where a contact
+    # is about to lift off a convex surface they cancel, and the remaining motion would count as fast.
     slow = factor * (jnp.abs(pushed - rate) + jnp.abs(end_rate - pushed)) + floor
     return Approach(gap, rate, change, slow, jnp.maximum(-rate, -end_rate))
 
 
 class Motion(eqx.Module):
-    """The motion of a step as a curve through both of its ends, with the velocity `v0` at the first.
+    """The motion over a step, as a curve through both of its ends with velocity `v0` at the start.
 
         q(s) = q0 exp(s v0 + (s/h)² (φ − h v0) + s² (s − h) j/6),      φ = log(q0^-1 q1)
         v(s) = v0 + (s/h) (v1 − v0) + s (s − h) j/2
 
-    `j` is the change of the acceleration per time. For a constant force it is zero, and the curve the
-    theta scheme's own step of length `s`. With `j` the curve is right to the third power of `s`, and so
-    are first and second derivatives by `s`. It may be continued backwards.
+    `j` is the jerk. For a constant force it is zero, and the curve is the theta scheme's own step of
+    length `s`. With `j` the curve is correct to the third power of `s`, and so are its first and second
+    derivatives with respect to `s`. It may be extrapolated backwards.
 
-    **Arguments:** `t`, `h`: start and length; `start`, `chord` = φ, `change` = v1 − v0; `jerk` = j.
+    **Arguments:** `t`, `h`: start and length; `start`; `chord` = φ, `change` = v1 − v0; `jerk` = j.
     """
 
     t: Scalar
@@ -186,12 +187,13 @@ def motion(
 ) -> Motion:
     """The curve through the two ends of a step.
 
-    Its `jerk` is that of the motion under the forces and joints alone, or where friction acts, whose turns
-    are crossings too, that of the step: `h² j = 4 (v1 − 2 v(h/2) + v0)` for a scheme of second order. Its own
-    derivative is left out there: it enters derivatives of the state with the square of `h`. With joints a
-    step is of first order in their reactions, and its half says nothing about how these change.
+    Its `jerk` is that of the motion under forces and joints alone. With friction, whose slip reversals are
+    crossings too, it is that of the step: `h² j = 4 (v1 − 2 v(h/2) + v0)` for a second-order scheme. The
+    derivative of this value is omitted, since it enters derivatives of the state with `h²`. Models with
+    joints always use the former: a step is only first order in their reactions, and a half step does not
+    show how they change.
 
-    **Arguments:** `middle`: makes the half of the step, without derivative.
+    **Arguments:** `middle()`: the state after half the step, without derivative.
     """
     group = model.system.group
     chord = group.log(group.compose(group.inverse(start.q), end.q))
@@ -208,9 +210,9 @@ def motion(
 
 
 def crossing_times(h: Scalar, gap0, rate0, gap1, rate1) -> Array:
-    """When gaps that close fast reach zero, `(c,)` in units of `h`: roots of cubics through both ends.
+    """When fast-closing gaps reach zero, `(c,)` in units of `h`: roots of cubics through both ends.
 
-    Negative for gaps that are closed already. Those beyond one step are at one step.
+    Negative for gaps that are already closed. Clipped to one step, [−1, 1].
     """
 
     def visit(_, x):
@@ -229,7 +231,7 @@ def crossing_times(h: Scalar, gap0, rate0, gap1, rate1) -> Array:
 
 
 def total_gap(which: Array) -> Callable[[Model, Scalar, State], Scalar]:
-    """The sum of some gaps, `which (c,)`."""
+    """An indicator: the sum of the gaps selected by `which (c,)`."""
 
     def indicator(model, t, state):
         gaps, _ = normal_motion(model, t, state)
@@ -241,7 +243,7 @@ def total_gap(which: Array) -> Callable[[Model, Scalar, State], Scalar]:
 def crossing(model: Model, curve: Motion, guess: Scalar, indicator: Callable) -> Scalar:
     """The time at which an indicator falls to zero along a curve, with all its derivatives.
 
-    `indicator(model, t, state)` is a number. It is looked for up to one length of the curve away.
+    `indicator(model, t, state)` is a scalar. The search extends up to one length of the curve.
     """
 
     def along(s):
@@ -251,9 +253,9 @@ def crossing(model: Model, curve: Motion, guess: Scalar, indicator: Callable) ->
 
 
 def coupled(model: Model, t: Scalar, state: State, first: Array) -> Array:
-    """Which contacts feel an impulse at the contact `first` (a mask with one entry), `(c,)`.
+    """Which contacts are affected by an impulse at the contact `first` (a mask with one entry), `(c,)`.
 
-    Where `H M^-1 H_first^T` vanishes, the contacts belong to bodies that do not meet.
+    Where `H M^-1 H_first^T` vanishes, the impulse does not change the velocity of the contact.
     """
     group = model.system.group
     rows = [i.relation.linearised(group, t, state.q)[0] for i in model.interactions]
@@ -268,7 +270,7 @@ def coupled(model: Model, t: Scalar, state: State, first: Array) -> Array:
 def resting(slow: Array, h: Scalar, gap: Array, rate: Array) -> Array:
     """Which contacts rest, slide or roll at an instant: closed to second order in `h`, and slow.
 
-    They take part in an impact beside them.
+    They take part in an impact at that instant.
     """
     return (gap <= slow * h) & (jnp.abs(rate) <= slow)
 
@@ -276,10 +278,10 @@ def resting(slow: Array, h: Scalar, gap: Array, rate: Array) -> Array:
 def impact(
     model: Model, t: Scalar, h: Scalar, state: State, solver, adjoint: AbstractAdjoint | None = None
 ):
-    """The impact at zero duration: `M (v⁺ − v⁻) = H^T P` with the laws of a model with masks.
+    """The impact of zero duration: `M (v⁺ − v⁻) = H^T P` with the laws of a model with masks.
 
-    **Arguments:** `h`: length of the step around it, which laws may ask for; `adjoint`: how its
-    solution is differentiated, that of the method between impacts.
+    **Arguments:** `h`: length of the enclosing step, which laws may use; `adjoint`: how the solution is
+    differentiated, as in the method between impacts.
 
     **Returns:** `v⁺`, impulses per interaction `(c, k)`, statistics, and whether a contact that
     takes part was left out because `max_active` is too small.

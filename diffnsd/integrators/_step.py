@@ -1,21 +1,22 @@
 """The one function that solves the equations of a step together with the laws.
 
 An integrator writes its smooth equations, linearised at any point `(v, z)`, as a mixed complementarity
-problem (`Linearisation`); solving that for the next `(v, z)` is Newton's method on the smooth part with
-the laws kept exact. The unknown of that problem is the increment of `v`, which keeps its digits in
-stiff systems. Where the multipliers enter as a generalised impulse, `residual(v) = B z`, `linear_problem`
-writes the problem; where they enter in any other way, `nonlinear_problem` does. Equations whose slopes
-do not depend on the point are affine, and one pass solves them.
+problem (`Linearisation`); solving it for the next `(v, z)` is Newton's method on the smooth part with
+the laws kept exact. The unknown is the increment of `v`, which avoids a loss of digits in stiff systems.
+`linear_problem` builds the problem where the multipliers enter as a generalised impulse,
+`residual(v) = B z`, and `nonlinear_problem` where they enter in any other way. Equations whose slopes do
+not depend on the point are affine, and one pass solves them.
 
 Derivative. The iterations are not differentiated. Where `y* = (v*, z*)` solves `F(y, p) + law(y) = 0`,
-a differentiated pass from it has the value `y*`; its slopes `S = ∂F/∂y (y*)` are constants:
+a differentiated pass that starts there returns `y*`; its slopes `S = ∂F/∂y (y*)` are held constant:
 
     F(y_k, p) + S (y_(k+1) − y_k) + law(y_(k+1)) = 0
 
-By `y_k` this depends with `(S + law')^-1 (S − ∂F/∂y (y_k, p))`, which vanishes at `y*`. So every pass
-makes one more order exact: the first has the derivative of the implicit function theorem, the second, which
-is made too, the second derivative. Slopes, which are derivatives themselves, are not differentiated. With
-`max_iterations = 1` the linearised scheme is the method, and it is differentiated as it stands.
+The derivative with respect to `y_k` is `(S + law')^-1 (S − ∂F/∂y (y_k, p))`, which vanishes at `y*`. So each
+pass makes one more order of derivatives exact: the first gives the derivative of the implicit function
+theorem, and the second pass, also made, gives the second derivative. Slopes are derivatives themselves and
+are not differentiated. With `max_iterations = 1` the linearised scheme is the method and is differentiated
+as it stands.
 """
 
 from collections.abc import Callable
@@ -37,7 +38,7 @@ from ..complementarity._problem import gather
 from ..laws import AbstractLaw
 
 # Multipliers of relays follow a small quotient of states, and sensitivities of events are exact to rounding
-# only where the velocities after impacts are: both need more digits than the impulses of a step do.
+# only if the velocities after impacts are: both need more digits than the impulses of a step.
 PRECISE = Auto(tolerance=1e-13, accept_tolerance=1e-9)
 
 
@@ -74,7 +75,7 @@ def linear_problem(residual: Callable, blocks: Callable, size: int | None = None
     """Equations `residual(v) = B z`: `A dv = −r(v) + B z`.
 
     **Arguments:** `residual(v)`: generalised impulse, `(n,)`; `blocks(v)`: the contacts at `v`;
-    `size`: that of the blocks of `A` if it has them on its diagonal alone.
+    `size`: block size of `A` if it is block diagonal.
     """
 
     def slopes(v, z):
@@ -91,7 +92,7 @@ def linear_problem(residual: Callable, blocks: Callable, size: int | None = None
 class Contact(NamedTuple):
     """The law of an interaction in a step that is nonlinear in its multipliers.
 
-    **Arguments:** `shift`: what the law adds to the output, `(k, c)`; `law`: as it is in the step;
+    **Arguments:** `shift`: added to the output by the law, `(k, c)`; `law`: in its form for the step;
     `active`: `(c,)`; `has_feedthrough`: whether the output depends on the multipliers.
     """
 
@@ -102,7 +103,7 @@ class Contact(NamedTuple):
 
 
 def own_parts(interactions, z) -> list[Vector]:
-    """Zeros for the parts of the outputs that do not come from the smooth unknown."""
+    """Zeros for the feedthrough parts of the outputs, which are unknowns of their own."""
     pairs = zip(interactions, z, strict=True)
     return [jnp.zeros(part.size, part.dtype) for i, part in pairs if i.relation.has_feedthrough]
 
@@ -113,13 +114,13 @@ def nonlinear_problem(
     """Equations `r(v, z) = 0` that are nonlinear in multipliers, with the unknown `(v, s)`.
 
     `A dv = −r(v, z) − B z + B z'` with `A = ∂r/∂v` and `B = −∂r/∂z`, all at `(v, z)`. The output is
-    `w = w* + C dv + ds`: where there is feedthrough, `ds = D (z' − z)` is an unknown of its own, so
-    that the step problem keeps its one form.
+    `w = w* + C dv + ds`: with feedthrough, `ds = D (z' − z)` is an unknown of its own, so that the
+    step problem keeps its form.
 
     **Arguments:** `motion(v, z)`: `r`, `(n,)`, and per contact the output `(k, c)`, in one function
-    so that they share what they are made of; `z` a tuple with `(k, c)` per contact; `contacts`;
-    `n`: number of smooth unknowns, those of `own_parts` follow them; `inputs(v, z)`: per contact
-    `B (k, n, c)`, where it is known without differentiating `motion`.
+    so that they share intermediate results; `z` a tuple with `(k, c)` per contact; `contacts`; `n`:
+    number of smooth unknowns, which precede those of `own_parts`; `inputs(v, z)`: per contact
+    `B (k, n, c)`, if known without differentiating `motion`.
     """
 
     def slopes(v, z):
@@ -157,7 +158,7 @@ def nonlinear_problem(
 
 
 def _around(v, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """The blocks as functions of the increment of `v`: their local velocities at `v` are offsets."""
+    """The blocks as functions of the increment of `v`: their local velocities at `v` become offsets."""
     return tuple(eqx.tree_at(lambda b: b.offset, b, b.local(v) + b.offset) for b in blocks)
 
 
@@ -167,8 +168,8 @@ def solve_step(
     """Solves the equations of one step.
 
     **Arguments:** `equations(parameters) -> Linearisation`, a pure function; `parameters`: everything
-    it depends on; `v_guess`: first linearisation point, `(n,)`; `z0`: that of the multipliers, and
-    their warm start; `solver`; `newton`; `adjoint`: how the laws are differentiated, default
+    it depends on; `v_guess`: first linearisation point, `(n,)`; `z0`: the same for the multipliers,
+    also their warm start; `solver`; `newton`; `adjoint`: how the laws are differentiated, default
     `ImplicitAdjoint()`.
 
     **Returns:** `v`, `z`, `Statistics`, and whether Newton's iteration converged.
@@ -210,7 +211,7 @@ def solve_step(
 
 
 def _change(new, old):
-    """The largest change of an array, each relative to its size, or to 1 where it is smaller."""
+    """The largest change over all arrays, each relative to its size, or to 1 if that is larger."""
     sizes = [max_abs(a - b) / jnp.maximum(1.0, max_abs(a)) for a, b in zip(new, old, strict=True)]
     return jnp.max(jnp.stack(sizes))
 

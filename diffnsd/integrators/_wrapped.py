@@ -1,4 +1,4 @@
-"""Methods made of another method."""
+"""Methods that wrap another method."""
 
 import equinox as eqx
 
@@ -10,9 +10,9 @@ from ._base import AbstractIntegrator, AbstractMemory, Carry
 
 
 class AbstractWrappedIntegrator(AbstractIntegrator):
-    """A method around another one, `inner`: every member is that of `inner` unless overridden.
+    """A method that wraps another one, `inner`: every member is that of `inner` unless overridden.
 
-    A wrapper writes `step`, and overrides what it changes.
+    A wrapper implements `step` and overrides the members that it changes.
     """
 
     inner: eqx.AbstractVar[AbstractIntegrator]
@@ -68,7 +68,7 @@ class AbstractWrappedIntegrator(AbstractIntegrator):
 
 
 def restart_problem(wrapper: AbstractIntegrator, inner: AbstractIntegrator) -> str | None:
-    """Why a wrapper that splits and repeats steps cannot do so with a method, or `None`."""
+    """Why a wrapper cannot split and repeat the steps of `inner`, or `None`."""
     problem = inner.memory.restart_problem
     if problem is None:
         return None

@@ -1,4 +1,4 @@
-"""Laws of contact: a convex set of multipliers and a bias of the local velocity."""
+"""Contact laws: a convex set of multipliers and a bias of the local velocity."""
 
 from ._base import AbstractLaw as AbstractLaw, Context as Context
 from ._cohesive import Cohesive as Cohesive

@@ -1,13 +1,13 @@
-"""The interface of a law of contact.
+"""The interface of a contact law.
 
-A law asks, for every contact, that
+A law requires, for every contact,
 
     K* ∋ w + lift(w) e_N  ⟂  P ∈ K,      w = u + shift
 
 `set()` is `K`. The bias of the law has two parts: the `shift`, known before the step is solved
 (restitution, stabilisation), and the `lift` of the normal row by the slip velocity (the De Saxcé
 term of friction). Arrays have the rows of a contact on the first axis, `u` of shape `(k, ...)`; the
-trailing axes are contacts and elements of a batch. Parameters are leaves of shape `()` or `(c,)`.
+trailing axes are contacts and batch elements. Parameters are leaves of shape `()` or `(c,)`.
 """
 
 from abc import abstractmethod
@@ -29,7 +29,7 @@ Lanes = Float[Array, "..."]
 
 
 class Context(eqx.Module):
-    """What a law may know about its contacts before the step is solved.
+    """The data that a law may use about its contacts before the step is solved.
 
     **Arguments:**
 
@@ -60,30 +60,30 @@ class Context(eqx.Module):
 
 
 class AbstractLaw(eqx.Module):
-    """A law of contact: a set and a bias."""
+    """A contact law: a set and a bias."""
 
     rows: ClassVar[int | None] = None
     """Rows per contact that the law acts on (the first ones), or `None` for all."""
     least_rows: ClassVar[int] = 1
-    """Rows per contact that the law needs; 1 unless a law says otherwise."""
+    """Rows per contact that the law needs; 1 by default."""
     is_unilateral: ClassVar[bool] = False
-    """Whether `K` holds no pull (`P_N >= 0`), so that an open contact has no impulse."""
+    """Whether `K` excludes pulling (`P_N >= 0`), so that an open contact has no impulse."""
     needs_implicit_positions: ClassVar[bool] = False
-    """Whether the law is only right if the step moves positions with the end velocity."""
+    """Whether the law is correct only if the step moves positions with the end velocity."""
     holds_gap: ClassVar[bool] = False
-    """Whether the gap itself is to vanish and not only its rate: a bilateral constraint."""
+    """Whether the gap itself must vanish, not only its rate: a bilateral constraint."""
     never_opens: ClassVar[bool] = False
     """Whether the law acts whatever the gap is: constraints, relays, dry friction.
 
-    Such contacts take part in every step and in every impact, and never strike themselves.
+    Such contacts take part in every step and in every impact, but never cause an impact.
     """
     switches: ClassVar[bool] = False
-    """Whether the shift jumps where the data of a step pass a threshold, at distance `edge`."""
+    """Whether the shift jumps where the data of a step cross a threshold, at distance `edge`."""
     slides: ClassVar[bool] = False
     """Whether the sign of an output or slip puts the multiplier on a bound: relays, friction."""
 
     def refuses(self, rows: int) -> str | None:
-        """Why the law cannot act on contacts with so many rows, in the user's terms, or `None`."""
+        """Error message if the law cannot act on contacts with this many rows, else `None`."""
         needed = max(self.least_rows, self.rows or 1)
         if rows >= needed:
             return None
@@ -99,19 +99,19 @@ class AbstractLaw(eqx.Module):
     def shift(self, context: Context) -> Rows:
         """The part of the bias that does not depend on the solution, shape `(k, ...)`.
 
-        Nothing unless a law says otherwise.
+        Zero by default.
         """
         return jnp.zeros_like(context.u_minus)
 
     def edge(self, context: Context) -> Lanes:
         """How far the data are from a jump of the shift [m/s], shape `(...)`; infinite where none is near.
 
-        Only asked of a law that `switches`. It enters the `margin` of a step.
+        Used only if the law `switches`. It enters the `margin` of a step.
         """
         return jnp.full_like(context.gap, jnp.inf)
 
     def lift(self, w: Rows) -> Lanes:
-        """What slip adds to the normal row, shape `(...)`; nothing unless a law says otherwise."""
+        """The term that slip adds to the normal row, shape `(...)`; zero by default."""
         return jnp.zeros_like(w[0])
 
     def lift_gradient(self, w: Rows) -> Rows:
@@ -123,34 +123,34 @@ class AbstractLaw(eqx.Module):
         return jnp.ones_like(context.closed) if self.never_opens else context.closed
 
     def in_step(self, context: Context) -> "AbstractLaw":
-        """The law with its limits of forces multiplied by the step, as limits of impulses.
+        """The law with force limits multiplied by the step length, as impulse limits.
 
-        Itself unless a law says otherwise. `shift` and `active` are asked of the law as it was
-        stated; `set` and `lift` of this one. At an impact `context.h` is 0: it has no duration, in
-        which a limited force could act.
+        By default the law itself. `shift` and `active` are evaluated on the original law, `set` and
+        `lift` on this one. At an impact `context.h` is 0: it has no duration in which a limited
+        force could act.
         """
         return self
 
     def held(self, side: tuple[Float[Array, " c"], ...]) -> "AbstractLaw":
-        """The law with multipliers held at the bound of this direction of the slip; free where it is 0.
+        """The law with multipliers held at their bound for slip along `side`; free where `side` is 0.
 
-        Itself unless a law slides. `side` holds the components of a unit vector, the first of which is a
-        sign where the slip has one row.
+        The law itself unless it `slides`. `side` holds the components of a unit vector. The first is a
+        sign if the slip has one row.
         """
         return self
 
     def check(self) -> str | None:
-        """What is wrong with the parameters whose values are known, in the user's terms."""
+        """Error message if a parameter with a known value is invalid, else `None`."""
         return None
 
 
 def parameter(value) -> Array:
-    """A parameter of a law as an array of real numbers; what is known stays known inside `jit`."""
+    """A parameter of a law as an array of real numbers; known values stay known inside `jit`."""
     return eval_now(as_float, value)
 
 
 def check_range(name: str, value, low: float, high: float = np.inf) -> str | None:
-    """A sentence if a parameter is known not to be finite and in `[low, high]`, else `None`."""
+    """An error message if a parameter is known to be not finite or outside `[low, high]`, else `None`."""
     if is_traced(value):
         return None
     array = np.asarray(value, dtype=float)
@@ -162,7 +162,7 @@ def check_range(name: str, value, low: float, high: float = np.inf) -> str | Non
 
 
 def friction_problem(mu, e, e_t) -> str | None:
-    """A sentence if a friction coefficient or a restitution is known to be out of range, else `None`."""
+    """An error message if a friction coefficient or restitution is known to be out of range, else `None`."""
     return (
         check_range("the friction coefficient mu", mu, 0)
         or check_range("the restitution e", e, 0, 1)

@@ -9,12 +9,12 @@ from ._base import AbstractLaw, Context, Rows, check_range, parameter
 
 
 class Cohesive(AbstractLaw):
-    """Contact with a cohesive zone: it pulls, up to a strength that falls with the opening.
+    """Contact with a cohesive zone, which pulls up to a strength that falls with the opening.
 
         0 <= u⁺ + e u⁻ ⟂ P + h r >= 0    closed,      P = −h r    open by g < length
         r(g) = strength (1 − g/length)
 
-    Parting costs the energy `strength · length / 2`. The zone has no memory: it heals.
+    Separation costs the energy `strength · length / 2`. The zone has no memory: it heals.
 
     **Arguments:** `strength` [N], `length` [m], positive; `e`: restitution in [0, 1]; each of
     shape `()` or `(c,)`.

@@ -9,9 +9,8 @@ class Complementarity(AbstractLaw):
 
         0 <= u_N ⟂ P_N >= 0    for closed contacts,    P_N = 0 for open ones
 
-    It acts on the normal row of each contact, whatever else the relation has: velocities `u_N`
-    [m/s] and impulses `P_N` [N s] of shape `(1, c)`. It has no parameters, so nothing about it can
-    be out of range. `NewtonImpact` is the same with restitution.
+    It acts only on the normal row of each contact: velocities `u_N` [m/s] and impulses `P_N` [N s]
+    of shape `(1, c)`. It has no parameters. `NewtonImpact` is the same law with restitution.
 
     Reference: V. Acary, B. Brogliato, Numerical methods for nonsmooth dynamical systems (2008),
     doi:10.1007/978-3-540-75392-6.

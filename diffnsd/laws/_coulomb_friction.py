@@ -17,14 +17,14 @@ class CoulombFriction(AbstractLaw):
 
         K* ∋ w + (mu |w_T|, 0)  ⟂  P ∈ K,     K = {|P_T| <= mu P_N}
 
-    that is: open, or sticking inside the cone, or sliding on it against the slip velocity. The
-    normal velocity is not lifted while sliding (no convex relaxation).
+    that is, the contact is open, or sticks with `P` inside the cone, or slides with `P` on the cone
+    and opposite to the slip. Sliding does not raise the normal velocity (no convex relaxation).
 
     **Arguments:**
 
     - `mu`: friction coefficient, nonnegative and finite, shape `()` or `(c,)`.
     - `e`: normal restitution in [0, 1]. `e_t`: tangential restitution in [-1, 1].
-    - `side`: see `ContactMask`, for methods.
+    - `side`: set by integrators, see `ContactMask`.
 
     Reference: G. De Saxcé, Z.-Q. Feng, The bipotential method (1998),
     doi:10.1016/S0895-7177(98)00119-8.

@@ -16,7 +16,7 @@ class DryFriction(AbstractLaw):
     A relay whose multiplier is the impulse of a step of length `h`.
 
     **Arguments:** `limit`: `L`, largest friction force [N] or couple [N m], nonnegative, shape
-    `()` or `(c,)`. `side`: see `ContactMask`, for methods.
+    `()` or `(c,)`. `side`: set by integrators, see `ContactMask`.
 
     Reference: V. Acary, B. Brogliato, Numerical methods for nonsmooth dynamical systems (2008),
     doi:10.1007/978-3-540-75392-6.

@@ -10,7 +10,7 @@ class Equality(AbstractLaw):
         u = 0,    P free    at every time, whatever the gap
 
     It acts on all `k` rows of a relation: velocities `u` [m/s] and impulses `P` [N s] of shape
-    `(k, c)`. It has no parameters, so nothing about it can be out of range.
+    `(k, c)`. It has no parameters.
 
     Reference: V. Acary, B. Brogliato, Numerical methods for nonsmooth dynamical systems (2008),
     doi:10.1007/978-3-540-75392-6.

@@ -11,12 +11,12 @@ def fremond_impact(mu: ArrayLike, e: ArrayLike = 0.0, theta: ArrayLike = 0.5) ->
         ū_T = theta u_T⁺ + (1 − theta) u_T⁻,   P_T = −mu P_N ū_T/|ū_T|  or  ū_T = 0
         0 <= u_N⁺ + e u_N⁻ ⟂ P_N >= 0
 
-    Dividing by `theta` this is `CoulombFriction` with `e_t = (1 − theta)/theta`. For
+    Divided by `theta`, this is `CoulombFriction` with `e_t = (1 − theta)/theta`. For
     `theta = 1/2` the work of an impact is `P_T · ū_T + (1 − e)/2 P_N u_N⁻ <= 0`, whatever the
     directions of slip before and after.
 
     **Arguments:** `mu`, `e`: as in `CoulombFriction`; `theta`: weight of the velocity after the
-    impact, in [1/2, 1]; 1 is Coulomb's law on the velocity after.
+    impact, in [1/2, 1]; 1 is Coulomb's law on that velocity.
 
     **Returns:** the law. **Raises:** in a simulation, if a parameter is out of range.
 

@@ -1,4 +1,4 @@
-"""Contact laws that see the gap: no penetration at the end of a step."""
+"""Contact laws that use the gap: no penetration at the end of a step."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,11 +11,11 @@ from ._base import AbstractLaw, Context, Lanes, Rows, check_range, parameter
 class GapStabilized(AbstractLaw):
     """A unilateral law with `u_N + g/h >= 0` for open contacts in place of `u_N >= 0`.
 
-    The contact may close exactly within the step, instead of being found closed afterwards, so the
-    penetration is of second order in `h` (from the curvature of the gap) and not of first order.
-    Penetrated contacts keep `u_N >= 0`: they are not pushed out, so the law puts no energy in.
-    Where the inner law would rebound faster than `rest_speed`, the rebound is kept exactly and the
-    contact is left at its height at impact.
+    The contact may close exactly within the step, instead of being found closed afterwards. So the
+    penetration is of second order in `h` (from the curvature of the gap), not of first order.
+    Penetrated contacts keep `u_N >= 0`: they are not pushed out, so the law adds no energy.
+    Where the inner law would rebound faster than `rest_speed`, the rebound is exact and the contact
+    stays at its height at impact.
 
     **Arguments:**
 
@@ -61,7 +61,7 @@ class GapStabilized(AbstractLaw):
 
     @property
     def slides(self) -> bool:
-        """Whether the inner law does."""
+        """Whether the inner law slides."""
         return self.law.slides
 
     def held(self, side: tuple[Float[Array, " c"], ...]) -> "GapStabilized":
@@ -71,7 +71,7 @@ class GapStabilized(AbstractLaw):
         return self.law.set()
 
     def edge(self, context: Context) -> Lanes:
-        # A contact that approaches rebounds if it closes and is fast enough, else it lands.
+        # An approaching contact rebounds if it closes and is fast enough; otherwise it lands.
         rebound = -self.law.shift(context)[0]
         closing_speed = -context.gap / context.h - context.u_minus[0]
         by_gap = jnp.where(rebound > self.rest_speed, jnp.abs(closing_speed), jnp.inf)
@@ -95,7 +95,7 @@ class GapStabilized(AbstractLaw):
         return self.law.lift_gradient(w)
 
     def active(self, context: Context) -> Bool[Array, "..."]:
-        # The shift g/h decides: a contact out of reach gets no impulse from the law itself.
+        # All: because of the shift g/h, the law gives no impulse to a contact out of reach.
         return jnp.ones_like(context.gap, dtype=bool)
 
     def in_step(self, context: Context) -> "GapStabilized":

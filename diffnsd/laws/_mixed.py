@@ -14,7 +14,7 @@ class Mixed(AbstractLaw):
     For relations with several rows per contact: the mixed complementarity problem of a circuit's
     algebraic equations with its diodes is one contact.
 
-    **Arguments:** `equalities`: number of rows, at least 0; the relation needs at least as many.
+    **Arguments:** `equalities`: number of rows, at least 0; the relation needs at least as many rows.
 
     Reference: V. Acary, B. Brogliato, Numerical methods for nonsmooth dynamical systems (2008),
     doi:10.1007/978-3-540-75392-6.

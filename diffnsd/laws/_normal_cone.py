@@ -12,13 +12,13 @@ from ._base import AbstractLaw, parameter
 class NormalCone(AbstractLaw):
     """`−y ∈ N_P(lam)` with a polytope `P = {lam : H lam >= b}`: relays with coupled bounds.
 
-    The multiplier lies in `P`; where it is inside, `y = 0`, and elsewhere `−y` points out of the
-    faces on which it lies. `Relay` is the box. It acts on all `k` rows of a contact: the relation
-    needs `rows_per_contact=k`.
+    The multiplier lies in `P`. In the interior `y = 0`; on the boundary `−y` points out of the faces
+    on which the multiplier lies. `Relay` is the case of a box. The law acts on all `k` rows of a
+    contact: the relation needs `rows_per_contact=k`.
 
     **Arguments:** `H`: `(p, k)`, one row per face; `b`: `(p,)`. `P` must not be empty.
 
-    **Raises:** `ValueError` on shapes that do not fit.
+    **Raises:** `ValueError` if shapes do not match.
 
     Reference: V. Acary, B. Brogliato, Numerical methods for nonsmooth dynamical systems (2008),
     doi:10.1007/978-3-540-75392-6.
@@ -34,14 +34,14 @@ class NormalCone(AbstractLaw):
         H, b = parameter(H), parameter(b)
         if H.ndim != 2 or b.shape != H.shape[:1] or 0 in H.shape:
             raise ValueError(f"H must have shape (p, k) and b (p,), got {H.shape} and {b.shape}.")
-        # Number by number: every parameter of a law may have its own value for every contact.
+        # Entry by entry, since every parameter of a law may have its own value for every contact.
         self.H = tuple(tuple(parameter(x) for x in row) for row in H)
         self.b = tuple(parameter(x) for x in b)
         self.k = H.shape[1]
 
     @property
     def rows(self) -> int | None:
-        """All `k` of a contact."""
+        """All `k` rows of a contact."""
         return self.k
 
     def set(self) -> AbstractSet:

@@ -26,8 +26,8 @@ class RollingFriction(AbstractLaw):
         K* ∋ w + (mu |w_T| + mu_r |w_R|, 0, 0)  ⟂  P ∈ K
         K = {|P_T| <= mu P_N, |P_R| <= mu_r P_N}
 
-    `P_R` [N m s] is the couple against rolling: a body rolls on against the couple `mu_r P_N`, and
-    stands still below it.
+    `P_R` [N m s] is the couple against rolling. A rolling body works against the couple `mu_r P_N`;
+    below this couple it does not roll.
 
     **Arguments:**
 

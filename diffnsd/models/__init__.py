@@ -1,4 +1,4 @@
-"""Ready systems with closed-form answers beside them, shared by tests, benchmarks and notebooks."""
+"""Ready-made models and their closed-form solutions, shared by tests, benchmarks and notebooks."""
 
 from ._bouncing_ball import (
     ball_impact_times as ball_impact_times,

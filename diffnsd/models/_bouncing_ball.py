@@ -4,7 +4,7 @@
 
 From height `q0` and speed `v0` the first impact comes at `T1 = (v0 + w)/g` with the speed
 `w = sqrt(v0² + 2 g q0)`; flight `k` between impacts starts with the speed `e^k w` and lasts
-`2 e^k w/g`. For `e < 1` infinitely many impacts end in finite time; then the ball rests.
+`2 e^k w/g`. For `e < 1` infinitely many impacts occur in finite time; then the ball rests.
 """
 
 import jax
@@ -37,8 +37,8 @@ def _height(t, q):
 def ball_state(t: ArrayLike, height=1.0, speed=0.0, e=0.9, g=9.81) -> State:
     """Closed form: the state at a time `t >= 0`, through any number of impacts.
 
-    It may be differentiated in all its arguments: the derivative is that of the motion, impact
-    times included (at an impact, that of the flight that follows). `t = 0` is the initial state.
+    Differentiable in all its arguments. The derivative includes that of the impact times; at an
+    impact it is that of the flight that follows. `t = 0` is the initial state.
 
     **Arguments:** `t` [s], shape `()`; `height` [m] at `t = 0`, nonnegative, and positive if the
     speed is 0; `speed` [m/s] at `t = 0`, upwards; `e`: restitution in [0, 1]; `g` [m/s²].
@@ -75,7 +75,7 @@ def _first_impact(height, speed, g):
 def _flights(x, e):
     """Flights completed after the first impact: the largest `n` with `e + ... + e^n <= x`.
 
-    With it, whether all impacts are over by then.
+    Also returns whether all impacts are over by then.
     """
     elastic = e == 1
     safe = jnp.where(elastic | (e == 0), 0.5, e)
@@ -87,7 +87,7 @@ def _flights(x, e):
 
 
 def _power(e, n):
-    """`e^n` for whole `n >= 0`, with its derivative at `e = 0` too."""
+    """`e^n` for integer `n >= 0`, also with the correct derivative at `e = 0`."""
     positive = e > 0
     power = jnp.where(positive, e, 1.0) ** n
     return jnp.where(positive, power, jnp.where(n == 0, 1.0, jnp.where(n == 1, e, 0.0)))

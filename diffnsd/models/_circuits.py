@@ -1,9 +1,9 @@
-"""Circuits with ideal diodes, all of them with the state `x = (voltage [V], current [A])`.
+"""Circuits with ideal diodes, all with the state `x = (voltage [V], current [A])`.
 
-A resonator of a capacitance `C` and an inductance `L`, `C v' = −i − ...`, `L i' = v`, loses energy
-through a resistance `R` behind a diode, or behind a bridge of four. The bridge turns the current the
-right way round for either sign of `v`: seen from the resonator it is the resistance itself, and the
-motion that of a damped oscillator, in closed form.
+A resonator of a capacitor `C` and an inductor `L`, `C v' = −i − ...`, `L i' = v`, loses energy
+through a resistor `R` behind a diode, or behind a bridge of four. The bridge rectifies the current
+for either sign of `v`. Seen from the resonator it is the resistor itself, so the motion is that of a
+damped oscillator, in closed form.
 """
 
 import equinox as eqx
@@ -39,11 +39,11 @@ def _resonator(inductance: Array, capacitance: Array) -> FirstOrderSystem:
 
 
 def rlc_diode(resistance=1e3, inductance=1e-2, capacitance=1e-6) -> Model:
-    """A resonator with a resistance behind one diode: it damps every other half wave.
+    """A resonator with a resistor behind one diode, which damps every other half wave.
 
         C v' = −i − lam,   L i' = v,    0 <= y = −v + R lam ⟂ lam >= 0
 
-    The multiplier is the current of the diode [A], the output its reverse voltage [V].
+    The multiplier is the current of the diode [A]; the output is its reverse voltage [V].
 
     **Arguments:** `resistance` [Ohm]; `inductance` [H]; `capacitance` [F].
     """
@@ -53,14 +53,14 @@ def rlc_diode(resistance=1e3, inductance=1e-2, capacitance=1e-6) -> Model:
 
 
 def diode_bridge(resistance=1e3, inductance=1e-2, capacitance=1e-6) -> Model:
-    """A resonator that feeds a resistance through a bridge of four diodes.
+    """A resonator that feeds a resistor through a bridge of four diodes.
 
         C v' = −i − lam3 + lam4,   L i' = v
         y = ((lam1 + lam2)/R − lam3,  (lam1 + lam2)/R − lam4,  lam1 − v,  lam2 + v)
         0 <= y ⟂ lam >= 0
 
-    Multipliers are the reverse voltages of two diodes [V] and the currents of the other two [A],
-    outputs what is complementary to them.
+    The multipliers are the reverse voltages of two diodes [V] and the currents of the other two [A];
+    the outputs are the complementary quantities.
 
     **Arguments:** `resistance` [Ohm]; `inductance` [H]; `capacitance` [F].
 
@@ -80,7 +80,7 @@ def diode_bridge(resistance=1e3, inductance=1e-2, capacitance=1e-6) -> Model:
 def diode_bridge_state(
     t: ArrayLike, voltage=10.0, resistance=1e3, inductance=1e-2, capacitance=1e-6
 ) -> State:
-    """Closed form: the state of `diode_bridge` that starts with a voltage and without current.
+    """Closed form: the state of `diode_bridge` started with a voltage and without current.
 
     Differentiable in all its arguments.
 
@@ -101,7 +101,7 @@ def diode_bridge_state(
 class _Switch(eqx.Module):
     """Resistance [Ohm] of a switch that is closed for a part of every period.
 
-    Its logarithm rises and falls along ramps, so that the motion depends smoothly on the duty.
+    Its logarithm changes along ramps, so that the motion depends smoothly on the duty.
     """
 
     duty: Array
@@ -160,16 +160,16 @@ def buck_converter(
     period=1e-4,
     rise=0.1,
 ) -> Model:
-    """A converter that lowers a voltage by a switch that is closed for a part of every period.
+    """A converter that lowers a voltage with a switch that is closed for a part of every period.
 
         C v' = i − v / load,    L i' = w − v,    w = source − R_s(t) (i − lam)
         0 <= w ⟂ lam >= 0
 
     The freewheeling diode takes the current `lam` [A] while the switch is open; the output `w` [V]
-    is the voltage of the node between switch, diode and coil. While the current flows all the time
-    the mean voltage of the load is `duty * source`, less what the switch loses (3 % here). The
-    switch has 0.05 Ohm closed and 10 kOhm open, and takes `rise` periods from one to the other: with
-    some 40 steps for that, derivatives by the duty are true within a few percent. Use
+    is the voltage of the node between switch, diode and coil. As long as the current never stops,
+    the mean voltage of the load is `duty * source`, less the losses of the switch (3 % here). The
+    switch has 0.05 Ohm closed and 10 kOhm open, and a transition takes `rise` periods. With about 40
+    steps per transition, derivatives with respect to `duty` are correct within a few percent. Use
     `EulerMoreau(theta=1.0)`: the open switch is stiff.
 
     **Arguments:** `duty`: in (0, 1); `source` [V]; `load` [Ohm]; `inductance` [H]; `capacitance`

@@ -2,8 +2,8 @@
 
     V = −mu (m/r + tr I/(2 r³) − 3 b·I b/(2 r⁵)),     b = R^T x,  r = |x|
 
-The potential of a body in a central field to second order in its size: it turns towards the centre
-(torque `3 mu b × I b/r⁵` in the body frame), and its orbit is not quite an ellipse.
+This is the potential of a body in a central field to second order in its size. The body turns towards
+the centre (torque `3 mu b × I b/r⁵` in the body frame), and its orbit is not quite an ellipse.
 """
 
 import equinox as eqx
@@ -31,7 +31,7 @@ class _CentralField(eqx.Module):
 
 
 def gravity_gradient(mass=1.0, moments=(0.01, 0.02, 0.0275), mu=1.0) -> Model:
-    """A rigid body around a centre at the origin, with the states of a body of `PoseGroup(1)`.
+    """A rigid body around a centre at the origin, with states on `PoseGroup(1)`.
 
     **Arguments:** `mass`; `moments`: principal moments of inertia, shape `(3,)`; `mu`:
     gravitational parameter. Any consistent units.

@@ -1,4 +1,4 @@
-"""Blocks, beads, a bar and a ball on a table: systems that live from unilateral contact."""
+"""Blocks, beads, a bar and a ball on a table: systems with unilateral contacts."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -47,7 +47,7 @@ class _Stack(eqx.Module):
 
 
 def column_of_beads(n: int = 10, e=0.9, radius=0.1, mass=1.0, g=9.81) -> Model:
-    """Beads over each other on a vertical line above ground: `q (n,)` their heights [m].
+    """Beads above each other on a vertical line above the ground: `q (n,)` their heights [m].
 
     **Arguments:** `n`; `e`: restitution of all contacts, `()` or `(n,)`; `radius` [m]; `mass` [kg];
     `g` [m/s²].
@@ -58,7 +58,7 @@ def column_of_beads(n: int = 10, e=0.9, radius=0.1, mass=1.0, g=9.81) -> Model:
 
 
 class _StrainEnergy(eqx.Module):
-    """Of linear elements; its force is exactly zero where the elongations are."""
+    """Strain energy of linear elements; its force is exactly zero where the elongations are zero."""
 
     stiffness: Float[Array, ""]
 
@@ -79,8 +79,8 @@ def impacting_bar(
 
     The wall touches the first node at `q[0] = 0`.
 
-    **Arguments:** `elements`: their number; `e`: restitution of the node, which the bar as a whole
-    does not have: it rebounds by its waves; `length` [m]; `young` [Pa]; `section` [m²]; `density`
+    **Arguments:** `elements`: their number; `e`: restitution of the node, not of the bar as a whole,
+    which rebounds by its waves; `length` [m]; `young` [Pa]; `section` [m²]; `density`
     [kg/m³].
     """
     length, young, section, density = (

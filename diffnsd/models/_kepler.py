@@ -36,7 +36,7 @@ def kepler(mu=1.0) -> Model:
 def kepler_state(t: ArrayLike, e=0.25, a=1.0, mu=1.0) -> State:
     """Closed form: the state at a time `t` after the passage of the pericentre, on the x axis.
 
-    Differentiable in all arguments, Kepler's equation by the implicit function theorem.
+    Differentiable in all arguments; for Kepler's equation by the implicit function theorem.
 
     **Arguments:** `t`, shape `()`; `e`: eccentricity in [0, 1); `a`: semi-major axis; `mu`.
 

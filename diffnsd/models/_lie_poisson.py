@@ -1,6 +1,6 @@
 """Rigid bodies as flows of momentum and attitude: free, in a field, in a fluid.
 
-Points are pairs `(mu, g)`: the body momentum, and the attitude or placement. Both are moved by the same
+Points are pairs `(mu, g)`: the body momentum, and the attitude or placement. Both move by the same
 group element, so that the spatial momentum `Ad(g^-1)^T mu` is constant to round-off.
 """
 
@@ -75,7 +75,7 @@ class _Kirchhoff(eqx.Module):
 def free_rigid_body(inertia=(1.0, 2.0, 3.0)) -> Model:
     """A free rigid body: `pi' = pi x I^-1 pi`, `R' = R (I^-1 pi)^`; points `(pi, quaternion)`.
 
-    The intermediate axis is unstable. Kept exactly by every method on the orbit: `|pi|` and `R pi`.
+    The intermediate axis is unstable. Every method on the orbit conserves `|pi|` and `R pi` exactly.
 
     **Arguments:** `inertia`: principal moments [kg m²], shape `(3,)`.
     """
@@ -86,7 +86,7 @@ def heavy_top(inertia=(1.0, 1.0, 0.5), lever=(0.0, 0.0, 1.0)) -> Model:
     """A heavy top with a fixed point: `pi' = pi x w + G x c`, `G' = G x w`, `w = I^-1 pi`.
 
     A Lie-Poisson flow on the dual of se(3): points `((G, pi), (x, quaternion))`, with `G = R^T e3` the
-    vertical in the body frame. `|G|` and `G . pi` are Casimirs, kept exactly. `x` has no meaning
+    vertical in the body frame. `|G|` and `G . pi` are Casimirs, conserved exactly. `x` has no meaning
     for the top (it is the integral of `R c`).
 
     **Arguments:** `inertia`: about the fixed point [kg m²], `(3,)`; `lever`: `c = m g l` [N m] along
@@ -101,19 +101,19 @@ def kirchhoff_body(inertia=(1.0, 2.0, 3.0), mass=(1.0, 1.5, 2.0)) -> Model:
     Points `((p, pi), (x, quaternion))`. `|p|` and `p . pi` are Casimirs; the spatial momenta `R p`
     and `R pi + x x R p` are constant.
 
-    **Arguments:** `inertia` [kg m²], `mass` [kg]: of body and added mass, principal, `(3,)` each.
+    **Arguments:** `inertia` [kg m²], `mass` [kg]: principal values of body plus added mass, `(3,)` each.
     """
     return _lie_poisson(SE3(), _Kirchhoff(as_float(inertia), as_float(mass)))
 
 
 def rigid_body_state(pi, quaternion=(1.0, 0.0, 0.0, 0.0)) -> State:
-    """State of `free_rigid_body`: spin [kg m²/s] in the body frame, attitude body to world."""
+    """State of `free_rigid_body`: angular momentum [kg m²/s] in the body frame, attitude body to world."""
     pi = as_float(pi)
     return State((pi, as_float(quaternion, pi.dtype)), jnp.zeros(0, pi.dtype))
 
 
 def heavy_top_state(pi, quaternion=(1.0, 0.0, 0.0, 0.0)) -> State:
-    """State of `heavy_top`: spin [kg m²/s] in the body frame, attitude body to world."""
+    """State of `heavy_top`: angular momentum [kg m²/s] in the body frame, attitude body to world."""
     pi = as_float(pi)
     quaternion = as_float(quaternion, pi.dtype)
     vertical = SO3().coAd(quaternion, jnp.array([0.0, 0.0, 1.0], pi.dtype))
@@ -122,7 +122,7 @@ def heavy_top_state(pi, quaternion=(1.0, 0.0, 0.0, 0.0)) -> State:
 
 
 def kirchhoff_state(pi, p, position=(0.0, 0.0, 0.0), quaternion=(1.0, 0.0, 0.0, 0.0)) -> State:
-    """State of `kirchhoff_body`: spin, linear momentum [kg m/s] (body frame), placement."""
+    """State of `kirchhoff_body`: angular momentum, linear momentum [kg m/s] (body frame), placement."""
     pi = as_float(pi)
     placement = as_float(position, pi.dtype), as_float(quaternion, pi.dtype)
     momentum = jnp.concatenate([as_float(p, pi.dtype), pi])

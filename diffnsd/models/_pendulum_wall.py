@@ -86,7 +86,7 @@ def pendulum_rebound_angle(angle, e=0.8, length=1.0, distance=0.0) -> Float[Arra
 def pendulum_small_impact_time(angle, length=1.0, distance=0.0, g=9.81) -> Float[Array, ""]:
     """Closed form for small angles: the time [s] of the first impact, released at rest at `angle`.
 
-    `t = sqrt(l/g) acos(θ_w/angle)`, right to second order in the angles.
+    `t = sqrt(l/g) acos(θ_w/angle)`, correct to second order in the angles.
     """
     wall = pendulum_wall_angle(length, distance)
     return jnp.sqrt(jnp.asarray(length) / g) * jnp.arccos(wall / angle)

@@ -1,4 +1,4 @@
-"""The ready models by name, each with a start, an integrator and times that show it."""
+"""The ready-made models by name, each with an initial state, an integrator and suitable times."""
 
 import math
 from collections.abc import Callable
@@ -36,7 +36,7 @@ from ._woodpecker import woodpecker, woodpecker_state
 class ReadyModel:
     """A model with everything that a simulation of it needs.
 
-    **Arguments:** `summary`: what one sees, one line; `model`; `state0`; `integrator`; `t1`, `dt`:
+    **Arguments:** `summary`: the visible motion, in one line; `model`; `state0`; `integrator`; `t1`, `dt`:
     end and step [s], from 0; `coordinates`: names of the entries of `v`, with units if they
     have any.
     """
@@ -171,7 +171,7 @@ def _vibrating_table() -> ReadyModel:
 
 
 def _first_order(summary, model, start, t1, dt, coordinates, integrator=None) -> ReadyModel:
-    """A model of first order: `coordinates` are those of its state `x`."""
+    """A first-order model: `coordinates` are those of its state `x`."""
     integrator = EulerMoreau() if integrator is None else integrator
     state = State(None, jnp.asarray(start, float))
     return ReadyModel(summary, model, state, integrator, t1, dt, coordinates)
@@ -253,4 +253,4 @@ READY: dict[str, Callable[[], ReadyModel]] = {
     "relay_oscillator": _relay_oscillator,
     "gene_network": _gene_network,
 }
-"""What `diffnsd simulate NAME` runs. A call makes the arrays, in the precision set by then."""
+"""The models of `diffnsd simulate NAME`. A call makes the arrays, in the precision set at that time."""

@@ -12,7 +12,7 @@ from ..systems import FirstOrderSystem
 
 
 def relay_oscillator(gain=1.0, stiffness=3.0, damping=2.0) -> Model:
-    """Relay feedback on a chain of three: `x1''' + damping x1'' + stiffness x1' = lam`.
+    """Relay feedback on a third-order system: `x1''' + damping x1'' + stiffness x1' = lam`.
 
     With `lam ∈ −gain Sgn(x1)` and `x = (x1, x1', x1'')`; it settles on a limit cycle.
 
@@ -61,7 +61,7 @@ def gene_network(thresholds=(4.0, 4.0, 8.0, 8.0), rate=40.0, decay=(4.5, 1.5)) -
         x1' = −decay1 x1 + rate s(x2 − threshold2) (1 − s(x1 − threshold3))
         x2' = −decay2 x2 + rate s(x1 − threshold1) (1 − s(x2 − threshold4))
 
-    with steps `s` from 0 to 1: multipliers of four relays, which enter bilinearly. Concentrations
+    The steps `s` from 0 to 1 are the multipliers of four relays, which enter bilinearly. Concentrations
     slide along the thresholds where their production is switched off.
 
     **Arguments:** `thresholds`: `(4,)`; `rate`; `decay`: `(2,)`.

@@ -1,7 +1,7 @@
 """A slider-crank mechanism whose slider has clearance in its guide.
 
-The slider is free between two walls, which its four corners may strike: a mechanism with three
-degrees of freedom where the ideal one has one.
+The slider is free between two walls, which its four corners may strike. The mechanism has three
+degrees of freedom, the ideal one has one.
 """
 
 import equinox as eqx

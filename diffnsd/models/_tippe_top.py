@@ -1,8 +1,8 @@
 """A tippe top: a sphere with its centre of mass below its centre that turns over by friction.
 
 Spun fast on its bottom, it rises against gravity and stands on its head: the slip at the contact
-does the work. Its Jellett constant, angular momentum times the arm to the contact, is kept
-whatever the friction.
+does the work. Its Jellett constant, angular momentum times the arm to the contact, is
+conserved whatever the friction.
 """
 
 import equinox as eqx
@@ -34,7 +34,7 @@ class _SphereOnPlane(eqx.Module):
 def tippe_top(
     mu=0.3, radius=0.02, offset=0.003, mass=0.02, g=9.81, *, law: AbstractLaw | None = None
 ) -> Model:
-    """A top on the plane z = 0; its axis is the third of the body, from mass to centre.
+    """A top on the plane z = 0; its axis is the third body axis, from centre of mass to sphere centre.
 
     **Arguments:** `mu`: friction; `radius` of the sphere [m]; `offset` [m]: how far the centre of
     mass lies below the centre of the sphere; `mass` [kg]; `g` [m/s²]; `law`: in place of

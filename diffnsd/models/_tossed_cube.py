@@ -37,7 +37,7 @@ def tossed_cube(
     - `mass` [kg]; `inertia` [kg m²], the same about all axes; `half_width` [m].
     - `gravity` [m/s²], along −z.
     - `law`: in place of `GapStabilized(CoulombFriction(mu, e))`.
-    - `max_active`: corners solved at a time, the lowest ones.
+    - `max_active`: number of corners solved at a time, the lowest ones.
 
     **Raises:** `ValueError` if `half_width` is not positive, and when simulated with other
     parameters out of range.
@@ -61,7 +61,7 @@ def cube_state(position, quaternion_wxyz, velocity, angular_velocity) -> State:
     - `velocity`: of the centre of mass [m/s], world frame, shape `(3,)`.
     - `angular_velocity` [rad/s], body frame, shape `(3,)`.
 
-    **Raises:** `ValueError` when simulated with other shapes or a quaternion that is not a unit.
+    **Raises:** `ValueError` when simulated with other shapes or a quaternion that is not of unit length.
     """
     pose = Pose(jnp.asarray(position)[None], jnp.asarray(quaternion_wxyz)[None])
     return State(pose, jnp.concatenate([jnp.asarray(velocity), jnp.asarray(angular_velocity)]))

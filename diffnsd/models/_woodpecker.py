@@ -1,6 +1,6 @@
 """The woodpecker toy: a sleeve that jams on a pole, a bird on a spring, and a beak that knocks.
 
-A limit cycle that lives from impacts and dry friction: without jamming the toy would fall, without
+A limit cycle sustained by impacts and dry friction: without jamming the toy would fall, without
 the beak the bird would swing out.
 """
 

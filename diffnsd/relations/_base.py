@@ -2,7 +2,7 @@
 
 A relation gives the local velocity `u = H(t, q) v + drift(t, q)` of `c` contacts with `k` rows each
 (normal first) and, by virtual power, the generalised force `H^T p` of their multipliers. Relations of
-first-order systems state both directions themselves: an output of state and multipliers, an input.
+first-order systems define both directions themselves: an output of state and multipliers, an input.
 """
 
 from abc import abstractmethod
@@ -22,12 +22,12 @@ from ..groups import AbstractGroup, PoseGroup
 
 
 class Contacts(eqx.Module):
-    """What a relation says about its contacts at a configuration.
+    """The contacts of a relation at a configuration.
 
     **Arguments:**
 
-    - `gap`: gaps [m], shape `(c,)`, `None` where there is no such thing.
-    - `H`: `u = H v + drift`, shape `(k, n, c)`, or its blocks if it touches a few bodies only.
+    - `gap`: gaps [m], shape `(c,)`, `None` if the relation has none.
+    - `H`: `u = H v + drift`, shape `(k, n, c)`, or its blocks if each contact touches only a few bodies.
     - `drift`: shape `(k, c)`.
     """
 
@@ -55,27 +55,27 @@ class AbstractRelation(eqx.Module):
     rows: ClassVar[int] = 1
     """Rows `k` of a contact."""
     needs_positions: ClassVar[bool] = True
-    """Whether the relation is one of positions and velocities, not of a first-order system."""
+    """Whether the relation acts on positions and velocities, not on a first-order system."""
     has_feedthrough: ClassVar[bool] = False
     """Whether the output depends on the multipliers themselves."""
     is_scleronomic: ClassVar[bool] = False
-    """Whether nothing of it depends on time by itself; it may unless a relation says otherwise."""
+    """Whether the relation has no explicit dependence on time; by default it may have."""
 
     @property
     def is_compliant(self) -> bool:
-        """Whether it ties positions to forces, where others tie velocities to impulses."""
+        """Whether it relates positions to forces, where others relate velocities to impulses."""
         return self.needs_positions and self.has_feedthrough
 
     def part_of(self, system: Any) -> Any:
-        """The system that it is a relation of: the whole one, or one of a product."""
+        """The system that the relation acts on: the whole one, or one of a product."""
         return system
 
     def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
-        """Number of contacts `c`, found without computing anything."""
+        """Number of contacts `c`, found without computing any values."""
         return jax.eval_shape(lambda t, q: self.observe(group, t, q).drift, t, q).shape[1]
 
     def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
-        """Gaps, `H` and drift of all contacts in one evaluation: what a step needs."""
+        """Gaps, `H` and drift of all contacts in one evaluation, as needed by a step."""
 
         def local(v):
             return self.output(group, t, State(q, v), None), None
@@ -84,7 +84,7 @@ class AbstractRelation(eqx.Module):
         return Contacts(self.gap(t, q), h, drift)
 
     def gap(self, t: Scalar, q: Config) -> PerContact | None:
-        """Gaps [m], shape `(c,)`, positive when open; `None`, the default, if there is no such thing."""
+        """Gaps [m], shape `(c,)`, positive when open; `None`, the default, if there are none."""
         return None
 
     @abstractmethod
@@ -104,22 +104,22 @@ class AbstractRelation(eqx.Module):
         return contacts.dense(), contacts.drift
 
     def check(self, group: AbstractGroup) -> str | None:
-        """What is wrong with the relation for a system on `group`, in the user's terms."""
+        """Error message if the relation does not fit a system on `group`, else `None`."""
         return None
 
     def take(self, pick: Callable[[Array], Array]) -> "AbstractRelation | None":
-        """The relation of some contacts only, or `None` if it cannot be restricted.
+        """The relation restricted to some contacts, or `None` if it cannot be restricted.
 
-        **Arguments:** `pick`: takes an array with one row per contact to that of the kept ones.
+        **Arguments:** `pick`: maps an array with one row per contact to the rows of the kept contacts.
         """
         return None
 
 
 class AbstractBodyRelation(AbstractRelation):
-    """Contacts of few bodies each: a relation states its contacts with the blocks of `H`.
+    """Contacts that touch few bodies each: the relation gives the blocks of `H`.
 
-    A relation of many equal contacts is one relation with arrays of body indices, and the size of its
-    program does not depend on how many they are.
+    Many contacts of one kind form one relation with arrays of body indices. The size of its program
+    does not depend on their number.
     """
 
     @abstractmethod
@@ -131,9 +131,9 @@ class AbstractBodyRelation(AbstractRelation):
 
 
 def linear_part(local: Callable, group: AbstractGroup, q: Config):
-    """`H` and drift of a local velocity `(c, k)` that is affine in `v`, and what comes with it.
+    """`H` and drift of a local velocity `(c, k)` that is affine in `v`, and its auxiliary output.
 
-    **Arguments:** `local`: of `v (n,)`, the local velocity and what else it has found without `v`.
+    **Arguments:** `local`: maps `v (n,)` to the local velocity and auxiliary values independent of `v`.
     """
     zero = jnp.zeros(group.dim, jax.tree.leaves(q)[0].dtype)
     drift, columns, found = jax.linearize(local, zero, has_aux=True)
@@ -149,13 +149,13 @@ def along(function: Callable, group: AbstractGroup, t: Scalar, state: State) -> 
 
 
 Indices = int | Sequence[int | None] | np.ndarray | jax.Array | None
-"""Bodies as a user gives them: an index, or one for each contact; `None` is no body."""
+"""Bodies as given by users: an index, or one for each contact; `None` is no body."""
 
 
 def body_indices(name: str, bodies: Indices) -> Bodies:
-    """Indices of bodies as a relation keeps them: an integer, a tuple of them, `None` for no body.
+    """Indices of bodies as stored by relations: an integer, a tuple of them, `None` for no body.
 
-    **Raises:** `ValueError` if they are no integers, or not known where the relation is made.
+    **Raises:** `ValueError` if they are not integers, or not known when the relation is made.
     """
     if bodies is None:
         return None
@@ -175,7 +175,7 @@ def body_indices(name: str, bodies: Indices) -> Bodies:
 
 
 def out_of_range(name: str, bodies: Bodies, count: int) -> str | None:
-    """A sentence that says which of the indices are none of the bodies 0 to `count − 1`."""
+    """An error message that lists the indices outside the bodies 0 to `count − 1`, or `None`."""
     if bodies is None:
         return None
     if isinstance(bodies, int):
@@ -192,7 +192,7 @@ def out_of_range(name: str, bodies: Bodies, count: int) -> str | None:
 
 
 def check_body(name: str, bodies: Bodies, group: AbstractGroup) -> str | None:
-    """A sentence if a system on `group` has not the rigid bodies with these indices, else `None`."""
+    """An error message if a system on `group` lacks rigid bodies with these indices, else `None`."""
     if not isinstance(group, PoseGroup):
         return f"{name} needs rigid bodies (NewtonEulerSystem), not a system on {group}"
     return out_of_range(name, bodies, group.bodies)

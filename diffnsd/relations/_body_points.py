@@ -52,8 +52,8 @@ class BodyPointsPlane(AbstractBodyRelation):
     - `offset`: distance of the plane from the origin [m], shape `()`.
     - `body`: index of the body, or one for each point, `(c,)`.
 
-    **Raises:** `ValueError` on shapes that do not fit and on a normal that is not of unit length;
-    in a simulation, before it is compiled, if there is no such body.
+    **Raises:** `ValueError` if shapes do not match or the normal is not of unit length; in a
+    simulation, before it is compiled, if there is no such body.
     """
 
     points: Float[Array, "c 3"]
@@ -117,14 +117,14 @@ class BodyPointsPlane(AbstractBodyRelation):
     def take(self, pick: Callable[[Array], Array]) -> AbstractRelation | None:
         if isinstance(self.body, int):
             return eqx.tree_at(lambda r: r.points, self, pick(self.points))
-        # Which points are kept, and so of which bodies, is known only while a step runs.
+        # Which points are kept, and hence their bodies, is known only while a step runs.
         return super().take(pick)
 
 
 def _not_unit(normal) -> str | None:
-    """A sentence if a known normal is not of unit length, else `None`.
+    """An error message if a known normal is not of unit length, else `None`.
 
-    Refused and not normalised: with a normal of another length it is open what `offset` means.
+    It is not normalised, because the meaning of `offset` would then be ambiguous.
     """
     normal = concrete(normal)
     if is_traced(normal):

@@ -1,4 +1,4 @@
-"""Compliant relations of mechanical systems: positions that multipliers give way to."""
+"""Compliant relations of mechanical systems: positions that yield to multipliers."""
 
 from collections.abc import Callable
 
@@ -19,15 +19,15 @@ from ._gap import GapRelation
 class CompliantRelation(AbstractCounted):
     """`y = h(t, q, lam)` with forces `lam`, whose generalised force is `(∂h/∂q)^T lam`.
 
-    A contact or a joint that gives way: `h = g(q) + C lam` with `Complementarity` is a stop of the
-    stiffness `1/C`, `lam = max(0, −g/C)`, and with `Equality` a spring; `C` may be as small as one
-    likes, and motions tend to those of the rigid contact. There is no impact, so no restitution, and
-    derivatives are true without `Located`: forces change without jumps. The energy `C lam²/2` that
-    is stored is not part of `Model.energy`.
+    A compliant contact or joint: `h = g(q) + C lam` with `Complementarity` is a stop of stiffness
+    `1/C`, `lam = max(0, −g/C)`, and with `Equality` a spring. `C` may be arbitrarily small, and motions
+    then tend to those of the rigid contact. There is no impact and so no restitution. Derivatives are
+    correct without `Located`, since forces do not jump. The stored energy `C lam²/2` is not part of
+    `Model.energy`.
 
     The law holds between `y` [m] and `lam` [N] at the point `theta` of a step, with its mean force:
-    `MoreauJean(theta=0.5)` is the midpoint rule, which keeps the energy of a linear contact, and
-    `BackwardEuler` the dissipative one. `Solution.impulses` are `h lam`.
+    `MoreauJean(theta=0.5)` is the midpoint rule, which conserves the energy of a linear contact, and
+    `BackwardEuler` is dissipative. `Solution.impulses` are `h lam`.
 
     **Arguments:**
 
@@ -36,7 +36,7 @@ class CompliantRelation(AbstractCounted):
     - `contacts`: `c`. `rows_per_contact`: `k`; if it is not 1 the shapes are `(c, k)`.
 
     **Raises:** `ValueError` in a simulation, before it is compiled, if `h` returns another shape, or
-    the law asks for velocities (restitution, friction).
+    the law depends on velocities (restitution, friction).
 
     Reference: V. Acary, B. Brogliato, Numerical methods for nonsmooth dynamical systems (2008),
     doi:10.1007/978-3-540-75392-6.
@@ -52,7 +52,7 @@ class CompliantRelation(AbstractCounted):
 
         **Arguments:** `C`: `(m, n)`; `D`: compliance, `(m, m)` [m/N]; `e`: `(m,)`, `None` for zero.
 
-        **Raises:** `ValueError` on shapes that do not fit.
+        **Raises:** `ValueError` if shapes do not match.
         """
         C, D = eval_now(as_float, C), eval_now(as_float, D)
         m = C.shape[0] if C.ndim == 2 else 0
@@ -77,7 +77,7 @@ class CompliantRelation(AbstractCounted):
         return self._at(jnp.zeros((self.contacts, self.rows), dtype))
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        """`y (c, k)` [m], of a free state without `lam`."""
+        """`y (c, k)` [m]; if `lam` is `None`, without forces."""
         relation = self._unloaded(state.v.dtype) if lam is None else self._at(lam)
         return relation.function(t, state.q)
 
@@ -85,7 +85,7 @@ class CompliantRelation(AbstractCounted):
         return self._at(lam).input(group, t, state, lam)
 
     def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
-        """`∂h/∂q` and `∂h/∂t` without forces; no gap: what looks like a penetration is the deformation."""
+        """`∂h/∂q` and `∂h/∂t` without forces; no gap, since an apparent penetration is the deformation."""
         seen = self._unloaded(jax.tree.leaves(q)[0].dtype).observe(group, t, q)
         return Contacts(None, seen.H, seen.drift)
 

@@ -16,7 +16,7 @@ class ContactFrame(AbstractContactPoints):
 
     `g = n · (p1 − p2)`, and with `R_C = [n t1 t2]` the local velocity is that of the material
     points, `u = R_C^T [v1 + ω1 × (p1 − x1) − v2 − ω2 × (p2 − x2)]`. The normal points from body 2
-    to body 1; its own variation is ignored in `H`.
+    to body 1; its variation is ignored in `H`.
 
     **Arguments:**
 

@@ -1,4 +1,4 @@
-"""What contacts between closest points share, in space and in the plane."""
+"""Common code of contacts between closest points, in space and in the plane."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -39,14 +39,14 @@ class AbstractContactPoints(AbstractBodyRelation):
     def rows_of(
         self, q: Config, bodies: Bodies, points: Float[Array, "d c"], frame: tuple[Array, ...]
     ) -> Float[Array, "k s c"]:
-        """The local velocity of the material points of one side, by the velocities of its bodies."""
+        """The rows that map body velocities of one side to the local velocity of its material points."""
 
     @property
     def is_scleronomic(self) -> bool:
         return getattr(self.function, "is_scleronomic", False)
 
     def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
-        # Not the method itself: JAX would compare it, and its traced parameters, with earlier ones.
+        # Not the method itself: JAX would compare it and its traced parameters with earlier calls.
         return jax.eval_shape(lambda t, q: self._points(t, q), t, q)[0].shape[0]
 
     def _points(self, t: Scalar, q: Config) -> tuple[Array, Array, Array]:

@@ -1,7 +1,7 @@
 """Relations of first-order systems: an output `y` of the state, and an input `r` from multipliers.
 
-With `k` rows per contact the outputs and multipliers that users' functions see have the shape
-`(c, k)`; with one row, as almost always, `(c,)`.
+In users' functions, outputs and multipliers have the shape `(c, k)` with `k` rows per contact; with
+one row, as almost always, `(c,)`.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from ._base import AbstractRelation
 
 
 class _Sized(Protocol):
-    """What the relations below have as fields: read-only, since modules are frozen."""
+    """Fields of the relations below; read-only, since modules are frozen."""
 
     @property
     def contacts(self) -> int: ...
@@ -29,7 +29,7 @@ class _Sized(Protocol):
 
 
 class AbstractCounted(AbstractRelation):
-    """A relation that states how many contacts it has, and whose multipliers enter its outputs."""
+    """A relation with a given number of contacts, whose outputs depend on its multipliers."""
 
     has_feedthrough = True
 
@@ -42,7 +42,7 @@ class AbstractCounted(AbstractRelation):
 
 
 class AbstractFunctionRelation(AbstractCounted):
-    """What the relations of two functions share: `h` for the output, `g` for the input."""
+    """Common code of relations defined by two functions: `h` for the output, `g` for the input."""
 
     h: Callable
     g: Callable
@@ -64,7 +64,7 @@ class FirstOrderRelation(AbstractFunctionRelation):
 
     **Arguments:**
 
-    - `h`: output `h(t, x, lam) -> (c,)`; `g`: input `g(t, x, lam) -> (n,)`, what is added to `f` in
+    - `h`: output `h(t, x, lam) -> (c,)`; `g`: input `g(t, x, lam) -> (n,)`, which is added to `f` in
       `E x' = f + r`. `x` has the shape `(n,)` and `lam` that of the output. They may be
       `equinox.Module`s: their leaves are parameters.
     - `contacts`: `c`, the number of outputs.
@@ -113,7 +113,7 @@ class FirstOrderLinear(AbstractCounted):
     **Arguments:** each an array or a function of `t`, `m` the number of outputs:
 
     - `C`: `(m, n)`. `B`: `(n, m)`. `D`: `(m, m)`, `None` for zero. `e`: `(m,)`, `None` for zero.
-    - `rows_per_contact`: `k`; outputs and multipliers belong, `k` at a time, to `m / k` contacts.
+    - `rows_per_contact`: `k`; outputs and multipliers are grouped, `k` at a time, into `m / k` contacts.
 
     **Raises:** `ValueError` on shapes that do not fit: of arrays at once, of functions and of `C`
     with the system in a simulation, before it is compiled.
@@ -154,7 +154,7 @@ class FirstOrderLinear(AbstractCounted):
 
     @property
     def contacts(self) -> int:
-        """`c`, the number of outputs over the rows of a contact."""
+        """`c`, the number of outputs divided by the rows of a contact."""
         return self.m // self.rows_per_contact
 
     def _operator(self, name: str, value, t: Scalar, shape: tuple[int, ...], dtype) -> Array:
@@ -188,12 +188,12 @@ def _shape_of(operator) -> tuple[int, ...]:
 
 
 def shown(lam: Local) -> Array:
-    """Multipliers as users' functions see them: `(c,)` if a contact has one row."""
+    """Multipliers as passed to users' functions: `(c,)` if a contact has one row."""
     return lam[:, 0] if lam.shape[1] == 1 else lam
 
 
 def outputs(name: str, value, lam: Local, multiplier: str = "multiplier") -> Local:
-    """Outputs of a user's function, as many as there are multipliers, `(c, k)`."""
+    """Outputs of a user's function, one for each multiplier, `(c, k)`."""
     y = as_float(value, lam.dtype)
     if y.shape != shown(lam).shape:
         raise ValueError(

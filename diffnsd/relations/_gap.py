@@ -14,7 +14,7 @@ class GapRelation(AbstractRelation):
     """Contacts given by a function `g(t, q)`; `u = dg/dt` along the motion.
 
     `u = H v + ∂g/∂t` and `p = H^T lam` both come from `g` by automatic differentiation along the
-    motions of the group, so the relation is right on `R^n` and on rotations alike. A function that
+    motions of the group, so the relation is correct on `R^n` and on rotations alike. A function that
     does not depend on `t` is scleronomous, one that does rheonomous.
 
     **Arguments:**

@@ -6,7 +6,7 @@ A joint connects a frame fixed to body 1 with one fixed to body 2 or to the worl
     d = F2^T (p1 − p2)                       translations along the axes of frame 2
     (−C_23, C_13, (C_21 − C_12)/2)           rotations about them,  C = F2^T F1
 
-The first two rotations say that the third axes are parallel: with all three the frames are.
+If the first two rotations vanish, the third axes are parallel; if all three do, the frames are.
 """
 
 from collections.abc import Callable
@@ -38,9 +38,9 @@ class Joint(eqx.Module):
 
     **Arguments:** `origin1`, `axes1`: origin [m] and axes (columns) of frame 1 in coordinates of
     body 1; `origin2`, `axes2`: of frame 2; `translations`, `rotations`: which of the rows above are
-    locked; `body1`, `body2`: indices, `None` for the world. Many equal joints are one, with an axis of
-    joints before those of the arrays, and one index for each: the rows of a joint follow those of the
-    joint before it.
+    locked; `body1`, `body2`: indices, `None` for the world. Several joints of one kind form one `Joint`:
+    its arrays have a leading joint axis, its indices one entry for each, and its rows are ordered joint
+    by joint.
     """
 
     origin1: Float[Array, "*j 3"]
@@ -67,12 +67,12 @@ class Joint(eqx.Module):
         return jnp.stack(rows, axis=-1).reshape(-1)
 
     def angle(self, t: Scalar, q: Config) -> Float[Array, "*j"]:
-        """Angle [rad] of body 1 about the axis, in (−π, π], 0 at the pose the joint was made at."""
+        """Angle [rad] of body 1 about the axis, in (−π, π], 0 at the pose in which the joint was made."""
         _, c = self._frames(q)
         return jnp.arctan2(c[1, 0], c[0, 0])
 
     def displacement(self, t: Scalar, q: Config) -> Float[Array, "*j"]:
-        """Displacement [m] of body 1 along the axis, 0 at the pose the joint was made at."""
+        """Displacement [m] of body 1 along the axis, 0 at the pose in which the joint was made."""
         return self._frames(q)[0][2]
 
     def limits(self, coordinate: Callable, lower, upper) -> "JointLimits":
@@ -83,7 +83,7 @@ class Joint(eqx.Module):
 class JointLimits(eqx.Module):
     """Two gaps, `(x − lower, upper − x)`, of a coordinate `x = coordinate(t, q)` of a joint.
 
-    Of many joints first the lower limits of all, then the upper ones.
+    For several joints, all lower limits come first, then all upper limits.
     """
 
     coordinate: Callable
@@ -96,18 +96,18 @@ class JointLimits(eqx.Module):
 
 
 class JointCoupler(eqx.Module):
-    """`x1 − ratio x2 − offset` of two coordinates of joints: gears, screws, belts.
+    """`x1 − ratio x2 − offset` of two joint coordinates: gears, screws, belts.
 
     With `joint.angle` or `joint.displacement` for the coordinates,
 
         Interaction(RateRelation(JointCoupler(nut.displacement, nut.angle, lead)), Equality())
 
     is a screw whose lead is given in m/rad, and two angles make a pair of gears. `RateRelation`
-    couples their rates, for any number of turns. `GapRelation` holds the coordinates themselves, for
-    projections too; an angle must then stay within (−π, π).
+    couples their rates, for any number of turns. `GapRelation` holds the coordinates themselves, also in
+    projections; an angle must then stay within (−π, π).
 
     **Arguments:** `coordinate1`, `coordinate2`: functions `(t, q) -> ()`; `ratio`, `offset`: shape
-    `()`. The impulse is along `x1`: what acts on `x2` is `−ratio` times it.
+    `()`. The impulse acts along `x1`, and `−ratio` times it along `x2`.
     """
 
     coordinate1: Callable
@@ -121,7 +121,7 @@ class JointCoupler(eqx.Module):
 
 
 def _pose(q: Pose, bodies: int | tuple[int | None, ...]) -> tuple[Array, Array]:
-    """Position and rotation matrix of a body, or of many, `(j, ...)`; the world is where it is."""
+    """Position and rotation matrix of a body, or of many, `(j, ...)`; the world is the origin, unrotated."""
     position, orientation = (of_bodies(x, bodies) for x in (q.position, q.orientation))
     rotation = rotation_matrix(orientation)
     if isinstance(bodies, int):
@@ -133,7 +133,7 @@ def _pose(q: Pose, bodies: int | tuple[int | None, ...]) -> tuple[Array, Array]:
 
 
 def _world(q: Config, bodies: Bodies, origin: Array, axes: Array) -> tuple[Array, Array]:
-    """Origin and axes of a frame fixed to a body, world frame; `(j, ...)` of many."""
+    """Origin and axes of a frame fixed to a body, world frame; `(j, ...)` for many."""
     if bodies is None:
         return origin, axes
     position, rotation = _pose(q, bodies)
@@ -141,7 +141,7 @@ def _world(q: Config, bodies: Bodies, origin: Array, axes: Array) -> tuple[Array
 
 
 def _seen(p1: Array, f1: Array, p2: Array, f2: Array) -> tuple[Array, Array]:
-    """Frame 1 as it is seen from frame 2."""
+    """Frame 1 as seen from frame 2."""
     return f2.T @ (p1 - p2), f2.T @ f1
 
 
@@ -176,7 +176,7 @@ def _joint(q: Pose, point, axis, body1, body2, translations, rotations) -> Joint
 
 
 def _centres(q: Pose, bodies) -> Array:
-    """Where joints that need no point are: at the centres of their first bodies."""
+    """Points of joints that are given none: the centres of their first bodies."""
     return of_bodies(q.position, body_indices("body1", bodies)).T
 
 
@@ -185,10 +185,10 @@ def ball_joint(q: Pose, point, body1: Indices = 0, body2: Indices = None) -> Joi
 
     **Arguments:** `q`: a configuration in which the joint holds; `point`: its centre [m], world
     frame, shape `(3,)`; `body1`, `body2`: the two bodies, `None` for the world. With arrays of
-    indices `(j,)` it is `j` joints, whose points (and axes) may be `(j, 3)`.
+    indices `(j,)`, these are `j` joints, whose points (and axes) may be `(j, 3)`.
 
-    **Raises:** `ValueError` on shapes that do not fit and bodies that are not there, as the other
-    joints do.
+    **Raises:** `ValueError` if shapes do not match or bodies do not exist, as for the other
+    joints.
     """
     return _joint(q, point, (0.0, 0.0, 1.0), body1, body2, (0, 1, 2), ())
 

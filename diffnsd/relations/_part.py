@@ -17,13 +17,13 @@ class OnPart(AbstractRelation):
 
         Interaction(OnPart(system, 1, FirstOrderLinear(C, B)), law)
 
-    A relation of a first-order system beside a mechanism ties its state at the end of a step to
-    force-like multipliers; the `impulses` of a solution are then `∫ lam dt`, as for that system alone.
+    Next to a mechanism, a relation of a first-order system connects its state at the end of a step with
+    force-like multipliers. The `impulses` of a solution are then `∫ lam dt`, as for that system alone.
 
     **Arguments:** `system`: the product; `part`: which of its systems; `relation`: as for that system
     alone.
 
-    **Raises:** `ValueError` if the product has no such system, or the system takes no such relation.
+    **Raises:** `ValueError` if the product has no such system, or the relation does not fit the system.
     """
 
     relation: AbstractRelation

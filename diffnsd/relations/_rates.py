@@ -15,7 +15,7 @@ from ._base import AbstractRelation, along
 class RateRelation(AbstractRelation):
     """`u = d f(t, q)/dt` along the motion, without a gap: always in contact.
 
-    For laws that know no gap: dry friction in a joint, a drive.
+    For laws that need no gap: dry friction in a joint, a drive.
 
     **Arguments:** `function`: `f(t, q)` with shape `(c,)`, or `()` for one row; it may be an
     `equinox.Module`: its leaves are parameters.
@@ -32,7 +32,7 @@ class RateRelation(AbstractRelation):
 
 
 class PrescribedVelocity(AbstractRelation):
-    """`u = v[index] − rate(t)`: with `Equality`, entries of the velocity that are given.
+    """`u = v[index] − rate(t)`: with `Equality`, prescribed entries of the velocity.
 
     In a `Model` it is stated as `prescribed=PrescribedVelocity(...)`; the impulses of its rows are
     the reactions [N s].

@@ -20,12 +20,12 @@ Points = tuple[Array, Array, Array]
 
 
 def _column(x: Array) -> Array:
-    """A number, or one for each contact, beside points `(c, d)`."""
+    """A number, or one for each contact, shaped to broadcast with points `(c, d)`."""
     return jnp.reshape(x, (-1, 1))
 
 
 class _Centre(eqx.Module):
-    """Where the centres of round bodies are: shape `(c, 3)`, or `(c, 2)` in the plane."""
+    """The centres of round bodies: shape `(c, 3)`, or `(c, 2)` in the plane."""
 
     body: Any = eqx.field(static=True)
     planar: bool = eqx.field(static=True)
@@ -36,7 +36,7 @@ class _Centre(eqx.Module):
 
 
 class _OnPlane(eqx.Module):
-    """Round bodies of a radius around points, on a plane `{x : n · x = offset}`."""
+    """Round bodies with given centres and radius, on a plane `{x : n · x = offset}`."""
 
     centres: Callable[[Config], Array]
     radius: Float[Array, "..."]
@@ -53,7 +53,7 @@ class _OnPlane(eqx.Module):
 
 
 class _BetweenTwo(eqx.Module):
-    """Round bodies two by two; where their centres meet the normal is the first axis."""
+    """Pairs of round bodies; where their centres coincide, the normal is the first axis."""
 
     centre1: _Centre
     centre2: _Centre
@@ -72,7 +72,7 @@ class _BetweenTwo(eqx.Module):
 
 
 class _OnSurface(eqx.Module):
-    """Spheres on a surface `z = height(x, y)`, whose curvature is small against `1/radius`."""
+    """Spheres on a surface `z = height(x, y)`, whose curvature is small compared with `1/radius`."""
 
     centre: _Centre
     radius: Float[Array, "..."]
@@ -94,7 +94,7 @@ class _OnSurface(eqx.Module):
 
 
 class _Ends(eqx.Module):
-    """The centres of the two ends of capsules, world frame: first all of one end."""
+    """The centres of the two ends of capsules, world frame: all of one end come first."""
 
     body: Any = eqx.field(static=True)
     half_axis: Float[Array, "3"]
@@ -107,7 +107,7 @@ class _Ends(eqx.Module):
 
 
 def _round_on_plane(contact: Any, name: str, radius, normal, offset, body, rolling: bool) -> Any:
-    """Spheres or disks on a plane or line; `name`: of their bodies, in sentences."""
+    """Spheres or disks on a plane or line; `name`: of their bodies, in error messages."""
     body = body_indices(name, body)
     centre = _Centre(body, contact.dimension == 2)
     function = _OnPlane(centre, as_float(radius), as_float(normal), as_float(offset))
@@ -115,7 +115,7 @@ def _round_on_plane(contact: Any, name: str, radius, normal, offset, body, rolli
 
 
 def _round_pairs(contact: Any, name: str, radii, bodies, rolling: bool) -> Any:
-    """Spheres or disks two by two."""
+    """Pairs of spheres or disks."""
     bodies = [body_indices(f"{name}.body{i}", body) for i, body in enumerate(bodies, start=1)]
     centre1, centre2 = (_Centre(body, contact.dimension == 2) for body in bodies)
     function = _BetweenTwo(centre1, centre2, *map(as_float, radii))
@@ -128,10 +128,10 @@ def sphere_on_plane(
     """Spheres on the plane `{x : n · x = offset}`, one contact each.
 
     **Arguments:** `radius` [m], `()` or one for each sphere; `normal`: unit normal, towards the
-    spheres, `(3,)`; `offset` [m]; `body`: the index of a sphere, whose centre is its centre of mass,
-    or of many, `(c,)`; `rolling`: as in `ContactFrame`.
+    spheres, `(3,)`; `offset` [m]; `body`: index of the sphere, or of many, `(c,)`, whose centres
+    are their centres of mass; `rolling`: as in `ContactFrame`.
 
-    **Raises:** `ValueError` on indices that are not known integers, as the other contacts do.
+    **Raises:** `ValueError` if indices are not known integers, as for the other contacts.
     """
     name = "sphere_on_plane.body"
     return _round_on_plane(ContactFrame, name, radius, normal, offset, body, rolling)
@@ -140,7 +140,7 @@ def sphere_on_plane(
 def sphere_on_sphere(
     radius1, radius2, body1: Indices = 0, body2: Indices = 1, rolling: bool = False
 ) -> ContactFrame:
-    """Spheres two by two, one contact each.
+    """Pairs of spheres, one contact each.
 
     The 99 contacts of a column of 100 spheres are
     `sphere_on_sphere(0.1, 0.1, np.arange(1, 100), np.arange(99))`.
@@ -157,7 +157,7 @@ def sphere_on_surface(
 ) -> ContactFrame:
     """Spheres on a surface `z = height(x, y)`, such as an interpolated height map.
 
-    The surface is taken to be its tangent plane below the centre: exact for planes, and otherwise
+    The surface is replaced by its tangent plane below the centre: exact for planes, and otherwise
     to first order in `radius` times its curvature.
 
     **Arguments:** `radius` [m]; `height(x, y) -> ()` [m], differentiable; `body`, `rolling`: as in
@@ -174,10 +174,10 @@ def capsule_on_plane(
 ) -> ContactFrame:
     """Capsules on the plane `{x : n · x = offset}`: two contacts each, of the spheres at their ends.
 
-    First the contacts of the ends at `half_axis`, then those of the others.
+    The contacts of the ends at `half_axis` come first, then those of the other ends.
 
-    **Arguments:** `radius` [m]; `half_axis`: from its middle to the centre of one end, in coordinates
-    of the body [m], `(3,)`; the others as in `sphere_on_plane`, `radius` a number.
+    **Arguments:** `radius` [m]; `half_axis`: from the middle to the centre of one end, in body
+    coordinates [m], `(3,)`; the others as in `sphere_on_plane`, `radius` a number.
     """
     body = body_indices("capsule_on_plane.body", body)
     parts = as_float(radius), as_float(normal), as_float(offset)
@@ -201,7 +201,7 @@ def disk_on_line(
 def disk_on_disk(
     radius1, radius2, body1: Indices = 0, body2: Indices = 1, rolling: bool = False
 ) -> PlanarContact:
-    """Disks two by two in the plane, one contact each.
+    """Pairs of disks in the plane, one contact each.
 
     **Arguments:** `radius1`, `radius2` [m], `()` or one for each pair; `body1`, `body2`: indices of
     one pair, or of many, `(c,)`; `rolling`: as in `PlanarContact`.

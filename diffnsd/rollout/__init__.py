@@ -1,4 +1,4 @@
-"""Many simulations at once: batches in chunks, on all cores or devices."""
+"""Batches of simulations, processed in chunks on all cores or devices."""
 
 from ._bundled import (
     BundledGradient as BundledGradient,

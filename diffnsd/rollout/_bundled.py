@@ -21,9 +21,9 @@ class AbstractEstimator(eqx.Module):
 
 
 class ZerothOrder(AbstractEstimator):
-    """`w (f(x + σ w) − f(x − σ w)) / 2σ`: from values only, so that it sees every jump of `f`.
+    """`w (f(x + σ w) − f(x − σ w)) / 2σ`: uses values only, so it captures every jump of `f`.
 
-    Unbiased for the gradient of the average of `f`, with a variance like `n |∇f|²`.
+    Unbiased for the gradient of the average of `f`, with a variance of order `n |∇f|²`.
     """
 
     def sample(self, function: Callable, x: Array, step: Array, direction: Array) -> Array:
@@ -32,10 +32,10 @@ class ZerothOrder(AbstractEstimator):
 
 
 class FirstOrder(AbstractEstimator):
-    """`∇f(x + σ w)`: little variance, but what `∇f` does not see stays unseen.
+    """`∇f(x + σ w)`: has little variance, but misses whatever `∇f` misses.
 
-    Through a plain time-stepping scheme it has the bias of that scheme's derivative, however many
-    the samples: the derivative of impact times is in the jumps of `f` from step to step.
+    Through a plain time-stepping scheme it has the bias of that scheme's derivative, for any number of
+    samples: the effect of impact times is in the jumps of `f` from step to step.
     """
 
     def sample(self, function: Callable, x: Array, step: Array, direction: Array) -> Array:
@@ -43,14 +43,14 @@ class FirstOrder(AbstractEstimator):
 
 
 class BundledGradient(eqx.Module):
-    """**Arguments:** `gradient`: like `x`; `standard_error`: of every entry, like `x`."""
+    """**Arguments:** `gradient`: a pytree like `x`; `standard_error`: of each entry, like `x`."""
 
     gradient: PyTree[Array]
     standard_error: PyTree[Array]
 
 
 class _Sample(eqx.Module):
-    """One displacement: the same program for every call with the same loss."""
+    """Evaluates one displacement; calls with the same loss share one program."""
 
     function: Callable
     estimator: AbstractEstimator
@@ -71,16 +71,16 @@ def bundled_gradient(
     estimator: AbstractEstimator = ZerothOrder(),  # noqa: B008 (an immutable constant)
     chunk: int | None = None,
 ) -> BundledGradient:
-    """The gradient of `E f(x + σ w)`, `w` normal: a randomised smoothing of a loss.
+    """The gradient of `E f(x + σ w)` with `w` normal: a randomised smoothing of a loss.
 
-    For comparison with derivatives: it needs no derivative to be true, but many simulations, and it
-    is the gradient of another function. With the scale `σ` its bias is of second order where `f` is
-    smooth (`σ²/2` times the gradient of the Laplacian of `f`); in a time-stepping scheme of step
-    `h` an impact moves by steps, and `σ` must be larger than what moves it by one step.
+    For comparison with derivatives: it does not rely on a correct derivative. But it needs many
+    simulations, and it is the gradient of a different function. Where `f` is smooth its bias is of
+    second order in `σ` (`σ²/2` times the gradient of the Laplacian of `f`). In a time-stepping scheme
+    with step `h`, impacts move by whole steps, and `σ` must exceed the change that moves one by a step.
 
     **Arguments:**
 
-    - `function`: a loss `f(x) -> ()`; `x`: pytree of floating arrays. `key`: of `jax.random`.
+    - `function`: a loss `f(x) -> ()`; `x`: pytree of floating arrays. `key`: from `jax.random`.
     - `scale`: standard deviation `σ`, a number or a pytree like `x`.
     - `samples`: number of displacements, at least 2. `estimator`: `ZerothOrder()` or `FirstOrder()`.
     - `chunk`: batch elements per chunk, as in `rollout`.

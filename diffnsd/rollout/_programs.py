@@ -1,4 +1,4 @@
-"""Programs of functions of one batch element: each traced once and compiled once per shape."""
+"""Compiled programs for functions of one batch element, traced and compiled once per shape."""
 
 import types
 import warnings
@@ -17,10 +17,10 @@ from .._recompilation import RecompilationWarning
 
 
 class Program(NamedTuple):
-    """What maps a function over a batch.
+    """Maps a function over a batch.
 
-    **Arguments:** `kept`: programs of the function; `arrays`: what it closes over; `has_loops`:
-    whether there are loops in it.
+    **Arguments:** `kept`: compiled programs of the function; `arrays`: the arrays it closes over;
+    `has_loops`: whether it contains loops.
     """
 
     kept: Any
@@ -31,7 +31,7 @@ class Program(NamedTuple):
         return self.kept.run(self.arrays, batch, size, mesh)
 
     def prepare(self, chunk: PyTree, size: int) -> None:
-        """Compiles for a chunk of this shape, without running."""
+        """Compiles for a chunk of this shape, without running it."""
         kind = _kind((self.arrays, chunk))
         if kind not in self.kept.prepared:
             self.kept.run.lower(self.arrays, chunk, size, None).compile()
@@ -39,10 +39,10 @@ class Program(NamedTuple):
 
 
 def find_program(function: Callable, batch: PyTree, transformed: bool) -> Program:
-    """The program that maps a function of one batch element over a batch; nothing is compiled yet.
+    """The program that maps a function of one batch element over a batch, not yet compiled.
 
     **Arguments:** `function`; `batch`: pytree of arrays; `transformed`: whether this is inside
-    `jit`, `vmap` or a derivative. What may hold a traced value is then not kept.
+    `jit`, `vmap` or a derivative. If so, functions that may hold a traced value are not cached.
     """
     known, arrays = outline(function)
     if not known.is_complete and not transformed:
@@ -52,7 +52,7 @@ def find_program(function: Callable, batch: PyTree, transformed: bool) -> Progra
         has_loops = kept.look(arrays, batch)
         if has_loops is not None:
             return Program(kept, arrays, has_loops)
-    # The values of arrays that it closes over decide what it does; or it cannot be traced at all, and
+    # Either its control flow depends on values of closed-over arrays, or it cannot be traced at all and
     # the caller gets that error.
     known = by_identity(function)
     kept = _Kept(known) if transformed else _kept(known)
@@ -63,7 +63,7 @@ _defined: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def _warn_if_defined_anew(function: Callable) -> None:
-    """Warns when a function that is known only by its identity was defined again."""
+    """Warns if a function that is identified only as an object was defined again."""
     if not isinstance(function, types.FunctionType):
         return
     code, own = function.__code__, weakref.ref(function)
@@ -80,10 +80,10 @@ def _warn_if_defined_anew(function: Callable) -> None:
 
 
 class _Kept:
-    """A function of one batch element whose arrays are arguments, and its programs.
+    """A function of one batch element, with its arrays as arguments, and its compiled programs.
 
-    The function itself is traced once for all elements of the same shapes and dtypes, whatever the
-    batch, chunk and mesh.
+    The function is traced once for all elements of the same shapes and dtypes, independent of batch,
+    chunk and mesh.
     """
 
     def __init__(self, known: Outline):
@@ -125,7 +125,7 @@ def _mapped(function: Callable, size: int, batch: PyTree) -> PyTree:
 
 
 def _kind(tree: PyTree) -> tuple:
-    """Structure, shapes and types of a pytree of arrays."""
+    """Structure, shapes and dtypes of a pytree of arrays."""
     leaves, structure = jax.tree.flatten(tree)
     return structure, tuple([(x.shape, x.dtype) for x in leaves])
 

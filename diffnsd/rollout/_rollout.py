@@ -21,7 +21,7 @@ from ._programs import find_program
 Out = TypeVar("Out")
 
 CHUNK = 256
-"""Batch elements that are stepped together: the working set of a step then fits the cache of a core."""
+"""Number of batch elements stepped together, so that the working set of a step fits a core's cache."""
 
 
 def rollout(
@@ -33,36 +33,35 @@ def rollout(
 ) -> Out:
     """Maps `simulate_fn` over the leading axis of `batch`, in chunks, on all cores or devices.
 
-    The elements of a chunk are stepped together by `vmap`, and a chunk's loops end when its own
-    elements are done. Called on plain arrays, the chunks run on all cores of the host (or one after
-    the other on an accelerator); called inside `jit`, `vmap` or a derivative, they are mapped one
-    after the other, and `simulate_fn` may close over what is being differentiated. The result is the
-    same.
+    The elements of a chunk are stepped together by `vmap`, and the loops of a chunk end when its own
+    elements are done. For plain arrays, the chunks run on all cores of the host (or one after the
+    other on an accelerator). Inside `jit`, `vmap` or a derivative, they run one after the other, and
+    `simulate_fn` may close over values that are being differentiated. The result is the same.
 
-    For a gradient on all cores map the gradient: `rollout(jax.value_and_grad(loss_of_one), batch)`,
+    For a gradient on all cores, map the gradient: `rollout(jax.value_and_grad(loss_of_one), batch)`,
     and sum.
 
-    A function is traced and compiled once, also if every call defines it again, like a lambda or
-    `jax.grad(loss)`: it is identified by its code and by what its code reaches. JAX arrays that it
-    closes over are arguments of the program, as are the arrays in an `equinox.Module`, and new
-    values compile nothing. Numbers and NumPy arrays that it closes over are compiled in, and other
-    values compile again. Objects that are not data (lists, generators of random numbers, modules of
-    your own) are not inspected: then a function is identified as the object that it is, as by
-    `jax.jit`, and a warning says when it is compiled again. A function without loops is run as one
-    program; the last 64 functions are kept.
+    A function is traced and compiled once, even if every call redefines it, like a lambda or
+    `jax.grad(loss)`: it is identified by its code and by the values its code uses. JAX arrays that it
+    closes over are arguments of the program, as are the arrays in an `equinox.Module`; new values need
+    no recompilation. Numbers and NumPy arrays that it closes over are compiled in; new values cause a
+    recompilation. Other objects (lists, random number generators, your own modules) are not
+    inspected. The function is then identified by object identity, as in `jax.jit`, and a warning is
+    given when it is compiled again. A function without loops runs as one program. The programs of the
+    last 64 functions are kept.
 
     **Arguments:**
 
-    - `simulate_fn`: pure function of one batch element, for example a call of `simulate`.
+    - `simulate_fn`: pure function of one batch element, for example a call to `simulate`.
     - `batch`: pytree of arrays with one common leading axis, the batch.
-    - `chunk`: batch elements per chunk, at least 1; default 256, and at most an equal share for every
+    - `chunk`: batch elements per chunk, at least 1; default 256, and at most an equal share for each
       core.
-    - `mesh`: a one-dimensional mesh of devices to spread the batch over; the length of the batch must
-      be a multiple of its size.
+    - `mesh`: a one-dimensional mesh of devices to distribute the batch over; the length of the batch
+      must be a multiple of its size.
 
     **Returns:** the outputs, stacked along a leading axis; arrays of length 0 for an empty batch.
 
-    **Warns:** if a function that is identified as an object only was defined again.
+    **Warns:** if a function that is identified only by object identity was redefined.
 
     **Raises:** `ValueError` if the leaves of `batch` do not share a leading axis, `chunk` is not a
     positive whole number, `mesh` has more than one axis, or the batch does not divide over it.
@@ -75,7 +74,7 @@ def rollout(
     limit = CHUNK if chunk is None else int(chunk)
     share = lanes if mesh is None else _share(lanes, mesh)
     if lanes == 0:
-        # Traced for the shapes of its outputs, not run.
+        # Only traced, to get the shapes of the outputs.
         one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), batch)
         shapes = eqx.filter_eval_shape(simulate_fn, one)
         return jax.tree.map(lambda x: jnp.zeros((0, *x.shape), x.dtype), shapes)
@@ -91,10 +90,10 @@ def rollout(
 
 
 def _on_threads(program, batch, lanes, size, workers):
-    """The chunks of a batch, each on the core that is free next."""
-    # The last chunk begins earlier, so that every chunk has one shape.
+    """Runs the chunks of a batch, each on the next free core."""
+    # The last chunk begins earlier, so that all chunks have the same shape.
     starts = [min(i, lanes - size) for i in range(0, lanes, size)]
-    # Compiled here, since several threads would otherwise do so at the same time; a look-up afterwards.
+    # Compile once here; otherwise several threads would compile at the same time.
     program.prepare(_cut(batch, 0, size), size)
     waiting, outs = deque(starts), {}
 
@@ -119,7 +118,7 @@ def _on_threads(program, batch, lanes, size, workers):
 
 @lru_cache(maxsize=1)
 def _threads(workers: int) -> ThreadPoolExecutor:
-    """Threads that help the one that calls; kept, since to start one takes longer than a call."""
+    """Worker threads that help the calling one; kept, because starting one takes longer than a call."""
     return ThreadPoolExecutor(workers, "rollout")
 
 
@@ -130,7 +129,7 @@ def _cut(batch, start, size):
 
 @partial(jax.jit, static_argnums=1)
 def _joined(chunks, lanes):
-    """The outputs of consecutive chunks, of which the last repeats some of the one before."""
+    """Joins the outputs of consecutive chunks; the last one overlaps the one before."""
     *full, last = chunks
     rest = lanes - sum(len(jax.tree.leaves(x)[0]) for x in full)
 
@@ -143,8 +142,8 @@ def _joined(chunks, lanes):
 def _transformed() -> bool:
     """Whether this is called inside `jit`, `vmap` or a derivative.
 
-    What `simulate_fn` closes over may be traced even if no leaf of the batch is, and a traced value
-    must not reach another thread.
+    Values that `simulate_fn` closes over may be traced even if no leaf of the batch is, and a traced
+    value must not be passed to another thread.
     """
     here = get_opaque_trace_state()
     with jax.core.eval_context():
@@ -152,7 +151,7 @@ def _transformed() -> bool:
 
 
 def _share(lanes: int, mesh: jax.sharding.Mesh) -> int:
-    """Batch elements of each device."""
+    """Number of batch elements per device."""
     if len(mesh.axis_names) != 1:
         raise ValueError(f"the mesh must have one axis of devices, got {mesh.axis_names}.")
     if lanes % mesh.size:

@@ -1,8 +1,8 @@
 """The interface of a convex set `K` of multipliers of one contact.
 
-A set works on the `k` rows of a contact along the first axis, `z` of shape `(k, ...)`; the trailing
-axes are contacts and elements of a batch, and the parameters of the set broadcast over them. Matrices
-are nested lists of arrays `(...)`, so that everything stays elementwise.
+Multipliers `z` have shape `(k, ...)`. The first axis holds the `k` rows of a contact; the trailing
+axes are contacts and batch elements, over which the parameters of the set broadcast. Matrices are
+nested lists of arrays `(...)`, so that all operations are elementwise.
 """
 
 from abc import abstractmethod
@@ -18,11 +18,11 @@ Blocks = list[list[Array]]
 
 
 class AbstractSet(eqx.Module):
-    """A closed convex set in `R^k` that is easy to project on."""
+    """A closed convex set in `R^k` that is easy to project onto."""
 
     @abstractmethod
     def project(self, z: Rows) -> Rows:
-        """Euclidean projection of `z` on the set."""
+        """Euclidean projection of `z` onto the set."""
 
     @abstractmethod
     def jacobian(self, z: Rows) -> Blocks:
@@ -40,13 +40,13 @@ class AbstractSet(eqx.Module):
         """Distance of `z` to the nearest change of mode of the projection, shape `(...)`."""
 
     def refuses(self, rows: int) -> str | None:
-        """Why the set cannot be one of `rows` rows, in the user's terms, or `None`."""
+        """Error message if the set cannot have `rows` rows, else `None`."""
         return None
 
     def interval(self) -> tuple[Array | float, Array | float] | None:
         """The bounds `(lower, upper)` of every row if the set is a product of intervals, else `None`.
 
-        Bounds that are the same for all values of the parameters are numbers, others arrays.
+        Bounds that do not depend on the parameters are numbers, the others are arrays.
         """
         return None
 
@@ -55,7 +55,7 @@ class AbstractSet(eqx.Module):
         return False
 
     def check(self) -> str | None:
-        """What is wrong with the parameters whose values are known, in the user's terms."""
+        """Error message if a parameter with a known value is invalid, else `None`."""
         return None
 
 
@@ -66,16 +66,16 @@ def diagonal(entries: Rows) -> Blocks:
 
 
 def positive_root(a, b: Array, kappa) -> Array:
-    """The positive root of `a x² − b x = kappa`: the central path of one row is such an equation."""
+    """The positive root of `a x² − b x = kappa`, the equation of the central path of one row."""
     root = jnp.sqrt(b * b + 4 * a * kappa)
     positive = b > 0
-    # The conjugate form keeps its digits for negative b, and needs no a > 0.
+    # For negative b the conjugate form avoids cancellation, and it does not need a > 0.
     conjugate = 2 * kappa / jnp.where(positive, 1, root - jnp.where(positive, 0, b))
     return jnp.where(positive, (b + root) / jnp.where(positive, 2 * a, 1), conjugate)
 
 
 def bisect(excess: Callable[[Array], Array], low: Array, high: Array, steps: int) -> Array:
-    """The root of an increasing function between two positive numbers, on a logarithmic scale."""
+    """The root of an increasing function between two positive numbers, by bisection of the logarithm."""
 
     def halve(_, bracket):
         low, high = bracket

@@ -36,7 +36,7 @@ class Box(AbstractSet):
     def prox(self, z: Rows, kappa: Array) -> Rows:
         """Root of `p - z = kappa (1/(p - lower) - 1/(upper - p))`, by safeguarded Newton steps.
 
-        Two more steps with derivatives give the root those of the implicit function.
+        Two further steps are differentiated: they give the root the derivatives of the implicit function.
         """
         bounds = self._bounds(z)
         kappa = jnp.broadcast_to(jnp.asarray(kappa, z.dtype), z[0].shape)[None]
@@ -61,8 +61,8 @@ class Box(AbstractSet):
 
 
 def _newton_step(p, z, kappa, lower, upper):
-    """Newton's step for the barrier's root, and the distances to the two bounds."""
-    # A root nearer to a bound than rounding can tell is on it; the forces stay finite.
+    """Newton step for the root of the barrier equation, and the distances to the two bounds."""
+    # A root closer to a bound than rounding resolves counts as on it, so the forces stay finite.
     floor = jnp.finfo(p.dtype).eps / 100
     a, b = jnp.maximum(p - lower, floor), jnp.maximum(upper - p, floor)
     # Reciprocals, whose derivatives stay finite at an infinite bound.

@@ -1,4 +1,4 @@
-"""Polytopes: multipliers between any number of faces."""
+"""Polytopes: multipliers bounded by any number of faces."""
 
 from itertools import combinations
 
@@ -14,9 +14,9 @@ from ._base import AbstractSet, Blocks, Rows
 class Polytope(AbstractSet):
     """`{z : H z >= b}`, with one row of `H` for each of `p` faces; it must not be empty.
 
-    The projection lies on a face, an edge or a corner, or is the point itself; all of them are
-    tried, elementwise. Made for a few faces in a few dimensions. Where several fit, the derivative is
-    that of the one with the fewest faces.
+    The projection lies on a face, an edge or a corner, or is the point itself. All of these are
+    tried, elementwise, so this suits a few faces in a few dimensions. Where several are valid, the
+    derivative is that of the one with the fewest faces.
 
     **Arguments:** `normals`: `H`, `p` tuples of `k` arrays; `offsets`: `b`, `p` arrays; each array
     broadcasts against one row, shape `()` or `(c,)`.
@@ -34,7 +34,7 @@ class Polytope(AbstractSet):
         return f"Polytope has normals of {sorted(lengths)} entries, got contacts of {rows} rows"
 
     def _faces(self, z: Rows) -> tuple[Array, Array]:
-        """`H (p, k, ...)` and `b (p, ...)` in the lanes of `z`."""
+        """`H (p, k, ...)` and `b (p, ...)`, broadcast over the trailing axes of `z`."""
 
         def full(x):
             return jnp.broadcast_to(jnp.asarray(x, z.dtype), z[0].shape)
@@ -43,14 +43,14 @@ class Polytope(AbstractSet):
         return h, jnp.stack([full(x) for x in self.offsets])
 
     def _nearest(self, z: Rows) -> tuple[Rows, Array, Array]:
-        """The projection, its derivative `(k, k, ...)`, and the distance to the next mode."""
+        """The projection, its derivative `(k, k, ...)`, and the distance to the nearest change of mode."""
         h, b = self._faces(z)
         k = z.shape[0]
         gap = jnp.stack([b[i] - dot(h[i], z) for i in range(len(h))])
         free = jnp.broadcast_to(unit_matrix(k, z), (k, *z.shape))
         points, slopes, signs = [z[None]], [free[None]], [jnp.full_like(z[:1], jnp.inf)]
         for size in range(1, min(len(h), k) + 1):
-            # Sets of faces whose common part a point may be projected on.
+            # Sets of faces onto whose intersection a point may project.
             faces = list(combinations(range(len(h)), size))
             n, out = (
                 [jnp.stack([x[face] for face in column]) for column in zip(*faces, strict=True)]
@@ -66,7 +66,7 @@ class Polytope(AbstractSet):
             signs.append(jnp.where(regular, least, -jnp.inf))
         points, signs = jnp.concatenate(points), jnp.concatenate(signs)
         inside = jnp.sum(h[None] * points[:, None], axis=2) - b[None]
-        # Zero for the projection, but for rounding; the first of those that are alike.
+        # Zero up to rounding for the projection; of equal candidates, take the first.
         wrong = jnp.maximum(jnp.maximum(-jnp.min(inside, axis=1), -signs), 0)
         small = 64 * jnp.finfo(z.dtype).eps * (1 + jnp.max(jnp.abs(gap), axis=0))
         best = jnp.argmin(jnp.where(wrong <= small[None], 0, wrong), axis=0)
@@ -96,8 +96,8 @@ class Polytope(AbstractSet):
     def prox(self, z: Rows, kappa: Array) -> Rows:
         """Root of `p − z = kappa H^T (1/s)`, `s = H p − b`, by an interior point method.
 
-        Started outside if need be: `s` and the forces `kappa/s` are unknowns that stay positive. Two
-        more steps with derivatives give the root those of the implicit function.
+        It may start outside: `s` and the forces `kappa/s` are unknowns that stay positive. Two further
+        steps are differentiated: they give the root the derivatives of the implicit function.
         """
         h, b = self._faces(z)
         kappa = jnp.broadcast_to(jnp.asarray(kappa, z.dtype), z[0].shape)
@@ -114,7 +114,7 @@ def _inside(h: Array, b: Array, x: Rows) -> Array:
 
 
 def _guarded(gram: Array) -> tuple[Array, Array]:
-    """The inverse of a Gram matrix where it is regular, else of the unit matrix, and where it is."""
+    """The inverse of a Gram matrix, the identity where it is singular, and where it is regular."""
     floor = 1e4 * jnp.finfo(gram.dtype).eps
     rest, kept = gram, []
     for i in range(len(gram)):
@@ -127,7 +127,7 @@ def _guarded(gram: Array) -> tuple[Array, Array]:
 
 
 def _interior_step(h, b, z, kappa, p, s, mu):
-    """Newton's step for `p − z = H^T mu`, `H p − b = s`, `mu s = kappa`."""
+    """Newton step for `p − z = H^T mu`, `H p − b = s`, `mu s = kappa`."""
     slack = _inside(h, b, p) - s
     weight, target = mu / s, kappa[None] / s - mu
     matrix = unit_matrix(z.shape[0], z) + sum(

@@ -10,7 +10,7 @@ from ._base import AbstractSet, Blocks, Rows
 class Product(AbstractSet):
     """`K1 x K2`: the first `split` rows lie in `K1`, the others in `K2`.
 
-    More factors are products of products.
+    For more factors, nest products.
 
     **Arguments:** `first`, `second`: the sets; `split`: rows of the first.
     """

@@ -60,8 +60,8 @@ class RollingCone(AbstractSet):
     def jacobian(self, z: Rows) -> Blocks:
         """With `s` = 1 for a part outside its cone, else 0, and `e = z_T/|z_T|`, `t' = dt/dz`:
 
-        `t' = (1, s mu e, s_r mu_r e_r) / (1 + s mu² + s_r mu_r²)`, and a part outside turns by
-        `mu e t'ᵀ + mu t/|z_T| (1 − e eᵀ)`; a part inside keeps its rows.
+        `t' = (1, s mu e, s_r mu_r e_r) / (1 + s mu² + s_r mu_r²)`, and a part outside has the rows
+        `mu e t'ᵀ + mu t/|z_T| (1 − e eᵀ)`; a part inside has identity rows.
         """
         height, parts = self._parts(z)
         on = jnp.where(height > 0, jnp.ones_like(height), jnp.zeros_like(height))
@@ -89,8 +89,9 @@ class RollingCone(AbstractSet):
     def prox(self, z: Rows, kappa: Array) -> Rows:
         """Minimises `|p − z|²/2 − kappa (log(p_N² − |p_T|²/mu²) + log(p_N² − |p_R|²/mu_r²))`.
 
-        In `(p_N, |p_T|/mu, |p_R|/mu_r)` no coefficient is singular, at `mu = 0` neither. The root
-        is found without derivative; two more Newton steps give it those of the implicit function.
+        In `(p_N, |p_T|/mu, |p_R|/mu_r)` no coefficient is singular, not even at `mu = 0`. The
+        root is found without derivatives; two further Newton steps give it those of the implicit
+        function.
         """
         half = (z.shape[0] - 1) // 2
         sides = (self.mu, safe_norm(z[1 : 1 + half])), (self.mu_r, safe_norm(z[1 + half :]))
@@ -119,7 +120,7 @@ class RollingCone(AbstractSet):
 
 
 def _outside(mu, length, height):
-    """Whether a part is outside its own cone at a height; without friction it always is."""
+    """Whether a part is outside its own cone at a given height; always true without friction."""
     reach = mu * height
     return ~((length <= reach) & (reach > 0))
 
@@ -146,7 +147,7 @@ def _distance(n, mu, length, kappa):
 
 
 def _part(n, d, mu, length, kappa):
-    """The left side of a part's equation, and minus its derivative by `d`."""
+    """The left side of a part's equation, and minus its derivative with respect to `d`."""
     near, far = 1 / d, 1 / (2 * n - d)
     value = mu * mu * (n - d) - mu * length + kappa * (near - far)
     return value, mu * mu + kappa * (near * near + far * far)
@@ -172,14 +173,14 @@ def _root(normal, sides, kappa):
 
 
 def _newton_step(n, low, normal, sides, kappa):
-    """One step of Newton's method on the equations above, the parts eliminated."""
+    """One step of Newton's method on the equations above, with the parts eliminated."""
     value, slope = n - normal, jnp.ones_like(n)
     steps = []
     for d, (mu, length) in zip(low, sides, strict=True):
         near, far = 1 / d, 1 / (2 * n - d)
         f, f_d = _part(n, d, mu, length, kappa)
         f_n = mu * mu + 2 * kappa * far * far
-        # −f_d dd + f_n dn + f = 0, and the height's own derivatives by d and n.
+        # −f_d dd + f_n dn + f = 0, and the derivatives of the height's equation with respect to d and n.
         g_d = kappa * (near * near - far * far)
         value = value - kappa * (near + far) + g_d * f / f_d
         slope = slope + 2 * kappa * far * far + g_d * f_n / f_d

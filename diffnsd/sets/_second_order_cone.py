@@ -49,7 +49,7 @@ class SecondOrderCone(AbstractSet):
         return jnp.concatenate([new_normal[None], factor[None] * z[1:]])
 
     def jacobian(self, z: Rows) -> Blocks:
-        """`1` inside, `0` at the apex, and on the mantle, with `e = z_T / |z_T|`,
+        """`1` inside, `0` at the apex, and on the lateral surface, with `e = z_T / |z_T|`,
 
         `w w^T / (1 + mu^2) + mu z_N'/|z_T| (1 - e e^T)`, where `w = (1, mu e)`.
         """
@@ -75,7 +75,7 @@ class SecondOrderCone(AbstractSet):
         """Minimises `|p - z|^2 / 2 - kappa log(p_N^2 - |p_T|^2 / mu^2)`, for `kappa > 0`.
 
         In the spectral values `(p_N - |p_T|/mu, p_N + |p_T|/mu)` the equations have no singular
-        coefficient, at `mu = 0` neither. The root is found without derivative; two more Newton
+        coefficient, not even at `mu = 0`. The root is found without derivatives; two further Newton
         steps give it the derivatives of the implicit function, to the second order.
         """
         given = z[0], safe_norm(z[1:]), self.mu, kappa
@@ -107,7 +107,7 @@ class SecondOrderCone(AbstractSet):
 def _spectral_values(normal, length, mu, kappa):
     """The root by bisection on a logarithmic scale: `low` follows from `high` in closed form.
 
-    What is left is increasing in `high`, and `|p| <= |z| + sqrt(2 kappa)` brackets it.
+    The remaining equation is increasing in `high`, and `|p| <= |z| + sqrt(2 kappa)` brackets its root.
     """
     same, other = (1 + mu * mu) / 4, (1 - mu * mu) / 4
 

@@ -11,7 +11,7 @@ from ._second_order_cone import SecondOrderCone
 
 
 def is_free(side: tuple[Array, ...]) -> Array:
-    """Where there is no direction."""
+    """Whether no direction is given."""
     return reduce(jnp.logical_and, [s == 0 for s in side])
 
 
@@ -19,8 +19,8 @@ class SlidingCone(AbstractSet):
     """`K = {z_N (1, −mu s) : z_N >= 0}` where the slip has the direction `s`, the whole cone where `s = 0`.
 
     **Arguments:** `mu`: friction coefficient; `side`: the components of `s`, a sign in the plane and a
-    unit vector in space; each of shape `()` or `(c,)`. Components beyond the rows of a contact are left
-    out.
+    unit vector in space; each of shape `()` or `(c,)`. Components beyond the rows of a contact are
+    ignored.
     """
 
     mu: Array
@@ -57,7 +57,7 @@ class SlidingCone(AbstractSet):
         ]
 
     def prox(self, z: Rows, kappa: Array) -> Rows:
-        """On the ray the minimum of `|x r − z|^2 / 2 − kappa log x`."""
+        """On the ray, the minimiser of `|x r − z|^2 / 2 − kappa log x`."""
         along, ray, scale = self._ray(z)
         x = positive_root(1 / scale, along, kappa)
         return self._along(x, ray, SecondOrderCone(self.mu).prox(z, kappa))

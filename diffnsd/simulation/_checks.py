@@ -1,4 +1,4 @@
-"""What is wrong with the arguments of a simulation, said before anything is compiled."""
+"""Checks of the arguments of a simulation, made before anything is compiled."""
 
 import jax
 import numpy as np
@@ -29,7 +29,7 @@ def number_of_steps(t0, t1, dt) -> int:
 
 
 def checked(model, integrator, t0, dt, state0, args, start_tolerance=np.inf) -> State:
-    """The initial state as arrays; raises what can be said before anything is compiled."""
+    """Returns the initial state as arrays; raises errors that are known before compiling."""
     state0 = jax.tree.map(as_float, state0, is_leaf=_is_numbers)
     problem = integrator.supports(model) or model.check(state0)
     if problem is None:
@@ -43,7 +43,7 @@ def checked(model, integrator, t0, dt, state0, args, start_tolerance=np.inf) -> 
 
 
 def not_kept(integrator, saveat, event, integrals) -> str | None:
-    """What an integrator cannot give beside states, with the remedy, or `None`."""
+    """Which requested output an integrator cannot provide, with the remedy, or `None`."""
     name = type(integrator).__name__
     if saveat is not None and saveat.impacts and not integrator.keeps_impact_times:
         return f"{name} does not locate impacts, so SaveAt(impacts=...) has none; use Located({name}(...))"
@@ -60,5 +60,5 @@ def not_kept(integrator, saveat, event, integrals) -> str | None:
 
 
 def _is_numbers(x) -> bool:
-    """A list, or a tuple of plain numbers: an array in the making."""
+    """Whether `x` is a list, or a tuple of plain numbers, to be converted to an array."""
     return isinstance(x, list) or (isinstance(x, tuple) and all(map(np.isscalar, x)))

@@ -1,4 +1,4 @@
-"""What ends a simulation before its time."""
+"""Events that end a simulation early."""
 
 from collections.abc import Callable
 
@@ -16,29 +16,30 @@ class Event(eqx.Module):
     """Ends a simulation when a condition is met.
 
     **Arguments:** `condition(t, state, args)`, evaluated at the end of every step; `args` as given
-    to `simulate`. It may be an `equinox.Module`: its leaves are traced, while a new function object
-    compiles again. It returns, with shape `()`,
+    to `simulate`. It may be an `equinox.Module`, whose leaves are traced; a new function object
+    causes a recompilation. It returns, with shape `()`,
 
     - a boolean: the run ends after the first step at whose end it is true; or
-    - a real number: the run ends after the first step over which it comes to zero or changes its
-      sign. A zero at the start is no event, leaving it neither.
+    - a real number: the run ends after the first step in which it reaches zero or changes sign. A
+      zero at the start is not an event, and neither is leaving it.
 
-    The run ends on the grid: saved states are those at the end of the step in which the event happens,
-    up to `dt` after the event. With `locate=True` and a real condition `Solution.event` holds the time of the
-    event itself and the state there, `c(t, state(t)) = 0`, both with the derivative of that root: a step
-    of the integrator of the length that the root says, so that an impact inside that step is included.
-    A condition that changes its sign by a jump does so at an impact, and has its time; where the
-    integrator locates none, the time has no derivative.
+    The run ends on the grid: the last saved state is that at the end of the step in which the event
+    happens, up to `dt` after the event. With `locate=True` and a real condition, `Solution.event`
+    holds the time of the event itself and the state there, `c(t, state(t)) = 0`, both with the
+    derivative of that root. They come from an integrator step that ends at the root, so an impact
+    inside that step is included. If the condition changes sign by a jump, the jump is at an impact and
+    the event has the time of the impact. If the integrator does not locate it, the time has no
+    derivative.
 
-    **Raises:** `ValueError` in a simulation, before it is compiled, if the condition returns
-    another shape or a type that is neither boolean nor real, or a boolean is to be located.
+    **Raises:** `ValueError` in a simulation, before it is compiled, if the condition returns the
+    wrong shape or a type that is neither boolean nor real, or if `locate` is set for a boolean.
     """
 
     condition: Callable
     locate: bool = eqx.field(default=False, static=True)
 
     def measure(self, t: Scalar, state: State, args: Args) -> Array:
-        """The condition, shape `()`, with its derivative."""
+        """The condition, shape `()`, differentiable."""
         value = jnp.asarray(self.condition(t, state, args))
         if value.shape != () or jnp.issubdtype(value.dtype, jnp.complexfloating):
             raise ValueError(
@@ -53,21 +54,21 @@ class Event(eqx.Module):
         return value
 
     def value(self, t: Scalar, state: State, args: Args) -> Array:
-        """The condition as a constant."""
+        """The condition without derivative."""
         return jax.lax.stop_gradient(self.measure(t, state, args))
 
 
 def happened(before: Array, after: Array) -> Array:
-    """Whether the event lies in a step, from its condition at both ends."""
+    """Whether the event happens in a step, given its condition at both ends."""
     if after.dtype == bool:
         return after
     return ((before > 0) & (after <= 0)) | ((before < 0) & (after >= 0))
 
 
 class EventPoint(eqx.Module):
-    """Where an event happened: `t` [s], `state`, and the integrals up to there, one for each `Integral`.
+    """Where an event happened: time `t` [s], `state`, and the integrals up to `t`, one per `Integral`.
 
-    The end of the run if it did not happen.
+    If it did not happen: the end of the run.
     """
 
     t: Scalar
@@ -76,17 +77,17 @@ class EventPoint(eqx.Module):
 
 
 HALVINGS = 60
-"""Of the bracket of an event: as many as a float64 has bits, and a few."""
+"""Bisections of the bracket of an event: a few more than the significant bits of a float64."""
 
 
 def located(
     event: Event, model, integrator, t0: Scalar, h: Scalar, start, impacts: Array, args
 ) -> EventPoint:
-    """The event in a step from `start`, a state with the memory of the integrator.
+    """Locates the event in a step from `start`, a state with the memory of the integrator.
 
-    The step is shortened until the condition vanishes at its end, by bisection.
+    Bisection shortens the step until the condition vanishes at its end.
 
-    **Arguments:** `impacts`: times of those of the whole step.
+    **Arguments:** `impacts`: times of the impacts in the whole step.
     """
 
     def at(given, s):
@@ -108,7 +109,7 @@ def located(
     _, s = jax.lax.fori_loop(0, HALVINGS, halve, (jnp.zeros_like(length), length))
 
     root = implicit_root(lambda s: at(given, s)[0], s)
-    # Where the condition jumps there is no root: it jumps with the velocity, at an impact.
+    # If the condition jumps there is no root: it jumps with the velocity, at an impact.
     near = 1e-6 * length
     times = impacts - t0
     away = jnp.abs(jax.lax.stop_gradient(times) - s)

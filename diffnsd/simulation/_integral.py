@@ -1,4 +1,4 @@
-"""Integrals along a motion: one more first-order system, driven by the motion."""
+"""Integrals along a motion, computed as an additional first-order system driven by the motion."""
 
 import math
 from collections.abc import Callable
@@ -19,19 +19,19 @@ class Integral(eqx.Module):
 
         z(t) = ∫ function(s, state(s), args) ds,      z(t0) = 0
 
-    It is integrated with the motion, as the state of one more system. So it sees the jump of a velocity
-    inside a step where the integrator locates it, has the order of the integrator, and has a derivative
-    that is as true as that of the states. A sum over saved states has neither.
+    It is integrated with the motion, as the state of an additional system. So it includes velocity
+    jumps inside a step where the integrator locates them. It has the order of the integrator, and its
+    derivative is as accurate as that of the states. A sum over saved states has neither.
 
-    **Arguments:** `function(t, state, args)` with a value of any shape; it may be an `equinox.Module`:
-    its leaves are parameters.
+    **Arguments:** `function(t, state, args)`, which returns a value of any shape. It may be an
+    `equinox.Module`, whose leaves are parameters.
     """
 
     function: Callable
 
 
 class _Rates(eqx.Module):
-    """The coupling of a motion with its integrals."""
+    """Coupling of a motion with its integrals."""
 
     integrals: tuple[Integral, ...]
 
@@ -51,7 +51,7 @@ def _no_energy(z: Array) -> Array:
 
 
 class Augmented(eqx.Module):
-    """A model with its integrals, and how both are taken apart again."""
+    """A model combined with its integrals, and the inverse split of its states."""
 
     model: Model
     start: State
@@ -62,7 +62,7 @@ class Augmented(eqx.Module):
     def of(model: Model, integrals: tuple[Integral, ...], t0: Scalar, state0: State, args: Args):
         """The augmented model at the start.
 
-        **Raises:** `ValueError` if an integral is none, or the system has no velocities to step.
+        **Raises:** `ValueError` if an entry is not an `Integral`, or the system has no velocities.
         """
         wrong = next((i for i in integrals if not isinstance(i, Integral)), None)
         if wrong is not None:
@@ -89,7 +89,7 @@ class Augmented(eqx.Module):
         return Augmented(Model(system, interactions), start, system, shapes)
 
     def apart(self, state: State) -> tuple[State, tuple[Array, ...]]:
-        """The state of the motion alone, and the integrals; a leading time axis stays."""
+        """The state of the motion alone, and the integrals; keeps a leading time axis."""
         motion, sums = self.system.split(state)
         z, at, parts = sums.v, 0, []
         for shape in self.shapes:
@@ -100,7 +100,7 @@ class Augmented(eqx.Module):
 
 
 class OfMotion(eqx.Module):
-    """A condition of an event, of the motion without its integrals."""
+    """An event condition applied to the motion without its integrals."""
 
     condition: Callable
     system: SystemProduct

@@ -1,4 +1,4 @@
-"""The loop over steps, and what is kept of it."""
+"""The loop over time steps, and the data it records."""
 
 from typing import Any
 
@@ -21,8 +21,8 @@ from ._solution import Solution, StepStatistics
 class Grid(eqx.Module):
     """The times `t0 + i h`, `i = 0 ... steps`.
 
-    `steps` is a number that is compiled in, or an array: then the program has `capacity` passes, and
-    those after the last step do nothing.
+    `steps` is either a number that is compiled in, or an array. For an array the loop has `capacity`
+    passes, and passes after the last step do nothing.
     """
 
     t0: Scalar
@@ -36,12 +36,12 @@ class Grid(eqx.Module):
 
     @property
     def is_open(self) -> bool:
-        """Whether the number of steps is not known when compiling."""
+        """Whether the number of steps is unknown when compiling."""
         return eqx.is_array(self.steps)
 
 
 class _Record(eqx.Module):
-    """The outcome of the steps so far; steps with their residuals, the index -1 where there is none."""
+    """Outcome of the steps so far: first failed and worst step with residuals; index -1 if none."""
 
     result: RESULTS
     failed: tuple[Count, Scalar]
@@ -60,10 +60,10 @@ class _Record(eqx.Module):
 
 
 class _Watch(eqx.Module):
-    """An event during a run: its condition at the last time, and the step in which it happened.
+    """An event during a run: its condition at the current time, and the step in which it happened.
 
     `before`: state and memory at the start of that step, and the times of its impacts; `None` if the
-    event is not to be located.
+    event need not be located.
     """
 
     value: Array
@@ -72,7 +72,7 @@ class _Watch(eqx.Module):
 
 
 class _Loop(eqx.Module):
-    """What is carried from step to step."""
+    """Loop carry from step to step."""
 
     state: State
     memory: Any
@@ -82,7 +82,7 @@ class _Loop(eqx.Module):
     meter_state: Any
 
     def reached(self, grid: Grid, i) -> Count:
-        """Steps made after `i` passes: no more after the last step, or once the event happened."""
+        """Number of steps made after `i` passes; it stops at the last step or at the event."""
         if grid.is_open:
             i = jnp.minimum(i, grid.steps)
         if self.watch is None:
@@ -91,7 +91,7 @@ class _Loop(eqx.Module):
 
 
 class _Snapshot(eqx.Module):
-    """What is saved at one time; `info` is the report of the steps since the time before."""
+    """Data saved at one time; `info` is the report of the steps since the previous saved time."""
 
     t: Scalar
     state: State
@@ -105,7 +105,7 @@ COMPILATIONS = Compilations()
 
 @eqx.filter_jit
 def run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
-    """The loop, compiled once per structure: a call outside `jit` compiles nothing twice."""
+    """Runs the loop, compiled once per structure: calls outside `jit` do not recompile."""
     COMPILATIONS.note()
     zero, none = jnp.zeros_like(grid.h), jnp.asarray(-1, int)
 
@@ -149,7 +149,7 @@ def run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
     point = None
     if event is not None and event.locate:
         point = _event_point(event, model, integrator, grid, loop, args)
-    info = saved.info  # of steps: none at the start
+    info = saved.info  # per step, so without an entry for the start
     if saveat.t0:
         nothing = jax.tree.map(lambda x: jnp.zeros_like(x, shape=x.shape[1:]), info)
         first = _snapshot(model, grid, start, jnp.zeros((), int), nothing)
@@ -177,7 +177,7 @@ def run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
 
 
 def _first_times(kept: Array, new: Array) -> Array:
-    """The first times of impacts, with those of a step after those before it."""
+    """Appends the impact times of a step to those kept so far, as far as there is space."""
     if not kept.size or not new.size:
         return kept
     happened = jnp.isfinite(new)
@@ -190,7 +190,7 @@ def _first_times(kept: Array, new: Array) -> Array:
 
 
 def _event_point(event: Event, model, integrator, grid: Grid, loop: _Loop, args) -> EventPoint:
-    """Where the event happened; the end of the run where it did not."""
+    """Where the event happened; the end of the run if it did not."""
     watch: Any = loop.watch
     happened = watch.step >= 0
     step = jnp.where(happened, watch.step, 0)
@@ -202,19 +202,19 @@ def _event_point(event: Event, model, integrator, grid: Grid, loop: _Loop, args)
 
 
 def _if_before_the_end(step, grid: Grid):
-    """A pass of the loop that leaves everything as it is after the last step."""
+    """A loop pass that changes nothing after the last step."""
     step = jax.jit(step)  # traced once for the two uses below
 
     def one(loop, i):
         nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(step, loop, i)[1]).nothing()
-        # A condition, not a mask: passes after the end cost next to nothing.
+        # A conditional, not a mask, so that passes after the end cost almost nothing.
         return jax.lax.cond(i < grid.steps, step, lambda loop, i: (loop, nothing), loop, i)
 
     return one
 
 
 def _saving(model, one, loop: _Loop, grid: Grid, every: int | None, adjoint):
-    """Runs `every` steps between snapshots, and the steps that are left before the last one."""
+    """Runs `every` steps between snapshots, and the remaining steps before the last snapshot."""
     steps = grid.capacity
     blocks, rest = (0, steps) if every is None else divmod(steps, every)
 
@@ -240,7 +240,7 @@ def _saving(model, one, loop: _Loop, grid: Grid, every: int | None, adjoint):
 
 
 def _snapshot(model, grid: Grid, loop: _Loop, i, info: StepInfo) -> _Snapshot:
-    """What is saved after `i` passes of the loop."""
+    """The data saved after `i` passes of the loop."""
     t, state = grid.time(loop.reached(grid, i)), loop.state
     return _Snapshot(t, state, model.gaps(t, state.q), model.energy(t, state), info)
 
@@ -263,7 +263,7 @@ def _statistics(grid: Grid, loop: _Loop, info: StepInfo, names: tuple[str, ...])
 
 
 def _summary(infos: StepInfo, made: Count) -> StepInfo:
-    """The report of several steps of which `made` were made, or none: sums, and the worst of the rest."""
+    """The report of several passes, of which `made` were steps: sums, or the worst value."""
     last = jnp.maximum(made - 1, 0)
     details = jax.tree.map(
         lambda x: x[last] if x.shape[0] else jnp.zeros_like(x, shape=x.shape[1:]), infos.details

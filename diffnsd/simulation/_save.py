@@ -1,21 +1,21 @@
-"""What a simulation keeps."""
+"""Which results of a simulation are saved."""
 
 import equinox as eqx
 
 
 class SaveAt(eqx.Module):
-    """Which times of a simulation are saved. The end of the run always is.
+    """Which times of a simulation are saved. The end of the run is always saved.
 
     **Arguments:**
 
-    - `steps`: save after every `steps`-th step, and the end also where `steps` does not divide the
-      number of steps; `None` saves nothing between.
+    - `steps`: save after every `steps`-th step, and at the end even if `steps` does not divide the
+      number of steps; `None` saves nothing in between.
     - `t0`: save the initial state too.
-    - `impacts`: how many times of impacts are kept in `Solution.impact_times`, those of the first ones
+    - `impacts`: how many impact times to keep in `Solution.impact_times`: those of the first impacts
       that the integrator locates (`Located`, `Corrected`, `EventDriven`, `ElasticImpact`).
 
-    `SaveAt(steps=None, t0=False)`, for short `SaveAt.end()`, saves one state, and then the solution
-    has no time axis.
+    `SaveAt(steps=None, t0=False)`, or `SaveAt.end()` for short, saves a single state; the solution
+    then has no time axis.
 
     **Raises:** `ValueError` if `steps` is not a whole number of at least 1.
     """
@@ -33,7 +33,7 @@ class SaveAt(eqx.Module):
 
     @staticmethod
     def end(impacts: int = 0) -> "SaveAt":
-        """Only the final state, and the times of so many impacts."""
+        """Saves only the final state, and the first `impacts` impact times."""
         return SaveAt(steps=None, t0=False, impacts=impacts)
 
     @property

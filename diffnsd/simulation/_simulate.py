@@ -41,41 +41,41 @@ def simulate(
 ) -> Solution:
     """Simulates a model from `t0` to `t1` with steps of length `dt`.
 
-    Pure and differentiable (forward and reverse) in the leaves of `model`, `state0` and `args`;
-    works under `jit` and `vmap`.
+    Pure, and differentiable (forward and reverse) with respect to the leaves of `model`, `state0` and
+    `args`; works under `jit` and `vmap`.
 
     **Arguments:**
 
     - `model`, `integrator`: what to simulate, and how.
     - `t0`, `t1`, `dt`: times [s], plain numbers; `(t1 − t0)/dt` must be a whole number of steps.
-      Only that number is compiled in, and a step has the length `dt` to all digits at any time.
-    - `max_steps`: compile for any number of steps up to this one, for a sweep over `t1` or `dt`:
-      one program serves them all. Arrays of the solution have the length of a run with `max_steps`
-      steps, and the times that are saved after the end repeat it, as after an event: its time and
-      state, no impulses. Reverse mode needs the memory of `max_steps` steps. Default: the exact
-      number is compiled in, which is a little faster to run.
+      Only that number is compiled in. The step length is `dt` to full precision at any time.
+    - `max_steps`: compile one program for any number of steps up to this one, for a sweep over `t1`
+      or `dt`. Arrays of the solution have the length of a run with `max_steps` steps. Entries after
+      the end repeat its time and state, with zero impulses, as after an event. Reverse mode needs the
+      memory of `max_steps` steps. Default: the exact number is compiled in, which runs a little
+      faster.
     - `state0`: initial `State`; its precision is that of the simulation. Lists and integers become
       arrays of real numbers.
     - `args`: exogenous inputs, passed to the force of the system and to the event.
-    - `saveat`: which times are kept, default every step and `t0`.
+    - `saveat`: which times to save, default every step and `t0`.
     - `event`: an `Event` that ends the run early, default none.
-    - `integrals`: an `Integral`, or several, that are integrated with the motion: `Solution.integrals`.
+    - `integrals`: one or more `Integral`, integrated with the motion; see `Solution.integrals`.
     - `adjoint`: how reverse mode stores the loop, default `Checkpointed()`.
-    - `progress`: a progress meter of diffrax, for example `diffrax.TextProgressMeter()`; it does
-      not change any number.
-    - `start_tolerance`: how deep contacts may penetrate in `state0`, and how far joints be open [m,
-      rad], as far as that is known before compiling. Schemes keep what is accepted: they hold the
-      rates of gaps.
-    - `throw`: raise if a step fails; otherwise the failure is in `Solution.result`.
+    - `progress`: a progress meter of diffrax, for example `diffrax.TextProgressMeter()`; it does not
+      affect the results.
+    - `start_tolerance`: allowed penetration of contacts and opening of joints in `state0` [m, rad],
+      checked if known before compiling. Schemes keep an accepted error: they constrain the rates of
+      gaps.
+    - `throw`: raise if a step fails; otherwise `Solution.result` holds the failure.
 
     **Returns:** a `Solution`.
 
     **Raises:** `ValueError` before compiling for times, shapes, parameters or combinations that
-    make no sense, as far as their values are known; `RuntimeError` if a step fails and `throw` is
-    true, naming cause and remedy, and outside of `jit` and `vmap` the step and its residual too.
+    make no sense, if their values are known. `RuntimeError` if a step fails and `throw` is true; it
+    names cause and remedy and, outside `jit` and `vmap`, also the step and its residual.
 
-    **Warns:** `RecompilationWarning` if the same program is compiled a second time because a function
-    of the model was defined anew, with the remedy.
+    **Warns:** `RecompilationWarning`, with the remedy, if the same program is compiled a second time
+    because a function of the model was redefined.
     """
     steps = number_of_steps(t0, t1, dt)
     if max_steps is not None and not (isinstance(max_steps, Whole) and max_steps >= steps):
@@ -85,7 +85,7 @@ def simulate(
         )
     h = (float(t1) - float(t0)) / max(steps, 1)
     state0 = checked(model, integrator, t0, h, state0, args, start_tolerance)
-    # Arrays: new times are new values, not new programs.
+    # Arrays, so that new times do not need a new program.
     grid = Grid(
         t0=jnp.asarray(t0, state0.v.dtype),
         h=jnp.asarray(h, state0.v.dtype),
@@ -114,7 +114,7 @@ def simulate(
         Checkpointed() if adjoint is None else adjoint,
         diffrax.NoProgressMeter() if progress is None else progress,
     )
-    # Inside of a `jit` it is that one which compiles, and finds its programs.
+    # Inside a `jit`, the outer `jit` compiles and caches the program.
     compiled = COMPILATIONS.count
     solution = run(*parts)
     if augmented is not None:

@@ -14,26 +14,28 @@ from ._event import EventPoint
 
 
 class StepStatistics(eqx.Module):
-    """How well the steps were solved; one entry per saved time, over the steps that led to it.
+    """How well the steps were solved; one entry per saved time, for the steps since the previous one.
 
     **Arguments:**
 
     - `residual`: largest relative natural-map residual, `(s,)`. `violation`: largest violation of the
-      laws, in the measure of power, `(s,)`.
-    - `iterations`: largest number of solver passes, `(s,)`. `margin`: smallest relative distance to a
-      change of mode, `(s,)`.
-    - `solved_by`: which link of the contact solver was needed, as an index of `solver_names`, `(s,)`: 0 is
-      the start of a step, before any iteration.
-    - `located`: impacts and turns of friction whose time was found inside a step, `(s,)`; `Corrected`
-      counts the steps in which contacts struck. `missed`: those that `Located` met but left to the scheme
-      inside, `(s,)`.
-    - `slow`: impacts that `Located` left to the scheme, since their speed is close to what forces make
-      of rest within a step, `(s,)`. `merged`: contacts that struck together with another one, `(s,)`.
-    - `worst_step`: index of the step with the largest residual of the run, `()`. `failed_step`: index of
-      the first step that failed, -1 if none did, `()`; `failed_residual`: its relative residual, `()`.
-    - `event_step`: index of the step at whose end the event happened, -1 if none did, `()`. `end_time`:
-      when the run ended [s], `t1` or the end of that step, `()`.
-    - `solver_names`: the links of the contact solver.
+      laws, measured as a power, `(s,)`.
+    - `iterations`: largest number of solver iterations, `(s,)`. `margin`: smallest relative distance
+      to a change of mode, `(s,)`.
+    - `solved_by`: the last link of the contact solver's chain that was needed, as an index into
+      `solver_names`, `(s,)`; 0 means the start of a step, before any iteration.
+    - `located`: number of impacts and slip reversals whose time was located inside a step, `(s,)`;
+      `Corrected` counts the steps with impacts. `missed`: those that `Located` detected but left to
+      its inner scheme, `(s,)`.
+    - `slow`: impacts that `Located` left to its inner scheme because their speed is close to what
+      forces produce from rest within one step, `(s,)`. `merged`: contacts that struck together with
+      another one, `(s,)`.
+    - `worst_step`: index of the step with the largest residual of the run, `()`. `failed_step`: index
+      of the first step that failed, -1 if none did, `()`; `failed_residual`: its relative residual,
+      `()`.
+    - `event_step`: index of the step in which the event happened, -1 if it did not, `()`. `end_time`:
+      end of the run [s], either `t1` or the end of that step, `()`.
+    - `solver_names`: names of the links of the contact solver.
     """
 
     residual: Float[Array, " s"]
@@ -54,7 +56,7 @@ class StepStatistics(eqx.Module):
 
     @property
     def unlocated(self) -> tuple[str, ...]:
-        """What a derivative across this run should know, in words: times that were not located."""
+        """Warnings about impact times that were not located, which affect derivatives of this run."""
         sentences = (
             (
                 self.missed,
@@ -81,21 +83,21 @@ class Solution(eqx.Module):
 
     **Arguments:**
 
-    - `ts`: saved times [s], `(t,)`; without a time axis for `SaveAt.end()`, likewise below.
+    - `ts`: saved times [s], `(t,)`. With `SaveAt.end()` there is no time axis, here and below.
     - `states`: `State` with a leading time axis.
-    - `impulses`: per interaction, the impulse [N s] since the saved time before, `(t, c, k)`; zero
-      at `t0`. Of a first-order system `∫ lam dt`; its multipliers `lam` are in `details`.
+    - `impulses`: per interaction, the impulse [N s] since the previous saved time, `(t, c, k)`; zero
+      at `t0`. For a first-order system `∫ lam dt`; its multipliers `lam` are in `details`.
     - `gaps`: per interaction `(t, c)` [m], or `None`.
-    - `energy`: kinetic and potential [J], `(t,)` each; `None` where it is not known.
-    - `stats`: `StepStatistics`. `result`: how it ended. `message` says it in words.
-    - `integrals`: of each `Integral` that was asked for, from `t0` to the saved time, `(t, ...)`.
-    - `impact_times`: of the first impacts that were located [s], `(SaveAt.impacts,)`, infinite where
-      there were not as many; differentiable.
+    - `energy`: kinetic and potential [J], `(t,)` each; `None` if unknown.
+    - `stats`: `StepStatistics`. `result`: how the run ended; `message` gives it in words.
+    - `integrals`: the value of each requested `Integral` from `t0` to the saved time, `(t, ...)`.
+    - `impact_times`: times of the first impacts that were located [s], `(SaveAt.impacts,)`, padded
+      with infinity; differentiable.
     - `event`: time and state of an event with `locate=True`, differentiable; else `None`.
-    - `details`: what only the integrator has to report, of the last step before each saved time
-      (its docstring says what); `None` for most.
+    - `details`: output specific to the integrator, for the last step before each saved time (see the
+      docstring of the integrator); `None` for most.
 
-    All times saved after an event repeat it: its time and state, no impulses.
+    All entries saved after an event repeat its time and state, with zero impulses.
     """
 
     ts: Float[Array, " t"]
@@ -112,9 +114,9 @@ class Solution(eqx.Module):
 
     @property
     def message(self) -> str:
-        """How the run ended, in words, with the step and its residual; empty if nothing happened.
+        """How the run ended, in words, with the step and its residual; empty if all went well.
 
-        For a batch: the number of failures, and the message of the first. Only outside of `jit`.
+        For a batch: the number of failures, and the message of the first. Only outside `jit`.
         """
         stats, bad = self.stats, np.asarray(failed(self.result))
         ends = stats.failed_step, stats.failed_residual, stats.event_step, stats.end_time
@@ -131,10 +133,10 @@ class Solution(eqx.Module):
 
 
 def _words(result, failed_step, failed_residual, event_step, end_time) -> str:
-    """The outcome of one simulation, all values known."""
+    """The outcome of one simulation in words; all values must be concrete."""
     text = RESULTS[result]
     if bool(failed(result)):
-        size = float(failed_residual)  # 0 where no solve failed: the chart ended, for example
+        size = float(failed_residual)  # 0 if no solve failed: for example, the chart ended
         residual = f" with the relative residual {size:.1e}" if size else ""
         return f"step {int(failed_step)} failed{residual}: {text}"
     if int(event_step) >= 0:

@@ -1,4 +1,4 @@
-"""Dynamical systems: mass, force and the group they live on."""
+"""Dynamical systems: mass matrix, force and configuration group."""
 
 from ._base import AbstractSystem as AbstractSystem, Kind as Kind
 from ._euler_lagrange import EulerLagrangeSystem as EulerLagrangeSystem

@@ -16,7 +16,7 @@ from ..groups import AbstractGroup, Euclidean, Product
 
 
 class Kind(enum.Enum):
-    """What a system is, and so which methods step it.
+    """The kind of a system, which decides the integrators that can step it.
 
     `MECHANICAL`: `M dv = f dt + H^T dP` with positions that move with `v`; `STATE_SPACE`:
     `E dx = f dt + dr`, without positions; `FLOW`: a motion of points without velocities.
@@ -28,7 +28,7 @@ class Kind(enum.Enum):
 
     @property
     def has_positions(self) -> bool:
-        """Whether states have a configuration, beside the velocities that may jump."""
+        """Whether states have a configuration, in addition to the velocities that may jump."""
         return self is not Kind.STATE_SPACE
 
 
@@ -64,13 +64,13 @@ class AbstractSystem(eqx.Module):
 
     @abstractmethod
     def check(self, q: Config | None = None) -> str | None:
-        """What is wrong with the parameters whose values are known, in the user's terms.
+        """Error message if a parameter with a known value is invalid, else `None`.
 
-        With a configuration `q` also what is wrong with the mass matrix there.
+        If a configuration `q` is given, the mass matrix there is checked too.
         """
 
     def inertia_force(self, t: Scalar, state: State) -> Vector:
-        """What moving coordinates add to `M v'`: `ad_v^T M v + ∂(v^T M v/2)/∂q − (dM/dt) v`.
+        """The inertia force besides `−M v'`: `ad_v^T M v + ∂(v^T M v/2)/∂q − (dM/dt) v`.
 
         The Euler-Poincaré equations of the kinetic energy, `d/dt (M v) = ad_v^T (M v) + ∂K/∂q`, with
         derivatives along the motions of the group. Zero on `R^n` for a constant mass matrix.
@@ -96,27 +96,27 @@ class AbstractSystem(eqx.Module):
     def applied(self, t: Scalar, state: State, args: Args) -> Vector:
         """The force without the inertia terms of the kinetic energy, shape `(n,)`.
 
-        `d/dt (M v) = ad_v^T (M v) + ∂K/∂q + applied`: what enters the principle of d'Alembert
-        beside the kinetic energy.
+        `d/dt (M v) = ad_v^T (M v) + ∂K/∂q + applied`: the term in d'Alembert's principle that does
+        not come from the kinetic energy.
         """
         return self.force(t, state, args) - self.inertia_force(t, state)
 
     @property
     def velocities(self) -> int:
-        """Number of entries of `v`: the dimension of the group, where velocities are its tangents."""
+        """Number of entries of `v`: the dimension of the group if velocities are its tangent vectors."""
         return self.group.dim
 
     @property
     def block_size(self) -> int | None:
-        """Size of the blocks of `v` whose inertia and forces know nothing of each other, or `None`.
+        """Size of the blocks of `v` whose inertia and forces are independent, or `None`.
 
-        Free bodies: what is linear in them is solved body by body.
+        For free bodies: linear systems are then solved body by body.
         """
         return None
 
     @property
     def kind(self) -> Kind:
-        """What the system is: mechanical unless it says otherwise."""
+        """The kind of the system, by default mechanical."""
         return Kind.MECHANICAL
 
     @property
@@ -125,14 +125,14 @@ class AbstractSystem(eqx.Module):
         return True
 
     def check_point(self, q: Config) -> str | None:
-        """What is wrong with a concrete configuration, in the user's terms, or `None`."""
+        """Error message if a concrete configuration is invalid, else `None`."""
         return self.group.check(q)
 
     def defect(self, q: Config) -> Scalar:
-        """How far the numbers of `q` are from a configuration (norms, orthogonality)."""
+        """How far the stored numbers of `q` are from a valid configuration (norms, orthogonality)."""
         return self.group.defect(q)
 
-    # The same system as one motion of a group on states, for methods that know no velocities:
+    # The same system as the motion of one group on states, for integrators without velocities:
     # (g, w) . (q, v) = (q g^-1, v + w) of the group times R^n, at the rate (-v, M^-1 f).
 
     @property
@@ -151,7 +151,7 @@ class AbstractSystem(eqx.Module):
         return jnp.concatenate([-state.v, rate])
 
     def scales(self, state: State) -> tuple[Scalar, Scalar]:
-        """Sizes of coordinates and of velocities, to which the rounding of gaps and rates is relative."""
+        """Magnitudes of coordinates and velocities, to which the rounding of gaps and rates is relative."""
         sizes = [max_abs(x) for x in jax.tree.leaves(state.q)]
         speed = max_abs(state.v)
         return (jnp.max(jnp.stack(sizes)) if sizes else jnp.zeros_like(speed)), speed
@@ -166,7 +166,7 @@ class AbstractSystem(eqx.Module):
 
 
 def shaped(name: str, value, shape: tuple[int, ...], dtype) -> Array:
-    """The value of a user's function as an array, refused if it would be broadcast."""
+    """The value of a user's function as an array; raises `ValueError` if it would be broadcast."""
     array = as_float(value, dtype)
     if array.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {array.shape}.")
@@ -174,7 +174,7 @@ def shaped(name: str, value, shape: tuple[int, ...], dtype) -> Array:
 
 
 def positive_definite(name: str, matrix) -> str | None:
-    """A sentence if a known matrix is not symmetric positive definite, else `None`."""
+    """An error message if a known matrix is not symmetric positive definite, else `None`."""
     if is_traced(matrix):
         return None
     matrix = np.asarray(matrix)

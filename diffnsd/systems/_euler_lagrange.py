@@ -1,4 +1,4 @@
-"""Mechanical systems from one function, their Lagrangian."""
+"""Mechanical systems defined by one function, their Lagrangian."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from ._base import AbstractSystem, positive_definite, shaped
 
 
 class EulerLagrangeSystem(AbstractSystem):
-    """`d/dt ∂L/∂v − ∂L/∂q = F(t, state, args) + p`,  `q' = v`, in `R^n`; everything is derived.
+    """`d/dt ∂L/∂v − ∂L/∂q = F(t, state, args) + p`,  `q' = v`, in `R^n`, derived from `L`.
 
     **Arguments:** `lagrangian`: `L(q, v) -> ()`, kinetic minus potential energy [J]; `forcing`:
     generalised force `F`, `forcing(t, state, args) -> (n,)`, or `None`; `n`: dimension. Functions

@@ -45,16 +45,16 @@ class FirstOrderSystem(AbstractSystem):
 
     **Arguments:**
 
-    - `field`: `f(t, x, args) -> (n,)`; `args` are the exogenous inputs that are given to `simulate`.
+    - `field`: `f(t, x, args) -> (n,)`; `args` are the exogenous inputs passed to `simulate`.
     - `E`: matrix `(n, n)`, or a function of `t`; `None` is the identity. It may be singular where
-      `E − h theta ∂f/∂x` is not: algebraic equations of a circuit.
+      `E − h theta ∂f/∂x` is not, as with the algebraic equations of a circuit.
     - `n`: dimension, needed unless `E` is an array.
     - `storage`: stored energy `storage(x) -> ()` [J]; `None`: the energy is not known, and
       `Solution.energy` is `None`.
 
     Functions may be `equinox.Module`s: their leaves are parameters.
 
-    **Raises:** `ValueError` if the dimension is missing, if `E` is not square or does not fit it; in
+    **Raises:** `ValueError` if the dimension is missing, or `E` is not square or does not match it; in
     a simulation, before it is compiled, if a function returns another shape.
 
     Reference: V. Acary, O. Bonnefon, B. Brogliato, Nonsmooth modeling and simulation for switched
@@ -85,9 +85,9 @@ class FirstOrderSystem(AbstractSystem):
 
         **Arguments:** `A`: `(n, n)`; `b`: `(n,)`; each an array or a function of `t`; `E` and
         `storage` as in `FirstOrderSystem`; `inputs`: `F`, `(n, p)`: then the `args` of `simulate`
-        are `u`, shape `(p,)`, which a sampled controller gives.
+        are `u`, shape `(p,)`, which a sampled controller supplies.
 
-        **Raises:** `ValueError` on shapes that do not fit.
+        **Raises:** `ValueError` if shapes do not match.
         """
         a = A if callable(A) else eval_now(as_float, A)
         shape = jax.eval_shape(a, 0.0).shape if callable(a) else a.shape
@@ -147,7 +147,7 @@ class FirstOrderSystem(AbstractSystem):
         return self.force(t, state, args)
 
     def inertia_force(self, t: Scalar, state: State) -> Vector:
-        """Zero: `x` is no velocity of a mass."""
+        """Zero: `x` is not the velocity of a mass."""
         del t
         return jnp.zeros_like(state.v)
 
@@ -173,7 +173,7 @@ class FirstOrderSystem(AbstractSystem):
         return matvec(self.mass(t, None).astype(state.v.dtype), state.v)
 
     def kinetic(self, t: Scalar, state: State) -> Scalar:
-        """The stored energy, where it is known."""
+        """The stored energy, or zero if it is not known."""
         del t
         zero = jnp.zeros((), state.v.dtype)
         return (

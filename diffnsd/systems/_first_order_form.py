@@ -14,7 +14,7 @@ def state_rate(
 ) -> Float[Array, " 2n"]:
     """`(v, M^-1 (F + p))`: the rates of configuration (as a tangent of the group) and velocity.
 
-    **Arguments:** `t` [s]; `state`; `args`: as given to `simulate`; `p`: a further generalised
+    **Arguments:** `t` [s]; `state`; `args`: as given to `simulate`; `p`: an additional generalised
     force `(n,)`, for example that of contacts.
 
     **Returns:** shape `(2 n,)`.
@@ -27,9 +27,9 @@ def state_rate(
 def state_rate_jacobian(
     system: AbstractSystem, t: Scalar, state: State, args: Args = None, p: Vector | None = None
 ) -> Float[Array, "2n 2n"]:
-    """The derivative of `state_rate` by the state, `[[0, 1], [∂(M^-1 (F + p))/∂q, ∂(..)/∂v]]`.
+    """The derivative of `state_rate` with respect to the state, `[[0, 1], [∂(M^-1 (F + p))/∂q, ∂(..)/∂v]]`.
 
-    Exact: the derivative of `M^-1` is part of it. Derivatives by `q` are along `q exp(eta)`.
+    Exact: it includes the derivative of `M^-1`. Derivatives with respect to `q` are along `q exp(eta)`.
 
     **Arguments:** as in `state_rate`. **Returns:** shape `(2 n, 2 n)`.
     """

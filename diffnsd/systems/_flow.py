@@ -11,10 +11,10 @@ from ._base import AbstractSystem, Kind
 
 
 class LieFlow(AbstractSystem):
-    """`y' = d/ds exp(s A(t, y)) . y` at `s = 0`: a field of velocities in a group that acts.
+    """`y' = d/ds exp(s A(t, y)) . y` at `s = 0`: a velocity field from a group action.
 
     States are `State(q=y, v=empty)`, made by `state(y)`: the point is the configuration, and there is
-    no velocity that could jump. Integrated by `RKMK`, `CrouchGrossman`, `CommutatorFree`.
+    no velocity. Integrated by `RKMK`, `CrouchGrossman`, `CommutatorFree`.
 
     **Arguments:**
 
@@ -73,17 +73,17 @@ class LieFlow(AbstractSystem):
         return state.v
 
     def momentum(self, t: Scalar, state: State) -> Vector:
-        """Empty: the momenta of a flow are among its points."""
+        """Empty: the momenta of a flow are part of its points."""
         del t
         return state.v
 
     def kinetic(self, t: Scalar, state: State) -> Scalar:
-        """Zero: all energy is that of `hamiltonian`."""
+        """Zero: all energy is in `hamiltonian`."""
         del t
         return jnp.zeros((), state.v.dtype)
 
     def potential(self, t: Scalar, q: Config) -> Scalar:
-        """The Hamiltonian, where there is one."""
+        """The Hamiltonian, or zero if none is given."""
         if self.hamiltonian is None:
             return jnp.zeros((), jnp.result_type(*jax.tree.leaves(q)))
         return self.hamiltonian(t, q)

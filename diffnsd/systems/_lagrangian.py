@@ -20,7 +20,7 @@ class LagrangianSystem(AbstractSystem):
     """`M(q) v' + F_gyr(q, v) + F_int(t, q, v) = F_ext(t) + F(t, state, args) + p`,  `q' = v`.
 
     In `R^n` or on a group. The total force is `F_ext + F − F_int − F_gyr − dV/dq`; all Jacobians
-    are derived. On a group the velocity is the body velocity, `q' = q v^`, forces are its dual,
+    are derived. On a group the velocity is the body velocity, `q' = q v^`, forces are dual to it,
     `dV/dq` is taken along `q exp(eta)`, and the inertia terms (gyroscopic torques) are added:
 
         M v' = ad_v^T (M v) + F_ext(t) + F − F_int(t, q, v) − F_gyr(q, v) − dV/dq
@@ -28,21 +28,21 @@ class LagrangianSystem(AbstractSystem):
     **Arguments:**
 
     - `mass_matrix`: array `(n, n)`, or a function `mass_matrix(q) -> (n, n)`, symmetric positive definite.
-    - `f_int`: internal (spring and damper like) force `f_int(t, q, v) -> (n,)`, on the left.
+    - `f_int`: internal (spring- and damper-like) force `f_int(t, q, v) -> (n,)`, on the left.
     - `f_ext`: external force `f_ext(t) -> (n,)`, or an array `(n,)`.
     - `f_gyr`: inertia force `f_gyr(q, v) -> (n,)`, on the left.
     - `forcing`: force `F`, `forcing(t, state, args) -> (n,)`, on the right; `args` are the
-      exogenous inputs that are given to `simulate`.
+      exogenous inputs passed to `simulate`.
     - `potential_energy`: `V(q) -> ()`; its force is `−dV/dq`.
     - `n`: dimension, needed only if `mass_matrix` is a function.
     - `space`: configuration group in place of `R^n`, with a constant mass matrix.
 
     Functions may be `equinox.Module`s: their leaves are parameters.
 
-    **Raises:** `ValueError` if `mass_matrix` is a constant that is not square, symmetric and positive
-    definite, or a function without `n`, or if a constant `f_ext` has not the shape `(n,)`, or on a
-    group of another dimension; in a simulation, before it is compiled, if a function returns
-    another shape, or a mass matrix that is not symmetric and positive definite at the initial state.
+    **Raises:** `ValueError` if a constant `mass_matrix` is not square, symmetric and positive definite,
+    if `mass_matrix` is a function and `n` is missing, if a constant `f_ext` does not have the shape
+    `(n,)`, or if the group has another dimension. In a simulation, before it is compiled, if a function
+    returns another shape, or the mass matrix is not symmetric positive definite at the initial state.
 
     Reference: J. Marsden, T. Ratiu, Introduction to mechanics and symmetry (1999), chapter 13,
     doi:10.1007/978-0-387-21792-5.
@@ -100,7 +100,7 @@ class LagrangianSystem(AbstractSystem):
     def from_lagrangian(
         lagrangian: Callable, forcing: Callable | None = None, *, n: int
     ) -> EulerLagrangeSystem:
-        """A system from its Lagrangian `L(q, v) -> ()`; everything is derived.
+        """A system derived from its Lagrangian `L(q, v) -> ()`.
 
         `M = d²L/dv²`, `F = dL/dq − (d²L/dv dq) v + forcing(t, state, args)`.
 
@@ -114,10 +114,10 @@ class LagrangianSystem(AbstractSystem):
         """A linear time-invariant system `M v' + C v + K q = F_ext`.
 
         **Arguments:** `mass`, `damping`, `stiffness`: `M`, `C`, `K`, shape `(n, n)`, or `(n,)` for
-        diagonal matrices: modal coordinates. `C` and `K` may be `None`; `K` is symmetric, and
-        `q · K q/2` the potential energy. `f_ext` and `others` as in `LagrangianSystem`.
+        diagonal matrices (modal coordinates). `C` and `K` may be `None`; `K` must be symmetric, and
+        the potential energy is `q · K q/2`. `f_ext` and `others` as in `LagrangianSystem`.
 
-        **Raises:** `ValueError` on shapes that do not fit and a `K` that is not symmetric.
+        **Raises:** `ValueError` if shapes do not match or `K` is not symmetric.
         """
         mass = eval_now(lambda m: _matrix(as_float(m)), mass)
         given = [None if x is None else as_float(x, mass.dtype) for x in (damping, stiffness)]
@@ -170,7 +170,7 @@ class LagrangianSystem(AbstractSystem):
         return self._stated(t, state, args)
 
     def _stated(self, t: Scalar, state: State, args: Args) -> Vector:
-        """`F_ext + F − F_int − F_gyr − dV/dq`, as the user states them."""
+        """`F_ext + F − F_int − F_gyr − dV/dq`, as given by the user."""
         q, v = state.q, state.v
         total = jnp.zeros_like(v)
 
@@ -195,7 +195,7 @@ class LagrangianSystem(AbstractSystem):
         return jax.grad(lambda eta: potential(group.compose(q, group.exp(eta))))(jnp.zeros_like(v))
 
     def potential(self, t: Scalar, q: Config) -> Scalar:
-        """Potential energy: `V(q)`, and on `R^n` `−F_ext · q` where `F_ext` is a constant."""
+        """Potential energy: `V(q)`, and on `R^n` also `−F_ext · q` if `F_ext` is a constant."""
         del t
         total = jnp.zeros((), jax.tree.leaves(q)[0].dtype)
         if self.potential_energy is not None:
@@ -214,7 +214,7 @@ class LagrangianSystem(AbstractSystem):
 
 
 class _LinearForce(eqx.Module):
-    """The force `C v`; a one-dimensional array is a diagonal matrix."""
+    """The force `C v`; a one-dimensional array stands for a diagonal matrix."""
 
     damping: Array
 

@@ -17,8 +17,8 @@ from ._base import AbstractSystem, shaped
 class NewtonEulerSystem(AbstractSystem):
     """`b` rigid bodies:  `m v' = f`,  `I ω' + ω × I ω = τ`,  `R' = R ω^`.
 
-    States are `State(Pose(position (b, 3), orientation (b, 4)), v (6 b,))`, `v` holding for each
-    body the linear velocity in the world frame and the angular velocity in the body frame.
+    States are `State(Pose(position (b, 3), orientation (b, 4)), v (6 b,))`, where `v` holds, for each
+    body, the linear velocity in the world frame and the angular velocity in the body frame.
 
     **Arguments:**
 
@@ -26,11 +26,11 @@ class NewtonEulerSystem(AbstractSystem):
     - `inertia`: about the centre of mass, body frame [kg m²]: `(b, 3)` principal moments or
       `(b, 3, 3)`; for one body also a number (isotropic), `(3,)` or `(3, 3)`.
     - `wrench`: `wrench(t, state, args) -> (b, 6)`: force [N] in the world frame and torque [N m]
-      in the body frame of every body, beside gravity.
+      in the body frame of every body, in addition to gravity.
     - `gravity`: acceleration [m/s²], world frame, shape `(3,)`.
 
-    **Raises:** `ValueError` on shapes that do not fit; in a simulation, before it is compiled, on
-    masses and moments of inertia that no body has.
+    **Raises:** `ValueError` if shapes do not match; in a simulation, before it is compiled, if
+    masses or moments of inertia are not those of a body.
     """
 
     masses: Float[Array, " b"]
@@ -63,13 +63,13 @@ class NewtonEulerSystem(AbstractSystem):
     def state(
         self, position, orientation=(1.0, 0.0, 0.0, 0.0), velocity=0.0, angular_velocity=0.0
     ) -> State:
-        """The state of all bodies; what is given without the axis of bodies holds for each of them.
+        """The state of all bodies; values without a body axis apply to every body.
 
         **Arguments:** `position`: of the centres of mass [m], world frame, `(b, 3)` or `(3,)`;
         `orientation`: quaternions, scalar first, body to world, `(b, 4)` or `(4,)`; `velocity`: [m/s],
         world frame, and `angular_velocity`: [rad/s], body frame, `(b, 3)`, `(3,)` or a number.
 
-        **Raises:** `ValueError` on shapes that do not fit.
+        **Raises:** `ValueError` if shapes do not match.
         """
         b, dtype = self.masses.shape[0], self.masses.dtype
         given = {
@@ -96,7 +96,7 @@ class NewtonEulerSystem(AbstractSystem):
         return jnp.sum(self.inertia * omega[:, None, :], axis=-1)
 
     def momentum(self, t: Scalar, state: State) -> Vector:
-        """Linear momentum (world) and spin (body) of every body, shape `(6 b,)`."""
+        """Linear momentum (world frame) and spin (body frame) of every body, shape `(6 b,)`."""
         del t
         v = state.v.reshape(-1, 6)
         parts = [self.masses[:, None] * v[:, :3], self._spin_momentum(v[:, 3:])]
@@ -114,7 +114,7 @@ class NewtonEulerSystem(AbstractSystem):
 
     @property
     def block_size(self) -> int | None:
-        # A wrench may join bodies: springs do.
+        # A wrench may couple bodies, as springs do.
         return 6 if self.wrench is None else None
 
     def inertia_force(self, t: Scalar, state: State) -> Vector:
@@ -173,6 +173,6 @@ class NewtonEulerSystem(AbstractSystem):
 
 
 def _of_one_body(inertia: Array) -> Array:
-    """The inertia of a single body with an axis of bodies."""
+    """The inertia of a single body, with a body axis added."""
     inertia = jnp.broadcast_to(inertia, (3,)) if inertia.ndim == 0 else inertia
     return inertia[None] if inertia.shape in ((3,), (3, 3)) else inertia

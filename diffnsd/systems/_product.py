@@ -1,4 +1,4 @@
-"""Several systems as one: a mechanism with the circuits that drive it."""
+"""Several systems combined into one: a mechanism with the circuits that drive it."""
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -20,24 +20,24 @@ class SystemProduct(AbstractSystem):
 
         M = diag(M_1, M_2, ...),     f = (f_1, f_2, ...) + sum of couplings(t, states, args)
 
-    Its states are made by `state(first, second, ...)` from the states of its systems, and taken apart
-    by `split`. Relations of one of them are stated with `OnPart(relation, part)`; a relation of positions
-    of several, such as a `GapRelation`, sees `q` as the tuple of their configurations.
+    Its states are made by `state(first, second, ...)` from the states of its systems, and separated by
+    `split`. Relations of one of them are stated with `OnPart(relation, part)`. A relation between the
+    positions of several, such as a `GapRelation`, receives `q` as the tuple of their configurations.
 
-    A first-order system beside a mechanism is one more velocity, `v = x` with the mass matrix `E`, whose
-    configuration is the integral of `x` since the start: of currents, the charges. Products with a
-    mechanism are stepped by mechanical methods (`MoreauJean`, ...), where relations of states hold at
-    the end of a step, as by `EulerMoreau`; products of first-order systems alone by the methods for
-    those. Systems need not be coupled.
+    A first-order system next to a mechanism is one more velocity, `v = x`, with the mass matrix `E`. Its
+    configuration is the integral of `x` since the start: for currents, the charges. Products with a
+    mechanism are stepped by mechanical methods (`MoreauJean`, ...), in which relations of states hold at
+    the end of a step, as in `EulerMoreau`. Products of first-order systems alone are stepped by the
+    methods for those. Systems need not be coupled.
 
     **Arguments:**
 
-    - `systems`: at least one; mechanical ones and first-order ones.
+    - `systems`: at least one, each mechanical or first-order.
     - `couplings`: functions `(t, states, args) -> forces`, `states` a tuple with the `State` of every
       system, and `forces` a tuple with the generalised force `(n_i,)` on every system. They may be
       `equinox.Module`s, whose leaves are parameters; `Gyrator` is one.
 
-    `args` of a simulation are given to every system and coupling.
+    The `args` of a simulation are passed to every system and coupling.
 
     **Raises:** `ValueError` if there is no system; in a simulation, before it is compiled, if a coupling
     returns another shape.
@@ -57,7 +57,7 @@ class SystemProduct(AbstractSystem):
 
     @property
     def kind(self) -> Kind:
-        """That of its systems; mechanical if a mechanism is beside first-order systems."""
+        """That of its systems; mechanical if mechanisms and first-order systems are combined."""
         kinds = {s.kind for s in self.systems}
         if Kind.FLOW in kinds:
             return Kind.FLOW
@@ -78,12 +78,12 @@ class SystemProduct(AbstractSystem):
         return sum(s.velocities for s in self.systems)
 
     def slices(self) -> tuple[slice, ...]:
-        """Where the velocities of every system are in `v`."""
+        """The slices of `v` that hold the velocities of each system."""
         sizes = [s.velocities for s in self.systems]
         return tuple(slice(e - n, e) for n, e in zip(sizes, accumulate(sizes), strict=True))
 
     def split(self, state: State) -> tuple[State, ...]:
-        """The states of its systems; a leading time axis stays."""
+        """The states of its systems; a leading time axis is kept."""
         parts = []
         for i, (system, where) in enumerate(zip(self.systems, self.slices(), strict=True)):
             q = state.q[i] if system.kind.has_positions else None
@@ -91,9 +91,9 @@ class SystemProduct(AbstractSystem):
         return tuple(parts)
 
     def state(self, *states: State) -> State:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The state made of those of its systems, in their order.
+        """The state composed of those of its systems, in their order.
 
-        **Raises:** `ValueError` if there are not as many.
+        **Raises:** `ValueError` if their number is not that of the systems.
         """
         if len(states) != len(self.systems):
             raise ValueError(
@@ -109,7 +109,7 @@ class SystemProduct(AbstractSystem):
         return State(q, v)
 
     def _each(self, name: str, t: Scalar, state: State, *args) -> list[Array]:
-        """A method of every system at its own state."""
+        """The results of a method of every system at its own state."""
         pairs = zip(self.systems, self.split(state), strict=True)
         return [getattr(system, name)(t, own, *args) for system, own in pairs]
 
@@ -207,15 +207,15 @@ class SystemProduct(AbstractSystem):
 
 
 class Gyrator(eqx.Module):
-    """A coupling of a `SystemProduct` that keeps power: a motor constant, a moving coil.
+    """A coupling of a `SystemProduct` that conserves power: a motor constant, a moving coil.
 
         f_a = k v_b,     f_b = −k v_a
 
-    Of a motor `a` is the angular velocity of the rotor and `b` the current: the torque `k i`, and the
-    voltage `−k ω` of the circuit `L i' = −R i + U`.
+    For a motor, `a` is the angular velocity of the rotor and `b` the current. This gives the torque
+    `k i`, and the voltage `−k ω` in the circuit `L i' = −R i + U`.
 
-    **Arguments:** `constant`: `k` [N m/A]; `first`, `second`: system and entry of its velocity of `a`
-    and of `b`.
+    **Arguments:** `constant`: `k` [N m/A]; `first`, `second`: for `a` and `b`, the index of the system
+    and of the entry of its velocity.
     """
 
     constant: Array = eqx.field(converter=as_float)

@@ -16,9 +16,9 @@ class SpringDamper(eqx.Module):
 
         f = −(k (l − l0) + c dl/dt) e    on body 1,      l = |p1 − p2|,  e = (p1 − p2)/l
 
-    **Arguments:** `point1`, `point2`: where it is fastened, coordinates of the bodies [m], `(3,)`;
+    **Arguments:** `point1`, `point2`: where the spring is attached, body coordinates [m], `(3,)`;
     `stiffness` k [N/m], `damping` c [N s/m], `length` l0 [m], each `()`; `body1`; `body2`: `None`
-    for the world, whose coordinates `point2` then has. Where `l = 0` there is no force.
+    for the world; `point2` is then in world coordinates. Where `l = 0` there is no force.
     """
 
     point1: Float[Array, "3"] = eqx.field(converter=as_float)

@@ -1,6 +1,6 @@
-"""Pictures of a run: where a gradient comes from, and what a motion keeps.
+"""Figures of a run: the contributions to a gradient, and the invariants of a motion.
 
-All need the extra `viz`: `pip install "diffnsd[viz]"`. What they show is passed as NumPy arrays.
+They need the extra `viz`: `pip install "diffnsd[viz]"`. Data are passed as NumPy arrays.
 """
 
 from .gradient import gradient_figure as gradient_figure

@@ -1,11 +1,11 @@
-"""Optional packages: imported where they are used."""
+"""Optional packages, imported where they are used."""
 
 import importlib
 from types import ModuleType
 
 
 def require(name: str, purpose: str) -> ModuleType:
-    """Imports an optional package, or says how to install it."""
+    """Imports an optional package, or raises an error that says how to install it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

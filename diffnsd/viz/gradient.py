@@ -1,4 +1,4 @@
-"""A picture of where a gradient comes from."""
+"""A figure of the contributions to a gradient."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ _COLOURS = "#2563eb", "#ea580c", "#16a34a", "#9333ea", "#0891b2", "#64748b"
 def gradient_figure(
     ts: np.ndarray, through: np.ndarray, growth: np.ndarray, names: tuple[str, ...]
 ) -> Any:
-    """Contributions of contacts to a gradient over time, and how sensitivities grow.
+    """Plots the contributions of contacts to a gradient over time, and the growth of sensitivities.
 
-    The arguments are fields of a `diagnostics.GradientExplanation`. One row of the picture for each
-    parameter, at most four, with one stem for every contact and step that contributes, coloured by
-    contact; below them the sensitivity of the loss to the state at each time.
+    The arguments are fields of a `diagnostics.GradientExplanation`. The figure has one row per
+    parameter, at most four, with one stem for each contributing contact and step, coloured by
+    contact. The last row shows the sensitivity of the loss to the state at each time.
 
     **Arguments:** `ts` [s], `(s,)`; `through`: `(s, c, p)`; `growth`: `(s,)`; `names`: `p` of them.
 

@@ -1,4 +1,4 @@
-"""A picture of what a motion keeps."""
+"""A figure of the invariants of a motion."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,20 +9,20 @@ from ._optional import require
 
 
 def invariants_figure(ts: np.ndarray, invariants: Mapping[str, np.ndarray]) -> Any:
-    """Largest change so far of invariants over time, on a logarithmic scale.
+    """Plots the largest change so far of invariants over time, on a logarithmic scale.
 
-    A band stays level, a drift rises: what tells a variational method from another one. The
-    change is relative to the larger of 1 and the first value, as `diagnostics.drift` says it.
+    A bounded error stays level and a drift rises, which distinguishes variational methods from others.
+    The change is relative to the larger of 1 and the first value, as in `diagnostics.drift`.
 
     **Arguments:** `ts` [s], `(t,)`; `invariants`: for each name the values along a solution, `(t,)`
-    or `(t, k)`, for example `{"energy": solution.energy.total}`, momenta by
-    `diagnostics.spatial_momentum`, `diagnostics.casimirs`, the defect of a group by
+    or `(t, k)`. Examples: `{"energy": solution.energy.total}`, momenta from
+    `diagnostics.spatial_momentum`, `diagnostics.casimirs`, or the defect of a group from
     `diagnostics.defect`, each with `jax.vmap`.
 
     **Returns:** a `matplotlib.figure.Figure`; `figure.savefig(...)` writes it.
 
-    **Raises:** `ImportError` without the extra `viz`; `ValueError` where values and times differ in
-    number.
+    **Raises:** `ImportError` without the extra `viz`; `ValueError` if the numbers of values and times
+    differ.
     """
     ts = np.asarray(ts)
     figure = require("matplotlib.figure", "the picture of invariants").Figure(
@@ -39,7 +39,7 @@ def invariants_figure(ts: np.ndarray, invariants: Mapping[str, np.ndarray]) -> A
         values = values.reshape(ts.size, -1)
         change = np.max(np.abs(values - values[:1]), axis=1) / max(1, np.max(np.abs(values[0])))
         seen = np.maximum.accumulate(change)
-        # What has not changed at all lies on the floor of the picture, at rounding.
+        # Draw unchanged values at the level of rounding, the bottom of the plot.
         axes.plot(ts, np.maximum(seen, np.finfo(values.dtype).eps / 2), label=name, linewidth=1.2)
     axes.set_yscale("log")
     axes.set_xlabel("t [s]", fontsize=8)

@@ -1,4 +1,4 @@
-"""The commands. Heavy imports happen inside them, so that `--help` answers at once."""
+"""The commands. They import heavy packages only when run, so that `--help` is fast."""
 
 import os
 import signal
@@ -108,19 +108,19 @@ def simulate(
 
 
 class _Session:
-    """Console, progress bars, precision and errors of one command."""
+    """Sets up the console, progress bars, precision and error handling of one command."""
 
     def __enter__(self):
-        # The older code generator of XLA compiles in half the time; a later jaxlib may not know the flag.
+        # XLA's older code generator compiles in half the time; later versions of jaxlib may drop the flag.
         if version("jaxlib").startswith("0.10."):
             os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
         import jax
         from rich.console import Console
 
-        # The command line is an application: it may choose the precision, the package never does.
+        # The command line is an application, so it may set the precision; the package never does.
         jax.config.update("jax_enable_x64", True)
         self.console = Console(stderr=True)
-        # Being told to stop is an interruption: what there is so far is written.
+        # Treat SIGTERM as an interrupt, so that results so far are written.
         self.before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         return self
 
@@ -141,13 +141,13 @@ class _Session:
         self.console.print(text, highlight=False)
 
     def folder(self, path: Path) -> Path:
-        """The output folder, checked."""
+        """Checks and returns the output folder."""
         from ..toss._data import check_output_dir
 
         return check_output_dir(path)
 
     def stage(self, text: str):
-        """A spinner with elapsed time while something runs whose length is not known."""
+        """A spinner with elapsed time, for a task of unknown duration."""
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         progress = Progress(
@@ -161,7 +161,7 @@ class _Session:
         return progress
 
     def identify(self, tosses, folder, free, count, other, seed, smooth, title):
-        """Fits, predicts and writes everything; returns the record."""
+        """Fits, predicts and writes all outputs; returns the record."""
         from ..toss._run import run_identification
 
         names = [n.strip() for n in free.split(",") if n.strip()]

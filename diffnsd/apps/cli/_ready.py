@@ -8,9 +8,9 @@ from ...simulation import simulate
 
 
 def simulate_ready(name: str, folder) -> list[str]:
-    """Simulates the ready model `name`; writes `motion.npz` and `motion.svg` to `folder`, if any.
+    """Simulates the ready-made model `name`; writes `motion.npz` and `motion.svg` to `folder`, if given.
 
-    **Raises:** `ValueError` naming the models that exist.
+    **Raises:** `ValueError` listing the existing models if there is no such model.
     """
     if name not in READY:
         raise ValueError(f"there is no model {name!r}; there are: {', '.join(READY)}.")
@@ -29,7 +29,7 @@ def simulate_ready(name: str, folder) -> list[str]:
 
 
 def _told(solution) -> list[str]:
-    """What is known of the motion: energies, impulses and gaps, or multipliers and outputs."""
+    """Summary of the motion: energies, impulses and gaps, or multipliers and outputs."""
     lines, total = [], _energy(solution)
     if total is not None:
         lines.append(f"energy {total[0]:.6g} J at the start, {total[-1]:.6g} J at the end")

@@ -1,6 +1,6 @@
-"""The tossed cube: measured tosses, the fit of contact parameters to them, and pages of the result.
+"""The tossed cube: measured tosses, the fit of contact parameters to them, and HTML result pages.
 
-Files are read and written here with errors that say what to do. The pages, a report and a 3D replay,
+Error messages on reading and writing files say what to do. The two pages, a report and a 3D replay,
 are one HTML file each and need the extra `viz`: `pip install "diffnsd[viz]"`.
 """
 

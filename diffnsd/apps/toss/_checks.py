@@ -1,4 +1,4 @@
-"""Checks of a set of tosses. A failure is one sentence: what is wrong, where, and the remedy."""
+"""Checks of a set of tosses. Error messages are one sentence: what is wrong, where, and the remedy."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ INDEX_KEYS = ("toss_id", "offsets")
 SCALAR_KEYS = ("dt", "half_width", "mass", "inertia", "gravity")
 ALL_KEYS = (*INDEX_KEYS, *FRAME_KEYS, *SCALAR_KEYS)
 
-# Beyond these no tossed body was filmed: the numbers are in other units.
+# No filmed toss exceeds these limits: larger numbers must be in other units.
 # (key, largest magnitude, what to do)
 _PLAUSIBLE = (
     ("position", 100.0, "positions must be in metres; divide millimetres by 1000"),
@@ -24,7 +24,7 @@ _UNIT_TOLERANCE = 1e-3
 
 
 class TossFileError(ValueError):
-    """Tosses, or the file with them, cannot be used. The text says why and what to do."""
+    """Raised if tosses, or their file, cannot be used. The message says why and what to do."""
 
 
 def checked_index(data: Mapping[str, np.ndarray], frames: int) -> tuple[np.ndarray, np.ndarray]:
@@ -78,7 +78,7 @@ def checked_frames(key: str, values: np.ndarray, frames: int | None = None) -> n
 
 
 def check_finite(key: str, values: np.ndarray, toss_id: np.ndarray, offsets: np.ndarray) -> None:
-    """Rejects NaN and infinity and says where the first one is."""
+    """Rejects NaN and infinite values; the error says where the first one is."""
     bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if len(bad):
         raise TossFileError(
@@ -121,7 +121,7 @@ def checked_scalar(key: str, value) -> float | np.ndarray:
 def check_units(
     data: Mapping[str, np.ndarray | float], toss_id: np.ndarray, offsets: np.ndarray
 ) -> None:
-    """Rejects numbers so large that they must be in other units than SI."""
+    """Rejects numbers so large that they cannot be in SI units."""
     for key, largest, advice in _PLAUSIBLE:
         size = np.abs(np.asarray(data[key]))
         if np.all(size <= largest):
@@ -155,7 +155,7 @@ def check_inertia(mass: float, half_width: float | np.ndarray, inertia: float | 
 
 
 def where(toss_id: np.ndarray, j: int) -> str:
-    """How a message names toss number j."""
+    """Name of toss number j in messages."""
     return f"toss {toss_id[j]} (number {j} in the file)"
 
 
@@ -171,7 +171,7 @@ def _floats(key: str, values: np.ndarray) -> np.ndarray:
 
 
 def _integers(key: str, values: np.ndarray) -> np.ndarray:
-    """A vector of whole numbers, also where another program wrote them as floats."""
+    """A vector of whole numbers; they may be stored as floats."""
     values = np.asarray(values)
     if values.ndim != 1:
         raise TossFileError(f"`{key}` has shape {values.shape}; it must be a vector.")

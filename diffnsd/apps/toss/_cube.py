@@ -31,7 +31,7 @@ BOUNDS = {
 
 
 class CubeParameters(eqx.Module):
-    """What of a tossed cube can be identified from poses; the mass itself cannot.
+    """The parameters of a tossed cube that can be identified from poses; its mass cannot.
 
     **Arguments:** `mu`, `e`; `half_width` [m]; `gravity` [m/s²]; `inertia_over_mass` [m²].
     """
@@ -44,9 +44,9 @@ class CubeParameters(eqx.Module):
 
     @staticmethod
     def nominal(tosses: Tosses, mu: float = 0.25, e: float = 0.1) -> "CubeParameters":
-        """The values stated in a file, with a guess of friction and restitution.
+        """The values given in a file, with a guess of friction and restitution.
 
-        **Raises:** `ValueError` if the file is of a box that is no cube.
+        **Raises:** `ValueError` if the box in the file is not a cube.
         """
         ratio = _isotropic("inertia", tosses.inertia) / float(tosses.mass)
         numbers = mu, e, half_width(tosses), float(tosses.gravity), ratio
@@ -54,7 +54,7 @@ class CubeParameters(eqx.Module):
 
 
 def half_width(tosses: Tosses) -> float:
-    """Half the edge of the cube that was tossed [m].
+    """Half the edge length of the tossed cube [m].
 
     **Raises:** `ValueError` if its edges differ.
     """
@@ -73,7 +73,7 @@ def _isotropic(key: str, value: float | np.ndarray) -> float:
 
 
 class Lane(eqx.Module):
-    """One toss: start pose and velocity, and what was measured (padded to `frames`)."""
+    """One toss: measured poses (padded to `frames`) with their mask, and the start velocity."""
 
     position: Float[Array, "f 3"]
     quaternion: Float[Array, "f 4"]
@@ -83,7 +83,7 @@ class Lane(eqx.Module):
 
 
 def lanes(tosses: Tosses, frames: int | None = None) -> Lane:
-    """Tosses as a batch of lanes, padded (or cut) to `frames`, by default to the longest toss.
+    """Tosses as a batch, padded (or cut) to `frames`, by default to the longest toss.
 
     **Returns:** a `Lane` whose arrays have a leading axis of tosses.
     """
@@ -105,11 +105,11 @@ def lanes(tosses: Tosses, frames: int | None = None) -> Lane:
 
 
 def toss(cube: CubeParameters, lane: Lane, dt: float, substeps: int):
-    """Rolls a toss out from its first frame.
+    """Simulates a toss from its first frame.
 
-    Measured velocities are backward differences, that is, velocities half a frame earlier; the
-    scheme with `n` steps a frame starts from `v + g dt/2 (1 − 1/n)` and then passes through the
-    exact parabola at the frames.
+    Measured velocities are backward differences, that is, velocities half a frame earlier. With `n`
+    steps per frame the scheme starts from `v + g dt/2 (1 − 1/n)`, so that at the frames it lies on
+    the exact parabola.
 
     **Returns:** positions `(f, 3)`, quaternions `(f, 4)`, largest residual, number of failed steps
     (0 or 1) and deepest penetration [m].
@@ -150,7 +150,7 @@ def toss(cube: CubeParameters, lane: Lane, dt: float, substeps: int):
 
 
 def pose_error(lane: Lane, position, quaternion, width: float) -> Float[Array, "f 2 3"]:
-    """Position error in widths of the cube, and rotation error [rad] as a rotation vector."""
+    """Position error in units of the cube's width, and rotation error [rad] as a rotation vector."""
     conjugate = lane.quaternion * jnp.array([[1.0, -1.0, -1.0, -1.0]])
     relative = quaternion_product(conjugate.T, quaternion.T)
     return jnp.stack([(position - lane.position) / width, quaternion_log(relative).T], axis=1)
@@ -159,13 +159,13 @@ def pose_error(lane: Lane, position, quaternion, width: float) -> Float[Array, "
 def smooth_start(tosses: Tosses, clearance: float = 0.005) -> Tosses:
     """Replaces the velocities of the first frame by a fit over the frames before first contact.
 
-    A parabola with the file's gravity for the position and a constant spin for the attitude, fitted
-    to the frames in which the lowest corner is higher than `clearance` [m]; the poses stay as
-    measured. A toss with fewer than four such frames keeps its velocities.
+    Fits a parabola with the file's gravity to the positions and a constant spin to the attitudes, in
+    the frames before the lowest corner comes within `clearance` [m]. The poses stay as measured. A
+    toss with fewer than four such frames keeps its velocities.
 
-    **Returns:** tosses whose velocities differ in the first frame of each.
+    **Returns:** tosses that differ only in the velocities of each first frame.
 
-    **Raises:** `ValueError` if the file is of a box that is no cube.
+    **Raises:** `ValueError` if the box in the file is not a cube.
     """
     velocity, spin = tosses.velocity_world.copy(), tosses.angular_velocity_body.copy()
     dt, fall = float(tosses.dt), np.array([0.0, 0.0, -float(tosses.gravity)])
@@ -192,7 +192,7 @@ def smooth_start(tosses: Tosses, clearance: float = 0.005) -> Tosses:
             continue
         t = np.arange(n) * dt
         moved = tosses.position[at : at + n] - tosses.position[at] - fall / 2 * t[:, None] ** 2
-        # The files hold the velocity half a frame before the frame.
+        # Files store the velocity half a frame before each frame.
         velocity[at] = (t @ moved) / (t @ t) - fall * dt / 2
         spin[at] = (t @ angle[at : at + n]) / (t @ t)
     return dataclasses.replace(tosses, velocity_world=velocity, angular_velocity_body=spin)

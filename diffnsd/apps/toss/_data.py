@@ -1,4 +1,4 @@
-"""Measured tosses of one rigid box: the file format, its checks, and what programs need from it.
+"""Measured tosses of one rigid box: the file format, its checks, and access to the data.
 
 A file is a NumPy `.npz` without pickles, in SI units. All tosses are stored one after the other
 (ragged storage):
@@ -46,11 +46,11 @@ from ._checks import (
 
 
 class OutputDirError(OSError):
-    """An output folder cannot be used. The text says why and what to do."""
+    """Raised if an output folder cannot be used. The message says why and what to do."""
 
 
 class Toss(NamedTuple):
-    """One toss: views of a `Tosses`, shapes `(T, 3)` or `(T, 4)`, units and frames as there."""
+    """One toss: views of a `Tosses`, shapes `(T, 3)` or `(T, 4)`, same units and reference frames."""
 
     toss_id: int
     position: np.ndarray
@@ -60,7 +60,7 @@ class Toss(NamedTuple):
 
 
 class PaddedTosses(NamedTuple):
-    """All tosses at one length, shapes `(n, T_max, 3)` or `(n, T_max, 4)`.
+    """All tosses padded to one length, shapes `(n, T_max, 3)` or `(n, T_max, 4)`.
 
     `mask`, shape `(n, T_max)`, is True for measured frames. Shorter tosses repeat their last frame,
     so that every entry is a valid state.
@@ -75,10 +75,10 @@ class PaddedTosses(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tosses:
-    """Measured tosses of one box in ragged storage; shapes and units: the table in this module.
+    """Measured tosses of one box in ragged storage; the table in this module gives shapes and units.
 
-    Whatever is accepted has been checked: arrays are float64 (int64 for `toss_id` and `offsets`),
-    read-only, finite and of matching shapes; quaternions have unit length to rounding.
+    All data are checked: arrays are float64 (int64 for `toss_id` and `offsets`), read-only, finite
+    and of matching shapes; quaternions have unit length to rounding.
 
     **Raises:** `TossFileError` when a check fails.
     """
@@ -120,7 +120,7 @@ class Tosses:
         return np.diff(self.offsets)
 
     def toss(self, j: int) -> Toss:
-        """The toss with index `j` (its place in the file, not its `toss_id`), without copying."""
+        """The toss with index `j` (its position in the file, not its `toss_id`), without copying."""
         j = int(self._indices([j])[0])
         part = slice(*self._span(j))
         return Toss(int(self.toss_id[j]), *(getattr(self, key)[part] for key in FRAME_KEYS))
@@ -147,7 +147,7 @@ class Tosses:
         return int(self.offsets[j]), int(self.offsets[j + 1])
 
     def _indices(self, indices) -> np.ndarray:
-        """Indices as non-negative int64; a boolean mask becomes the indices where it is True."""
+        """Converts indices, or a boolean mask, to non-negative int64 indices."""
         chosen = np.asarray(indices)
         if chosen.dtype == bool:
             if chosen.shape != (len(self),):
@@ -168,13 +168,12 @@ class Tosses:
 
 
 def load_tosses(path: str | Path) -> Tosses:
-    """Reads a file of measured tosses; the format is the table in this module.
+    """Reads a file of measured tosses; the table in this module gives the format.
 
     Pickles are never loaded. Numbers may be stored in any real type. Other keys are ignored.
 
-    **Raises:** `TossFileError` with the file, the key, the toss and the remedy, for a file that is
-    missing, truncated or of another kind, that lacks keys, or whose content fails a check of
-    `Tosses`.
+    **Raises:** `TossFileError`, naming the file, the key, the toss and the remedy, if the file is
+    missing, truncated or of another kind, lacks keys, or fails a check of `Tosses`.
     """
     path = Path(path)
     with _open(path) as stream:
@@ -187,7 +186,7 @@ def load_tosses(path: str | Path) -> Tosses:
 
 
 def _tosses(arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float | np.ndarray]) -> Tosses:
-    """A `Tosses` from two dictionaries by key."""
+    """Builds a `Tosses` from dictionaries of its arrays and scalars."""
     return Tosses(
         **arrays,
         dt=float(scalars["dt"]),
@@ -199,8 +198,8 @@ def _tosses(arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float | np.n
 
 
 def _open(path: Path) -> BinaryIO:
-    """Opens an archive; tells missing, empty, truncated and foreign files apart."""
-    # os.path instead of Path: its tests answer False where Path raises (no permission, a bad name).
+    """Opens an archive; errors distinguish missing, empty, truncated and foreign files."""
+    # os.path instead of Path: its tests return False where Path raises (no permission, invalid name).
     if os.path.exists(path) and not os.path.isfile(path):
         raise TossFileError(f"{path}: this is a folder or a device; give the .npz file itself.")
     try:
@@ -226,8 +225,8 @@ def _open(path: Path) -> BinaryIO:
 
 def _read_all(stream: BinaryIO, path: Path) -> dict[str, np.ndarray]:
     """The arrays of all keys of the format."""
-    # A damaged archive can raise almost anything from zipfile, zlib and NumPy's header parser;
-    # all of it means the same to the reader of the message.
+    # For a damaged archive zipfile, zlib and NumPy's header parser can raise almost any exception;
+    # for the user they all mean the same.
     try:
         archive = np.load(stream, allow_pickle=False)
     except Exception as error:
@@ -267,9 +266,9 @@ def _reason(error: Exception) -> str:
 
 
 def save_tosses(path: str | Path, tosses: Tosses) -> Path:
-    """Writes tosses so that `load_tosses` reads them back; never leaves half a file behind.
+    """Writes tosses so that `load_tosses` can read them; never leaves a partial file.
 
-    Returns the path. Raises `OutputDirError` when the file cannot be written.
+    Returns the path. Raises `OutputDirError` if the file cannot be written.
     """
     return _save(path, {key: getattr(tosses, key) for key in ALL_KEYS})
 
@@ -289,12 +288,12 @@ def save_predictions(
     - `offsets`: shape `(n+1,)`; toss j is the frames `offsets[j]` to `offsets[j+1]`, frame 0 being
         the measured start.
     - `position` [m], world frame: shape `(F, 3)`. `quaternion_wxyz`, body to world: shape `(F, 4)`.
-        A simulation that failed may hold NaN: a scorer then sees the failure.
+        A failed simulation may contain NaN, which makes the failure visible when scoring.
 
     **Returns:** the path.
 
-    **Raises:** `TossFileError` for shapes that do not match; `OutputDirError` when the file cannot
-    be written.
+    **Raises:** `TossFileError` for shapes that do not match; `OutputDirError` if the file cannot be
+    written.
     """
     position = checked_frames("position", position)
     quaternion_wxyz = checked_frames("quaternion_wxyz", quaternion_wxyz, len(position))
@@ -309,7 +308,7 @@ def save_predictions(
 
 
 def _save(path: str | Path, arrays: Mapping[str, np.ndarray | float]) -> Path:
-    """Writes beside the target first and then renames, which replaces the target in one piece."""
+    """Writes to a temporary file in the same folder, then renames it to replace the target atomically."""
     path = Path(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -330,9 +329,8 @@ def _save(path: str | Path, arrays: Mapping[str, np.ndarray | float]) -> Path:
 def check_output_dir(path: str | Path) -> Path:
     """Makes sure, before any long computation, that files can be written into a folder.
 
-    The folder is created with its parents. Writing is tried with a small file, because permissions
-    alone do not tell: a superuser passes them all, and a read-only or full disk refuses in spite
-    of them.
+    Creates the folder with its parents and writes a small test file. Checking permissions is not
+    enough: a superuser passes all such checks, and a read-only or full disk fails in spite of them.
 
     **Returns:** the path as `Path`.
 

@@ -1,4 +1,4 @@
-"""Tosses made by the package itself: simulated, with sensor noise, seeded."""
+"""Synthetic tosses for the demo: simulated, with sensor noise, from a seed."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ HALF_WIDTH, MASS, INERTIA, GRAVITY = 0.0524, 0.37, 8.1e-4, 9.81
 def make_tosses(count: int = 24, seed: int = 0) -> Tosses:
     """Tosses of a cube with known friction and restitution, as a camera would measure them.
 
-    Noise (standard deviations): 0.1 mm, 0.05 degrees per frame; 5 mm/s, 0.04 rad/s at the start.
+    Noise (standard deviations): 0.1 mm and 0.05 degrees per frame; 5 mm/s and 0.04 rad/s at the start.
     """
     rng = np.random.default_rng(seed)
     position = np.column_stack([rng.normal(0, 0.1, (count, 2)), rng.uniform(0.16, 0.3, count)])
@@ -48,7 +48,7 @@ def make_tosses(count: int = 24, seed: int = 0) -> Tosses:
 
 
 def _file(count, position, quaternion, velocity, spin) -> Tosses:
-    """Packs tosses of equal length; single start states are repeated over two frames."""
+    """Packs tosses of equal length; repeats single start states over two frames."""
 
     def frames(x):
         x = x if x.ndim == 3 else np.repeat(x[:, None], 2, axis=1)

@@ -1,18 +1,18 @@
 """Identifying the tossed cube: weighted nonlinear least squares on whole tosses.
 
-A toss amplifies its initial error at every impact, so that late frames of a tumbling cube say
-little about the parameters, and their derivatives are large and wild. Each frame is therefore
+A toss amplifies its initial error at every impact, so late frames of a tumbling cube carry little
+information about the parameters, and their derivatives are large and erratic. Each frame is therefore
 weighted by the error that the measured start state alone would cause there:
 
     variance = sigma^2 + sum_j (d pose / d start_j)^2 sigma_j^2,    non-decreasing along the toss,
 
-the linearised marginalisation over the start velocity. The weights are refreshed a few times as
-the parameters move. Residuals of a toss are strongly correlated: a toss counts as `EFFECTIVE`
-observations, whatever its number of frames, against the priors on the nominal quantities.
+the linearised marginalisation over the start velocity. The weights are updated a few times as the
+parameters change. Residuals of a toss are strongly correlated. Relative to the priors on the nominal
+quantities, a toss therefore counts as `EFFECTIVE` observations, whatever its number of frames.
 
-A toss in whose simulation a step fails where a round starts is left out of that round. One that
-fails only in a trial adds `UNSOLVED` to the residuals: the trial is then worse than any that can be
-simulated. The record says which tosses failed at the estimate.
+If a simulation step of a toss fails at the start of a round, the toss is left out of that round. If
+a step fails only in a trial, `UNSOLVED` is added to the residuals, which makes the trial worse than
+any that can be simulated. The record lists the tosses that failed at the estimate.
 """
 
 import time
@@ -29,30 +29,32 @@ from ... import identification
 from ._cube import BOUNDS, UNITS, CubeParameters, Lane, pose_error, toss
 
 SIGMA = (0.03, 0.03)
-"""Model error of a pose: in widths of the cube, and [rad]."""
+"""Model error of a pose: position in units of the cube's width, rotation in [rad]."""
 SIGMA_VELOCITY, SIGMA_SPIN = 0.010, 0.08
 """Standard deviation of the measured start velocity [m/s] and spin [rad/s]."""
 EFFECTIVE = 10.0
 PRIOR = {"e": (None, 0.1), "half_width": (0.02, None), "gravity": (0.02, None)}
 PRIOR["inertia_over_mass"] = (0.3, None)
-"""Prior standard deviations about the start values: relative or absolute; none on `mu`. Lengths of the
-tracked tosses, and with them gravity, are known to about 2 %."""
+"""Prior standard deviations about the start values, relative or absolute; `mu` has no prior. Lengths in
+the tracked tosses, and hence gravity, are known to about 2 %."""
 HUBER = 0.5
 UNSOLVED = 100.0
 SETTLED = 2e-3
-"""No more rounds when one has moved every parameter by less than this share of its value, or by less
-than a tenth of the standard error of independent residuals."""
+"""Stop when a round changes every parameter by less than this fraction of its value, or by less than a
+tenth of its standard error for independent residuals."""
 CONVERGED = 0.5
-"""Share of its (cluster-robust) standard error that the last round may have moved a parameter."""
+"""Largest accepted change of a parameter in the last round, as a fraction of its (cluster-robust)
+standard error."""
 RESOLVED = 0.1
-"""Share of it below which the last step of a fit, taken or refused, is roughness of the loss and not
-distance from the optimum: tosses jump from one resting face to another as the parameters move."""
+"""If the last step of a fit, accepted or rejected, is smaller than this fraction of the standard error,
+it is attributed to roughness of the loss, not to distance from the optimum: tosses jump from one resting
+face to another as the parameters change."""
 
 
 def weights(
     cube: CubeParameters, lane: Lane, dt: float, substeps: int, width: float
 ) -> tuple[Array, Array]:
-    """The weights described above, `(f, 2)`, and whether the toss failed; all are 0 then."""
+    """The weights described above, `(f, 2)`, and whether the toss failed; if so, all weights are 0."""
 
     def error(start):
         moved = eqx.tree_at(lambda x: (x.velocity, x.spin), lane, (start[:3], start[3:]))
@@ -71,7 +73,7 @@ def weights(
 
 
 class Residual(eqx.Module):
-    """Weighted pose errors of all lanes, `(n, f, 2, 3)`, and which of them failed, `(n,)`."""
+    """Weighted pose errors of all tosses, `(n, f, 2, 3)`, and `UNSOLVED` for failed ones, `(n,)`."""
 
     rebuild: Callable
     lanes: Lane
@@ -92,7 +94,7 @@ class Residual(eqx.Module):
 
 
 class WithPrior(eqx.Module):
-    """Residuals with the rows of the priors."""
+    """Residuals of the data, and those of the priors."""
 
     data: Residual
     start: CubeParameters
@@ -110,10 +112,11 @@ class WithPrior(eqx.Module):
 class Identified:
     """The outcome of an identification, ready to be written.
 
-    `loss` is that of the estimate `cube`, under the weights of its round; `losses` those of all
-    evaluations and `rounds` the round of each (losses of different rounds do not compare); `failed`
-    the lanes in which a step failed at the estimate. `status` is one of `running`, `converged`,
-    `not converged`, `failed` and `interrupted`; the last of `warnings` says why it did not converge.
+    `loss` is the loss of the estimate `cube`, with the weights of its round. `losses` are the losses
+    of all evaluations and `rounds` their rounds; losses of different rounds are not comparable.
+    `failed` lists the tosses in which a step failed at the estimate. `status` is one of `running`,
+    `converged`, `not converged`, `failed` and `interrupted`; the last of `warnings` says why the fit
+    did not converge.
     """
 
     free: tuple[str, ...]
@@ -141,7 +144,7 @@ class Identified:
 def check_free(names: list[str]) -> tuple[str, ...]:
     """Validates the names of free parameters.
 
-    **Raises:** `ValueError` naming those that exist.
+    **Raises:** `ValueError` listing the existing names.
     """
     unknown = [n for n in names if n not in UNITS]
     if unknown or not names:
@@ -164,11 +167,11 @@ def identify(
     state: Identified | None = None,
     notify: Callable[[Identified, str], None] = lambda *_: None,
 ) -> Identified:
-    """Fits the free parameters to tosses; on Ctrl-C returns the best so far.
+    """Fits the free parameters to tosses; on Ctrl-C returns the best estimate so far.
 
-    **Arguments:** `lanes`: the measured tosses; `start`; `free`: names; `dt` [s]; `substeps`: steps
-    per frame; `rounds`: refreshes of the weights; `steps`: evaluations per round; `state`: record
-    to fill; `notify(record, stage)`: called as it goes on.
+    **Arguments:** `lanes`: the measured tosses; `start`: initial parameters; `free`: names; `dt` [s];
+    `substeps`: steps per frame; `rounds`: maximum number of rounds, each with new weights; `steps`:
+    evaluations per round; `state`: record to fill; `notify(record, stage)`: called on progress.
     """
     record = Identified(free, start, start) if state is None else state
     setting = _Setting(lanes, start, dt, substeps, record, notify)
@@ -180,11 +183,11 @@ def identify(
 
 
 _PROGRAMS = identification.Programs()
-"""Of this process: whatever varies in them is an argument."""
+"""Compiled programs of this process; everything that varies is an argument of them."""
 
 
 class _Setting:
-    """What all rounds of one identification have in common."""
+    """Data shared by all rounds of one identification."""
 
     def __init__(self, lanes, start, dt, substeps, record: Identified, notify):
         self.lanes, self.start, self.dt, self.substeps = lanes, start, dt, substeps
@@ -199,7 +202,7 @@ class _Setting:
         )
 
     def rounds(self, rounds: int, steps: int) -> None:
-        """Fits with weights refreshed in every round, then errors and the verdict."""
+        """Fits with new weights in every round, then computes standard errors and the final status."""
         record, settled, moved = self.record, False, {}
         for index in range(rounds):
             label = f"round {index + 1} of {rounds}"
@@ -227,7 +230,7 @@ class _Setting:
         record.status = self.verdict(fit, {} if settled else moved)
 
     def fit(self, label: str, steps: int, prior: bool) -> identification.FitResult:
-        """Weights at the present estimate, and a least-squares fit with them."""
+        """Computes the weights at the current estimate, and a least-squares fit with them."""
         record = self.record
         self.notify(record, f"weights, {label}")
         value, left_out = _timed(
@@ -256,7 +259,7 @@ class _Setting:
         return fit
 
     def uncertainty(self) -> None:
-        """Cluster-robust standard errors (tosses are the clusters) from the data alone."""
+        """Computes cluster-robust standard errors (tosses are the clusters) from the data alone."""
         record = self.record
         fit = self.fit("standard errors", 1, prior=False)
         if fit.result == identification.FIT_RESULTS.interrupted:
@@ -277,7 +280,7 @@ class _Setting:
         record.warnings += [str(warning) for warning in found.warnings]
 
     def verdict(self, fit: identification.FitResult, moved: dict[str, float]) -> str:
-        """The status of a fit that has come to its end; says why, if it has not converged."""
+        """The status of a finished fit; adds a warning with the reason if it has not converged."""
         record = self.record
         if record.failed:
             record.warnings.append(
@@ -300,7 +303,7 @@ class _Setting:
         return "not converged"
 
     def resolved(self, fit: identification.FitResult) -> bool:
-        """Whether the fit has found its optimum, or come to steps that are small beside the errors."""
+        """Whether the fit has found its optimum, or its steps are small relative to the errors."""
         if fit.result == identification.FIT_RESULTS.successful:
             return True
         errors, history = self.record.standard_errors, fit.history
@@ -314,7 +317,7 @@ class _Setting:
 
 
 def _settled(moved: dict[str, float], params, linearisation) -> bool:
-    """Whether a refresh of the weights has moved the parameters by nothing that matters."""
+    """Whether a round changed the parameters only insignificantly."""
     found = identification.uncertainty(params, linearisation)
     limits = {name: max(SETTLED * abs(found[name][0]), 0.1 * found[name][1]) for name in moved}
     return all(moved[name] <= limits[name] for name in moved)
@@ -325,7 +328,7 @@ def _weights(cube, lanes, dt, substeps, width):
 
 
 def _timed(record, function, *args):
-    """Calls a function compiled ahead, so that compile time and run time are reported apart."""
+    """Compiles a function, then calls it, to report compile time and run time separately."""
     started = time.perf_counter()
     program = _PROGRAMS.compiled(function, *args)
     compiled = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What an identification writes: result.json, predictions.npz, report.html, replay.html."""
+"""Output files of an identification: result.json, predictions.npz, report.html, replay.html."""
 
 import json
 import os
@@ -16,10 +16,10 @@ from ._fit import Identified
 
 
 def write_result(path: Path, record: Identified, extra: dict | None = None) -> None:
-    """Writes `result.json` in one go, so that an interrupt cannot leave half a file.
+    """Writes `result.json` atomically, so that an interrupt cannot leave a partial file.
 
-    A number that is not finite (the error of a parameter that the data do not determine, the loss of
-    a rejected trial) is `null`: JSON has no other word for it.
+    Numbers that are not finite (the error of a parameter that the data do not determine, the loss of
+    a rejected trial) become `null`, since JSON cannot represent them.
     """
     table = {}
     for name in UNITS:
@@ -53,7 +53,7 @@ def write_result(path: Path, record: Identified, extra: dict | None = None) -> N
 
 
 def _plain(content):
-    """The same with arrays as lists and `None` for what is not finite."""
+    """The content with arrays as lists, and `None` for numbers that are not finite."""
     if isinstance(content, dict):
         return {key: _plain(value) for key, value in content.items()}
     if isinstance(content, list | tuple | np.ndarray):
@@ -64,7 +64,7 @@ def _plain(content):
 
 
 class Predicted:
-    """Rollouts of tosses from their first frame: trimmed poses, residuals and failures."""
+    """Simulations of tosses from their first frame: trimmed poses, residuals and failures."""
 
     def __init__(self, tosses: Tosses, cube: CubeParameters, substeps: int):
         batch = lanes(tosses)
@@ -90,7 +90,7 @@ class Predicted:
         )
 
     def errors(self) -> dict[str, np.ndarray]:
-        """Per toss: mean position error [% of the width], mean angle [deg], same upward face."""
+        """Per toss: mean position error [% of the width], mean angle [deg], whether upward faces agree."""
         width = 2 * half_width(self.tosses)
         position, angle, face = [], [], []
         for j in range(len(self.tosses)):

@@ -11,16 +11,16 @@ from ._outputs import Predicted, write_pages, write_result
 
 SUBSTEPS = 4
 DRAWN = 30
-"""Tosses drawn for the fit where no number is given."""
+"""Default number of tosses drawn for the fit."""
 ROUNDS, STEPS = 6, 7
 
 
 def run_identification(session, tosses: Tosses, folder, names, count, other, seed, smooth, title):
     """Fits the named parameters and writes result, predictions, report and replay to `folder`.
 
-    **Raises:** `ValueError` for parameters that do not exist, a number of tosses that makes no
-    sense, a box that is no cube, or a fit that failed; `KeyboardInterrupt` if it was interrupted.
-    In the last two cases `result.json` has been written.
+    **Raises:** `ValueError` for unknown parameters, too many tosses, a box that is not a cube, or a
+    failed fit; `KeyboardInterrupt` if the fit was interrupted. In the last two cases `result.json`
+    has been written.
     """
     free = check_free(names)
     if count is None:
@@ -34,7 +34,7 @@ def run_identification(session, tosses: Tosses, folder, names, count, other, see
     target = tosses if other is None else other
     if smooth:
         fitted, target = smooth_start(fitted), smooth_start(target)
-    # Restitution held at zero is the plain inelastic cube; a free one must be able to move.
+    # Fixed restitution is zero, an inelastic cube; free restitution starts where it can change.
     start = CubeParameters.nominal(tosses, e=0.1 if "e" in free else 0.0)
     record = Identified(free, start, start)
     extra = {"tosses": [int(i) for i in fitted.toss_id], "seed": seed, "smooth_start": smooth}

@@ -1,20 +1,20 @@
-"""Solvers of contact problems on one protocol: `init`, `step`, `terminate`, run by one driver.
+"""Solvers of contact problems with one protocol (`init`, `step`, `terminate`), run by one driver.
 
 | solver | for | when |
 |---|---|---|
-| `complementarity.Auto` | all sets | the default; prints as the chain that it is |
-| `Chain` | what its links are for | your own order of methods |
-| `Newton`, `LevenbergMarquardt` | all sets | links: a good start, the end of another method |
-| `SemismoothNewton` | all sets | both in turns: well-conditioned, or a good warm start |
+| `complementarity.Auto` | all sets | the default; prints as its chain |
+| `Chain` | the sets of its links | your own order of methods |
+| `Newton`, `LevenbergMarquardt` | all sets | as links: a good start, or refining another method's result |
+| `SemismoothNewton` | all sets | alternates these two: well-conditioned, or a good warm start |
 | `Splitting` | all sets, monotone W | redundant contacts, loose tolerance |
 | `ProjectedGaussSeidel` | all sets, no zero on W's diagonal | many contacts on a CPU, loose tolerance |
 | `AcceleratedProjectedGradient` | all sets, products with W alone | very large W, operators above 4000 |
 | `Lemke` | half lines and equalities | exact for P and copositive-plus W; else it may miss a solution |
 | `Enumeration` | intervals, about 12 rows | an oracle: finds a nondegenerate solution if there is one |
 | `InteriorPoint` | all sets, intervals above all | circuits, modes that are hard to find |
-| `RegularisedNewton` | all sets | the method of steps; a link: batches of problems of at most 24 unknowns |
+| `RegularisedNewton` | all sets | the step solver; as a link: batches of problems of at most 24 unknowns |
 
-Every one of them can be given to `solve_complementarity` and to the integrators. Success has one
+Each of them can be passed to `solve_complementarity` and to the integrators. Success has one
 definition: the residual is at most the accept tolerance. The result holds the residual, the violation of
 the laws, and the index `solved_by` of the link that found it. A warm start helps all but `Lemke`,
 `Enumeration` and `InteriorPoint`.

@@ -18,8 +18,8 @@ from ._drive import solve_step
 class AbstractSolver(eqx.Module):
     """A solver of contact problems: a method, or a chain of methods.
 
-    Success has one definition for all of them: the residual of the best point is at most
-    `accept_tolerance_for(dtype)`. No method decides for itself.
+    Success has one definition for all solvers: the residual of the best point is at most
+    `accept_tolerance_for(dtype)`. Methods have no criterion of their own.
     """
 
     @property
@@ -29,7 +29,7 @@ class AbstractSolver(eqx.Module):
 
     @property
     def fallback(self) -> tuple["AbstractContactSolver", ...]:
-        """Methods for residuals above the accept tolerance, tried in turns after the links."""
+        """Methods for residuals above the accept tolerance, tried in order after the links."""
         return ()
 
     @property
@@ -45,7 +45,7 @@ class AbstractSolver(eqx.Module):
     def tolerance_for(self, dtype) -> float:
         """The residual to aim at: `tolerance`, or 1e-9 in float64 and 1e-5 in float32.
 
-        Never less than 64 units of rounding.
+        Never less than 64 times the machine epsilon.
         """
         default = 1e-9 if jnp.finfo(dtype).bits >= 64 else 1e-5
         given = getattr(self, "tolerance", None)
@@ -87,24 +87,24 @@ class AbstractSolver(eqx.Module):
 
 
 class AbstractContactSolver(AbstractSolver):
-    """A method: where it starts, one step of it, and for which problems it can do no more.
+    """A method: its initial state, its step, and the problems it can no longer improve.
 
-    One driver (`_drive`) runs all methods: it judges the point of every step by its residual, keeps the
-    best one, and counts iterations. `init`, `step` and `terminate` are pure functions on the problems of
-    a batch; the state is any module with the point `z`, shape `(m, l)`.
+    One driver (`_drive`) runs all methods: it computes the residual of the point after every step, keeps
+    the best point, and counts iterations. `init`, `step` and `terminate` are pure functions on the
+    problems of a batch; the state is any module with the point `z`, shape `(m, l)`.
 
     **Arguments:** `tolerance`: residual to reach; `steps`: largest number of iterations.
     """
 
     explores: ClassVar[bool] = False
-    """Whether it searches from the best point, continues where it stopped when its turn comes again, and
-    hands its last point on. Methods that do not are local: they start from the last point handed on."""
+    """Whether it searches from the best point, resumes where it stopped when its turn comes again, and
+    passes its last point on. Other methods are local: they start from the last point passed on."""
 
     block: ClassVar[int] = 1
     """Iterations of one step."""
 
     settings: ClassVar[tuple[str, ...]] = ()
-    """Fields that are numbers read by `init` alone: methods that differ in no other compile once."""
+    """Numeric fields read only by `init`: methods that differ only in these compile once."""
 
     leaves_few: ClassVar[bool] = False
     """Whether it leaves almost no problem of a batch unsolved."""
@@ -127,7 +127,7 @@ class AbstractContactSolver(AbstractSolver):
         """The state after one step."""
 
     def terminate(self, problem: DenseProblem, state: Any) -> Array:
-        """Which problems it can do no more for, shape `(l,)`."""
+        """Which problems the method can no longer improve, shape `(l,)`."""
         del state
         return jnp.zeros(problem.q.shape[1:], bool)
 
@@ -142,7 +142,7 @@ class AbstractContactSolver(AbstractSolver):
         return self.block
 
     def direction(self, before: Any, after: Any) -> Array:
-        """The direction of the last step: where iterates diverge, the candidate of a certificate."""
+        """The direction of the last step: where iterates diverge, a candidate for a certificate."""
         return after.z - before.z
 
     def refuses(self, contacts) -> str | None:
@@ -157,7 +157,7 @@ def check_tolerance(tolerance) -> None:
 
 
 LADDER = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01, 0.001)
-"""Step lengths that are tried at once, the full step first."""
+"""Step lengths that are tried together, the full step first."""
 
 
 def ladder(function, z: Array, w: Array, dz: Array, dw: Array) -> Array:

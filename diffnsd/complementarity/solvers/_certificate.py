@@ -1,14 +1,13 @@
 """Proofs that a problem has no solution.
 
 A direction `y` proves it if `y · w >= 0` for every velocity that the laws admit, while no multiplier
-makes it so:
+produces such a velocity:
 
     y · (W z + q) <= y · q + sup_(z in K) (W^T y) · z < 0.
 
-Velocities of half lines and free rows are admitted for `w >= 0` and `w = 0`, of cones around the normal,
-with or without the shift of friction, for `w_N >= 0` at least (`AbstractSet.unilateral`). Where iterates
-diverge, they do so along such a `y`; otherwise the initially violated velocities are also tried as a
-certificate.
+Half lines admit velocities `w >= 0`, and free rows `w = 0`. Cones around the normal, with or without the
+shift of friction, require at least `w_N >= 0` (`AbstractSet.unilateral`). Where iterates diverge, they do
+so along such a `y`; otherwise the initially violated velocities are also tried as a certificate.
 """
 
 import jax.numpy as jnp
@@ -20,7 +19,7 @@ from ._drive import Best
 SLACK = 1e-7
 """Largest part of `W^T y` outside the polar of K, relative to `|W| |y|`."""
 REACH = 1e7
-"""Multipliers that a proof must exclude, relative to `|q| / |W|`: what is outside may be rounding."""
+"""Size up to which a proof must exclude multipliers, relative to `|q| / |W|`: `outside` may be rounding."""
 
 
 def certificate(problem: DenseProblem, best: Best) -> Array:

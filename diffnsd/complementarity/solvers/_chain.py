@@ -6,22 +6,21 @@ from ._base import AbstractContactSolver, AbstractSolver, check_tolerance
 
 
 class Chain(AbstractSolver):
-    """Methods in their order, each from the best point of those before it.
+    """Methods run in order, each from the best point of those before it.
 
         Chain((Newton(5), Splitting(200), Newton(40)))
 
-    A chain goes to its next method when a method has made its `steps` or terminates, and ends when the
+    A chain moves to its next method when a method has used its `steps` or terminates, and ends when the
     residual is at most `tolerance`. Methods that cannot solve the sets of a problem are left out.
-    The result says which link solved it: `solved_by = i` is `names[i]`, 0 the start.
+    The result names the link that solved it: `solved_by = i` is `names[i]`, 0 the start.
 
     **Arguments:**
 
-    - `methods`: solvers in their order; a chain among them is replaced by its methods, its fallback
-      included.
-    - `then`: further ones, for residuals above `accept_tolerance` only; the whole list is tried
+    - `methods`: solvers in order; a chain among them is replaced by its methods, including its fallback.
+    - `then`: further solvers, used only for residuals above `accept_tolerance`; the whole list is tried
       `repeats` times.
     - `tolerance`: relative residual to aim at; `None` is 1e-9 in float64 and 1e-5 in float32.
-    - `accept_tolerance`: residual accepted as success, `tolerance` at least, which is the default.
+    - `accept_tolerance`: residual accepted as success, at least `tolerance`, which is the default.
 
     **Raises:** `ValueError` if there is no method, or a tolerance is not positive.
     """
@@ -57,5 +56,5 @@ class Chain(AbstractSolver):
 
 
 def _spliced(method: AbstractSolver) -> tuple[AbstractContactSolver, ...]:
-    """The links of a method and its fallback, in the order in which it goes through them."""
+    """The links of a method and its fallback, in the order in which they run."""
     return (*method.links, *(method.fallback * method.repeats))

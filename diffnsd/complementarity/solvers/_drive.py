@@ -1,11 +1,11 @@
 """The driver of all solvers, which also divides batches among them.
 
-It makes the steps of one method after the other, judges the point of every step by its residual, keeps
-the best one and counts iterations. In a batch the problems that the first method leaves unsolved are
-gathered, a few at a time, so that slow problems do not delay the rest.
+It runs one method after the other, computes the residual of the point after every step, keeps the best
+point and counts iterations. In a batch the problems that the first method leaves unsolved are gathered,
+a few at a time, so that slow problems do not delay the rest.
 
-The order of the methods is a table that a single loop works through: a method is compiled once however
-often it occurs, and the residual is compiled once for all of them.
+A table holds the order of the methods, and a single loop works through it: a method is compiled once
+however often it occurs, and the residual is compiled once for all methods.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from .._problem import MixedProblem, moved
 FEW = 16
 """Largest batch whose problems go through all methods together."""
 CAPACITY = 8
-"""Problems that are gathered at once, or an eighth of a batch of large ones."""
+"""Problems that are gathered at once; an eighth of the batch, if more, unless the first method leaves few."""
 
 
 class Best(eqx.Module):
@@ -32,7 +32,7 @@ class Best(eqx.Module):
 
     **Arguments:** `z`: shape `(m, l)`; `residual`: its `DenseProblem.residual`; `passes`:
     iterations; `ray`: the direction in which iterates last moved, `(m, l)`: where they diverge it
-    is the candidate of a certificate; `link`: index of the method that found `z`, 0 for the start.
+    is a candidate for a certificate; `link`: index of the method that found `z`, 0 for the start.
     """
 
     z: Array
@@ -55,7 +55,7 @@ class Best(eqx.Module):
         )
 
     def count(self, tolerance, more: Any = 1) -> "Best":
-        """Adds `more` passes for the problems that have not converged."""
+        """Adds `more` iterations for the problems that have not converged."""
         passes = self.passes + jnp.where(self.residual > tolerance, more, 0)
         return eqx.tree_at(lambda b: b.passes, self, passes)
 
@@ -104,7 +104,7 @@ def solve_batch(solver: Any, problem: DenseProblem, z0: Array) -> Best:
 
 
 class _Entry(NamedTuple):
-    """A method in its turn: its index in the solver's `names`, and whether it is a fallback."""
+    """An entry of the table: a method, its index in the solver's `names`, and whether it is a fallback."""
 
     link: Any
     index: int
@@ -112,7 +112,7 @@ class _Entry(NamedTuple):
 
 
 def _table(solver: Any, problem: DenseProblem) -> list[_Entry]:
-    """The methods in their turns, without those that cannot solve this problem."""
+    """The methods in order, without those that cannot solve this problem."""
     links = [_Entry(link, i, False) for i, link in enumerate(solver.links, 1)]
     fallback = [_Entry(x, i, True) for i, x in enumerate(solver.fallback, 1 + len(links))]
     able = [
@@ -120,15 +120,15 @@ def _table(solver: Any, problem: DenseProblem) -> list[_Entry]:
         for entry in [*links, *(fallback * solver.repeats)]
         if entry.link.max_iterations > 0 and entry.link.refuses(problem.contacts) is None
     ]
-    # Where nothing suits, what was asked for is tried all the same.
+    # If no method suits the batch, all that can solve it are tried.
     return [entry for entry in able if entry.link.suits(problem)] or able
 
 
 class _Run(eqx.Module):
     """State of the loop over the table.
 
-    **Arguments:** `best`; `guess`: where local methods start; `states`: of every method; `begun`: which
-    methods have a state; `at`: entry of the table; `count`: steps made in this entry.
+    **Arguments:** `best`; `guess`: where local methods start; `states`: one for every method; `begun`:
+    which methods have a state; `at`: current entry of the table; `count`: steps taken in this entry.
     """
 
     best: Best
@@ -155,7 +155,7 @@ def _go_through(problem: DenseProblem, best: Best, entries: list[_Entry], limits
     ]
 
     def advance(k):
-        """A step of method `k`, from a new state in the first step of its turn."""
+        """Returns a step of method `k`; the first step of a turn starts from a new state."""
 
         def of_run(run):
             values = {name: x[run.at] for name, x in settings[k].items()}
@@ -199,7 +199,7 @@ def _go_through(problem: DenseProblem, best: Best, entries: list[_Entry], limits
 
 
 def _method(link: Any) -> tuple:
-    """Key of the program of a method: its type, and all fields but those that are only numbers."""
+    """Key of the program of a method: its type, and all fields except those that are only numbers."""
     others = [
         (field.name, getattr(link, field.name))
         for field in dataclasses.fields(link)
@@ -209,14 +209,14 @@ def _method(link: Any) -> tuple:
 
 
 def _column(name: str, entries: list[_Entry], key: tuple) -> list[float]:
-    """A number of one method for every entry of the table, zero in those of others."""
+    """A numeric field of one method for every entry of the table; zero in entries of other methods."""
     return [getattr(e.link, name) if _method(e.link) == key else 0.0 for e in entries]
 
 
 def _with_settings(link, values: dict[str, Array]):
     """The same method with some of its numbers read from the table, where they are not constants.
 
-    Made without the constructor, whose checks need concrete numbers.
+    It bypasses the constructor, whose checks need concrete numbers.
     """
     if not values:
         return link
@@ -261,7 +261,7 @@ def solve_step(solver: Any, problem: MixedProblem, z0: tuple[Array, ...]):
 
 
 def given(problem: MixedProblem) -> DenseProblem:
-    """A problem with unit matrices in the form that methods work on, its batch on one axis."""
+    """Converts a problem with unit matrices to the form that methods use, with the batch on one axis."""
     W = loads(problem)
     q = join([block.offset for block in problem.blocks]).reshape((len(W), -1))
     W = jnp.moveaxis(W.reshape((*W.shape[:2], -1)), 2, 0)
@@ -269,7 +269,7 @@ def given(problem: MixedProblem) -> DenseProblem:
 
 
 def _contacts(problem: MixedProblem) -> tuple[Contacts, ...]:
-    """The laws of all blocks, their batch on one axis."""
+    """The laws of all blocks, with the batch on one axis."""
     out = []
     for block in problem.blocks:
         k, c = block.offset.shape[:2]

@@ -19,12 +19,12 @@ class ProjectedGaussSeidel(AbstractContactSolver):
 
         z_i ← P_K(z_i − rho_i (w_i + lift_i e_N)),   `inner` times on the contact's own block of W
 
-    Nothing is factorised, and it rarely fails at a loose tolerance; convergence is linear, slow for
-    long stacks and large mass ratios. Sequential, so of little use on a GPU. It needs blocks on the
-    diagonal of W that do not vanish: circuits have such.
+    Nothing is factorised, and it rarely fails at a loose tolerance. Convergence is linear, and slow for
+    long stacks and large mass ratios. It is sequential, so of little use on a GPU. The blocks on the
+    diagonal of W must not vanish, as they do in circuits.
 
     **Arguments:** `tolerance`: residual to reach (`None`: 1e-9 in float64, 1e-5 in float32);
-    `steps`: largest number of sweeps; `inner`: passes on one contact.
+    `steps`: largest number of sweeps; `inner`: iterations on one contact.
 
     Reference: F. Jourdan, P. Alart, M. Jean, A Gauss-Seidel like algorithm to solve frictional contact
     problems (1998), doi:10.1016/S0045-7825(97)00137-0.
@@ -55,7 +55,7 @@ class _Point(eqx.Module):
 
 
 def _sweeper(problem: DenseProblem, inner: int):
-    """A function that makes one sweep: `z (m, l)` to `z`."""
+    """Returns a function that does one sweep, from `z (m, l)` to `z`."""
     lanes, m, _ = problem.W.shape
 
     def sweep(z):
@@ -95,7 +95,8 @@ class AcceleratedProjectedGradient(AbstractContactSolver):
 
         z ← P_K(y − (W y + q + lift e_N) / L),   y = z + beta (z − z_before)
 
-    One product with W per iteration and nothing else: for very large problems at a loose tolerance.
+    One product with W per iteration and no other linear algebra: for very large problems at a loose
+    tolerance.
 
     **Arguments:** `tolerance`: residual to reach (`None`: 1e-9 in float64, 1e-5 in float32);
     `steps`: largest number of iterations.
@@ -118,7 +119,7 @@ class AcceleratedProjectedGradient(AbstractContactSolver):
         return _Accelerated(z0, z0, jnp.ones(z0.shape[1:], z0.dtype), step)
 
     def step(self, problem: DenseProblem, state: "_Accelerated") -> "_Accelerated":
-        """Steps, restarted where the move turns back."""
+        """Accelerated steps; the momentum restarts where the move turns back."""
 
         def once(_, carry):
             z, y, theta = carry

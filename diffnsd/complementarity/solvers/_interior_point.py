@@ -1,10 +1,10 @@
-"""Following the central path: Newton's method on the relaxed laws, relaxed less and less.
+"""Following the central path: Newton's method on the relaxed laws, with less and less relaxation.
 
 With the proximal map of `kappa` times the barrier in place of the projection,
 
     F_kappa(z) = z − prox_(rho kappa)(z − rho (w + lift e_N)) = 0
 
-is smooth, on a half line `w z = kappa`. Iterates need not be inside: the map leads there.
+is smooth; on a half line it means `w z = kappa`. Iterates may lie outside the sets: the map leads inside.
 
 Reference: B. Chen, P. Harker, A non-interior-point continuation method for linear complementarity
 problems (1993), doi:10.1137/0614081.
@@ -24,16 +24,16 @@ from ._semismooth import POLISH, LevenbergMarquardt
 
 
 class InteriorPoint(AbstractContactSolver):
-    """The central path to the solution, `kappa` from the size of the problem to nothing.
+    """Follows the central path to the solution, with `kappa` from the size of the problem down to zero.
 
-        K* ∋ w + lift(w) e_N,   z ∈ K,   w z = kappa → 0   (and its like for every set)
+        K* ∋ w + lift(w) e_N,   z ∈ K,   w z = kappa → 0   (and the analogue for every set)
 
-    A regular system in every pass, few passes, no active set: for problems whose modes are hard to
-    find, circuits among them. The passes cost more than Newton's, for cones in particular.
+    A regular system in every iteration, few iterations, no active set: for problems whose modes are hard
+    to find, such as circuits. An iteration costs more than one of Newton's method, in particular for cones.
 
     **Arguments:** `tolerance`: residual to reach (`None`: 1e-9 in float64, 1e-5 in float32);
-    `steps`: largest number of passes; `shrink`: factor of `kappa` after every success;
-    `cones`: whether a chain tries it on cones too, and not on intervals alone.
+    `steps`: largest number of iterations; `shrink`: factor of `kappa` after every success;
+    `cones`: whether a chain tries it also on cones, or only on intervals.
     """
 
     steps: int = eqx.field(default=150, static=True)
@@ -56,13 +56,13 @@ class InteriorPoint(AbstractContactSolver):
         return self, LevenbergMarquardt(POLISH)
 
     def init(self, problem: DenseProblem, z0: Array) -> "_Path":
-        """The path begins far from the sets' edges, wherever a guess may be."""
+        """The path begins far from the edges of the sets, whatever the guess."""
         kappa = first_level(problem, problem.steps())
         z = problem.project(jnp.zeros_like(z0))
         return _Path(z, z, kappa, 1e-26 * kappa)
 
     def step(self, problem: DenseProblem, state: "_Path") -> "_Path":
-        """A Newton pass; `kappa` shrinks whenever it went well."""
+        """One Newton iteration; `kappa` shrinks whenever it succeeds."""
         z, kappa, rho = state.inside, state.kappa, problem.steps()
         w = problem.velocity(z)
         f = relaxed(problem, z, w, rho, kappa)
@@ -95,7 +95,7 @@ class InteriorPoint(AbstractContactSolver):
 
 
 class _Path(eqx.Module):
-    """The point of the path and its projection on the sets, `kappa`, and where the path ends."""
+    """The point of the path and its projection on the sets, `kappa`, and the `kappa` at which it ends."""
 
     z: Array
     inside: Array

@@ -45,11 +45,11 @@ class Lemke(AbstractContactSolver):
 
         w = W z + q + z_0 e,   0 <= z ⟂ w >= 0:   from z_0 large to z_0 = 0, pivot by pivot
 
-    Exact in finitely many pivots, also for matrices that are not monotone; ends in a ray, which may
-    prove that there is no solution (`certificate`). Free rows are eliminated first, so their block
+    Exact in finitely many pivots, also for matrices that are not monotone. If it ends in a ray, the ray
+    may prove that there is no solution (`certificate`). Free rows are eliminated first, so their block
     of W must be regular. The number of pivots is about `m` in practice and can be exponential.
 
-    **Arguments:** `tolerance`: residual to reach; `pivots`: their largest number, `None` for
+    **Arguments:** `tolerance`: residual to reach; `pivots`: largest number of pivots, `None` for
     `10 m + 50`; `most`: largest number of unknowns, `None` for any.
 
     Reference: R. Cottle, J.-S. Pang, R. Stone, The linear complementarity problem (2009),
@@ -104,7 +104,7 @@ class Lemke(AbstractContactSolver):
 
 
 class _Pivoted(eqx.Module):
-    """Where the pivots ended, the direction of the ray if in one, and their number."""
+    """The last point, the direction of the ray if it ended in one, and the number of pivots."""
 
     z: Array
     ray: Array
@@ -192,7 +192,7 @@ def _pivots(M: Array, b: Array, limit: int):
         entering = jnp.where(running, complement(left), entering)
         return tableau, basis, entering, running, count + 1
 
-    # The artificial variable enters at the most negative row, the last of equals.
+    # The artificial variable enters at the most negative row, the last one of a tie.
     first = n - 1 - jnp.argmin(b[::-1])
     needed = b[first] < 0
     begun, begun_basis, left = exchange(tableau, basis, first, artificial)
@@ -206,7 +206,7 @@ def _pivots(M: Array, b: Array, limit: int):
 
 
 CHUNK = 32
-"""Modes that are solved at once."""
+"""Combinations of modes that are solved at once."""
 
 
 class Enumeration(AbstractContactSolver):
@@ -263,7 +263,7 @@ class Enumeration(AbstractContactSolver):
 
         def solve(index):
             digit = (index // small(strides)) % small(bases)
-            # Mode 0 is inside; then the bounds that there are, the lower one first.
+            # Mode 0 is inside; then come the finite bounds, the lower one first.
             at_lower = (digit == 1)[:, None] & jnp.isfinite(lower)
             second = (digit == 2)[:, None] | ((digit == 1)[:, None] & ~jnp.isfinite(lower))
             at_upper = second & jnp.isfinite(upper)
@@ -295,13 +295,13 @@ class _Enumerated(eqx.Module):
 
 
 def modes(contacts) -> int | None:
-    """The number of combinations of modes, `None` if there are none to count."""
+    """The number of combinations of modes, `None` if a set is not made of intervals."""
     found = intervals(contacts)
     return None if found is None else math.prod(int(b) for b in _bases(contacts, found))
 
 
 def _bases(contacts, found) -> np.ndarray:
-    """How many modes each row has: a bound that is known to be infinite has none."""
+    """How many modes each row has: a bound that is known to be infinite adds none."""
     out = []
     for bounds, part in zip(found, contacts, strict=True):
         c, k = part.shape

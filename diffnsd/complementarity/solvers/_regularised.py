@@ -1,4 +1,4 @@
-"""The method of steps as a link of a chain, see `_step_newton`."""
+"""The step solver as a link of a chain, see `_step_newton`."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,9 +11,9 @@ from ._base import AbstractContactSolver, check_tolerance
 from ._drive import FEW
 
 SMALL = 24
-"""Most unknowns of a given matrix for which a chain tries it: more are for LAPACK.
+"""Largest number of unknowns of a given matrix for which a chain tries it; above it LAPACK is used.
 
-It is tried on batches alone: the other links solve one problem as fast and compile in half the time."""
+It is tried only on batches: the other links solve one problem as fast and compile in half the time."""
 
 
 class RegularisedNewton(AbstractContactSolver):
@@ -21,12 +21,12 @@ class RegularisedNewton(AbstractContactSolver):
 
         (G + eps) dz = −F(z),   G ∈ ∂F,   eps = max(least, |F| / 10)
 
-    Where contacts are redundant it goes to the limit of the solutions with a small compliance in every
-    contact. The method of the steps of integrators; in a batch problems that the first passes leave are
-    gathered, an eighth of the batch in each round, so that the others do not wait for them.
+    Where contacts are redundant, it goes to the limit of the solutions with a small compliance in every
+    contact. Integrators use this method in their steps. In a batch, the problems that the first iterations
+    leave unsolved are gathered, an eighth of the batch in each round, so that the others do not wait.
 
-    **Arguments:** `steps`: passes on all problems; `more`: further ones for the problems that are left;
-    `rounds`: how often these begin again, from no impulses and then from splitting; `tolerance`: residual
+    **Arguments:** `steps`: iterations on all problems; `more`: further iterations on the unsolved problems;
+    `rounds`: how often these start again, from zero impulses and then from splitting; `tolerance`: residual
     to reach.
     """
 
@@ -43,7 +43,7 @@ class RegularisedNewton(AbstractContactSolver):
 
     @property
     def max_iterations(self) -> int:
-        """All passes are one step of the driver."""
+        """All iterations are one step of the driver."""
         return min(self.steps, 1)
 
     def suits(self, problem: DenseProblem) -> bool:

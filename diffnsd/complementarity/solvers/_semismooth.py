@@ -1,7 +1,7 @@
 """Semismooth Newton on the natural map, damped in two ways.
 
 The natural map `F` has the generalised Jacobian `G = 1 − D + N W` (`_natural_map`), singular where
-contacts are redundant. Two remedies, each of which solves what the other does not:
+contacts are redundant. There are two remedies, and each solves problems that the other does not:
 
 * Levenberg and Marquardt: `(G^T G + lambda) dz = −G^T F`;
 * the proximal point: the problem with `W + alpha` and `q − alpha z_k` instead, `alpha` smaller
@@ -24,11 +24,11 @@ class SemismoothNewton(AbstractSolver):
 
         G dz = −F(z),   F(z) = z − P_K(z − rho (W z + q + lift e_N)),   G ∈ ∂F
 
-    Fast and accurate from a good start, and for well-conditioned problems from any; alone it fails
-    on most redundant contacts.
+    Fast and accurate from a good start, and for well-conditioned problems from any start. On its own it
+    fails on most redundant contacts.
 
     **Arguments:** `tolerance`: residual to reach (`None`: 1e-9 in float64, 1e-5 in float32);
-    `steps`: passes of one round; `rounds`: largest number of rounds.
+    `steps`: iterations of one round; `rounds`: largest number of rounds.
     """
 
     tolerance: float | None = eqx.field(default=None, static=True)
@@ -52,7 +52,7 @@ class SemismoothNewton(AbstractSolver):
 
 
 POLISH = 3
-"""Passes of Newton's method that refine the result of another method."""
+"""Newton iterations that refine the result of another method."""
 
 
 class _Descent(eqx.Module):
@@ -62,11 +62,11 @@ class _Descent(eqx.Module):
 
 
 class LevenbergMarquardt(AbstractContactSolver):
-    """Newton steps in the sense of least squares, as long as the residual falls.
+    """Newton steps in the least-squares sense, as long as the residual falls.
 
         (G^T G + lambda) dz = −G^T F(z),   G ∈ ∂F
 
-    **Arguments:** `steps`: largest number of passes; `tolerance`: residual to reach.
+    **Arguments:** `steps`: largest number of iterations; `tolerance`: residual to reach.
     """
 
     steps: int = eqx.field(default=40, static=True)
@@ -98,8 +98,8 @@ class LevenbergMarquardt(AbstractContactSolver):
 
 FULL, INNER = 15, 30
 """Newton steps on one proximal problem: the first `FULL` are undamped, then a line search; after `INNER`
-in all `alpha` is raised. Undamped steps find modes that lie behind a rise of the residual, where steps
-that only descend creep along redundant impulses.
+in all `alpha` is raised. Undamped steps find modes that lie behind a rise of the residual; steps that only
+descend creep along redundant impulses there.
 """
 
 
@@ -113,15 +113,15 @@ class _Proximal(eqx.Module):
 
 
 class Newton(AbstractContactSolver):
-    """The proximal-point method, its problems solved by Newton's method.
+    """The proximal-point method, with Newton's method for its subproblems.
 
         G dz = −F(z)   for   W + alpha / rho,   q − alpha z_k / rho,   alpha → 0
 
-    A proximal problem counts as solved when its residual is a tenth of the move `alpha |z − z_k|`, which
-    is what its solution leaves of the residual without the proximal term.
+    A subproblem counts as solved when its residual is a tenth of the move `alpha |z − z_k|`. Its exact
+    solution leaves a residual of that size in the problem without the proximal term.
 
-    **Arguments:** `steps`: largest number of passes; `damping`: the first `alpha`; `tolerance`: residual
-    to reach.
+    **Arguments:** `steps`: largest number of iterations; `damping`: the first `alpha`; `tolerance`:
+    residual to reach.
     """
 
     steps: int = eqx.field(default=40, static=True)

@@ -3,7 +3,7 @@
     (W + sigma) z = sigma (y − d) − q − lift,     y = P_K(z + d),     d ← d + z − y
 
 At the fixed point `z = y` and `w + lift = −sigma d`. The velocity that the lift needs is refreshed in
-every iteration, at no cost: `w = sigma (y − d − z) − lift`. One inverse serves until the penalty
+every iteration, at no cost: `w = sigma (y − d − z) − lift`. One inverse is used until the penalty
 changes; W keeps its unsymmetric part.
 
 Reference: J. Carpentier, Q. Le Lidec, L. Montaut (2024), arXiv:2405.17020.
@@ -27,11 +27,11 @@ class Splitting(AbstractContactSolver):
 
         K* ∋ w + lift(w) e_N ⟂ z ∈ K    as    z = (W + sigma)^-1 (...),    y = P_K(...)
 
-    Two products with a matrix and a projection per iteration: dependable on redundant contacts at a
-    loose tolerance, slow to a tight one. It converges for monotone problems.
+    Two products with a matrix and a projection per iteration: reliable on redundant contacts at a loose
+    tolerance, slow to reach a tight one. It converges for monotone problems.
 
     **Arguments:** `tolerance`: residual to reach (`None`: 1e-9 in float64, 1e-5 in float32);
-    `steps`: largest number of iterations; `relaxation` in (0, 2); `penalty`: the first one, relative
+    `steps`: largest number of iterations; `relaxation` in (0, 2); `penalty`: initial penalty, relative
     to the diagonal of W.
     """
 
@@ -49,7 +49,7 @@ class Splitting(AbstractContactSolver):
             raise ValueError(f"relaxation must lie in (0, 2), got {self.relaxation}.")
 
     def init(self, problem: DenseProblem, z0: Array) -> "SplittingState":
-        """The dual variable at the start is that of the velocity."""
+        """Initial state, with the dual variable of the velocity at `z0`."""
         rho = problem.steps()
         level = jnp.full(z0.shape[1:], self.penalty, z0.dtype)
         w = problem.velocity(z0)

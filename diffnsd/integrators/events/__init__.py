@@ -1,4 +1,4 @@
-"""Schemes that find impacts: within a step, for its derivative alone, or between smooth phases."""
+"""Schemes that locate impacts: inside a step, for its derivative only, or between smooth phases."""
 
 from ._corrected import Corrected as Corrected
 from ._event_driven import EventDriven as EventDriven

@@ -1,10 +1,9 @@
 """The derivative of impact times, attached to a scheme that loses it.
 
-A plain step applies an impact somewhere in the step; that "somewhere" is an integer and has no
-derivative. Nor would the derivative of an impact along the plain motion be that of the motion: after
-its first impact the plain motion is off by `O(h)`. So a second motion, the located one, is stepped beside
-the plain one from the same start. The values are those of the plain motion, the derivatives those of the
-located one.
+A plain step applies an impact somewhere in the step; the index of that step is an integer and has no
+derivative. Differentiating impact times along the plain trajectory would not help: after its first impact
+it is off by `O(h)`. So a second trajectory, with located impacts, is stepped alongside the plain one from
+the same start. Values are those of the plain trajectory, derivatives those of the located one.
 """
 
 import equinox as eqx
@@ -24,19 +23,19 @@ from ._located import Located, locating_problem
 
 
 class Corrected(AbstractWrappedIntegrator):
-    """A scheme with the derivatives of impact times added: values are those of `inner`, bit by bit.
+    """A scheme with the derivatives of impact times added: values are those of `inner`, bit for bit.
 
     The derivatives are those of `Located(inner)` from the same start, for states, impulses,
-    multipliers and outputs, and as accurate: see there for what strikes, for turns of dry friction, for
-    switches of relays in first-order systems, and for what is counted as missed. On 120 random
-    mechanisms with stops, springs and dry friction at h = 1e-3 derivatives are off by 1.5e-4 in the
-    median and 2e-2 in the worst, where values are off by 3e-3 and 8e-2.
+    multipliers and outputs, and as accurate: see there for which contacts strike, for slip reversals
+    of dry friction, for switches of relays in first-order systems, and for what counts as missed. On
+    120 random mechanisms with stops, springs and dry friction at h = 1e-3, derivatives are off by
+    1.5e-4 in the median and 2e-2 at worst, and values by 3e-3 and 8e-2.
 
-    The values are off by the error of `inner`, after impacts of first order in the step. Where small
-    differences grow, in long and chaotic motions, the two motions part, and the derivative is no longer
-    that of a motion near the values.
+    Values have the error of `inner`, which is first order in the step after impacts. In long and
+    chaotic motions small differences grow and the two trajectories diverge; the derivative is then no
+    longer that of a motion near the values.
 
-    A step costs one of `inner` and, where a derivative is taken, one of `Located(inner)`.
+    A step costs one step of `inner` and, where a derivative is taken, one of `Located(inner)`.
 
     **Arguments:** `inner`; `slow`, `solver`, `max_impacts`: as in `Located`.
 
@@ -56,7 +55,7 @@ class Corrected(AbstractWrappedIntegrator):
 
     @property
     def located(self) -> Located:
-        """The method whose derivatives are taken."""
+        """The method that provides the derivatives."""
         return Located(self.inner, self.max_impacts, slow=self.slow, solver=self.solver)
 
     @property
@@ -65,7 +64,7 @@ class Corrected(AbstractWrappedIntegrator):
 
     @property
     def memory(self) -> AbstractMemory:
-        # The located motion belongs to the trajectory.
+        # The carry holds the located state, which belongs to the trajectory.
         return Multistep()
 
     def supports(self, model: Model) -> str | None:
@@ -86,7 +85,7 @@ class Corrected(AbstractWrappedIntegrator):
         group, plain = model.system.group, without_derivative((model, t0, h, state))
         end, info, new, result = self.inner.step(*plain, *without_derivative((carry.inner, args)))
 
-        # The state's own derivative goes over to the located motion.
+        # Transfer the derivative of the state to the located trajectory.
         here = plain[-1]
         start = _shifted(group, here, jax.lax.stop_gradient(carry.ahead))
         start = _shifted(group, start, _difference(group, here, state))
@@ -98,7 +97,7 @@ class Corrected(AbstractWrappedIntegrator):
 
         by = _difference(group, there, true)
         end = _shifted(group, end, with_value(by, jnp.zeros_like(by)))
-        # Impulses and details have the derivative of the located motion too; what is counted is its own.
+        # Impulses and details also get the derivative of the located trajectory; counts are taken from it.
         names = ("impulses", "details")
         found = tuple(getattr(seen, name) for name in names)
         values = tuple(getattr(info, name) for name in names)
@@ -114,7 +113,7 @@ class Corrected(AbstractWrappedIntegrator):
 
 
 class _Beside(eqx.Module):
-    """The carries of both motions, and from the plain one to the located one: turn and velocity."""
+    """The carries of both trajectories, and the shift from the plain state to the located one."""
 
     inner: Carry
     located: Carry
@@ -122,7 +121,7 @@ class _Beside(eqx.Module):
 
 
 def _shifted(group: AbstractGroup, state: State, by: Vector) -> State:
-    """A state moved by a turn and a velocity, `(2 n,)`; first-order systems have no turn."""
+    """A state shifted by a displacement and a velocity, `(2 n,)`; first-order systems have only `v`."""
     if state.q is None:
         return State(None, state.v + by)
     n = state.v.shape[0]
@@ -130,7 +129,7 @@ def _shifted(group: AbstractGroup, state: State, by: Vector) -> State:
 
 
 def _difference(group: AbstractGroup, a: State, b: State) -> Vector:
-    """The inverse: from `a` to `b`."""
+    """The inverse of `_shifted`: the shift from `a` to `b`."""
     if a.q is None:
         return b.v - a.v
     turn = group.log(group.compose(group.inverse(a.q), b.q))

@@ -1,13 +1,13 @@
-"""Motion from event to event: the reference for what time stepping does with impacts and friction.
+"""Event-driven motion: the reference for time stepping through impacts and friction.
 
-Between events the contacts of the index set `I` stay closed, at the level of accelerations:
+Between events the contacts of the index set `I` stay closed, at acceleration level:
 
     M v' = F + H_I^T lam_I,     d/dt u_I = 0,     lam_I >= 0
 
-and all others are open; what slides has the force of its direction, what sticks is such a row of `I`. The
-phase ends when a gap closes (an impact, `M (v⁺ − v⁻) = H^T P` with the law), a force `lam_i` vanishes (the
-contact is released), a slip vanishes (it sticks or turns), or the force of what sticks reaches its bound
-(it slides). Then the modes are determined again among the closed contacts at rest, by the laws between
+and all others are open. A sliding contact has the friction force of its slip direction; a sticking one is a
+row of `I`. The phase ends when a gap closes (an impact, `M (v⁺ − v⁻) = H^T P` with the law), a force `lam_i`
+vanishes (the contact is released), a slip vanishes (it sticks or reverses), or a sticking force reaches its
+bound (it slides). Then the modes of the closed contacts at rest are determined again, by the laws between
 `lam` and accelerations.
 """
 
@@ -32,37 +32,37 @@ from ._event_phase import Field, Phase, at_closing, rows_of, tiny_of
 
 
 class EventDriven(AbstractIntegrator):
-    """Smooth phases by an adaptive method of high order, events located to rounding.
+    """Event-driven scheme: smooth phases by an adaptive high-order method, events located to rounding.
 
-    The derivative is that of the motion: a phase is differentiated in its state, its parameters and
-    its length, the length is the root of the gap that closes, with the derivative of the implicit
-    function, and the impact that of its law. Together this is the saltation matrix, to second
-    derivatives, in forward and reverse mode. Measured relative errors of sensitivities on the
-    impact motions with known answers and without friction, in one step: at most 4e-12 (pendulum),
-    4e-15 on the others.
+    The derivative is that of the motion. A phase is differentiated with respect to its state, its
+    parameters and its length; the length is the root of the closing gap, differentiated by the implicit
+    function theorem; the impact is differentiated through its law. Together this is the saltation
+    matrix, up to second derivatives, in forward and reverse mode. Measured relative errors of
+    sensitivities on frictionless impact motions with known solutions, in one step: at most 4e-12
+    (pendulum), 4e-15 on the others.
 
-    A step goes from one time of the grid to the next, through all its events. Length and number of
-    the steps do not matter for accuracy. A contact that closes and opens again between two
-    evaluations of the gaps (`looks`) is missed.
+    A step goes from one grid time to the next, through all its events. Length and number of steps do
+    not affect accuracy. A contact that closes and opens again between two evaluations of the gaps
+    (`looks`) is missed.
 
     - An infinite bounce sequence ends after `max_impacts` impacts in a step: the next one is
       inelastic, and the contact is held from then on. The derivative is that of this motion.
     - Contacts that close at the same instant and are coupled strike together.
     - Redundant contacts that persist have no unique forces and a singular matrix: remove some of
       them.
-    - Friction has one direction of slip: Coulomb friction in the plane, dry friction of single rows.
-      What sticks is held at zero slip, a joint at the rate that it has: both drift by the error of the
-      solver.
+    - Friction has a single slip row: Coulomb friction in the plane, dry friction of single rows.
+    - A sticking contact is held at zero slip, a joint at its current rate; both drift by the error of
+      the solver.
 
     **Arguments:**
 
     - `solver`: explicit Runge-Kutta method of diffrax. `tolerance`: relative and absolute, of its
       error estimate.
-    - `max_impacts`: per step. `max_steps`: of the solver in one phase. `looks`: least number of
-      evaluations of the gaps from an event to the end of the step.
+    - `max_impacts`: per step. `max_steps`: of the solver in one phase. `looks`: minimum number
+      of gap evaluations from an event to the end of the step.
     - `laws`: solver of the impacts and of the index set.
 
-    For unilateral contacts with one row or, with friction, in the plane; dry friction; joints.
+    Supports unilateral contacts with one row, or in the plane with friction; dry friction; joints.
 
     Reference: F. Pfeiffer, C. Glocker, Multibody dynamics with unilateral contacts (1996),
     doi:10.1002/9783527618385; V. Acary, B. Brogliato, Numerical methods for nonsmooth dynamical
@@ -90,7 +90,7 @@ class EventDriven(AbstractIntegrator):
 
     @property
     def solver_names(self) -> tuple[str, ...]:
-        # `solver` is that of the smooth motion here.
+        # Here `solver` integrates the smooth motion.
         return self.laws.names
 
     @property
@@ -174,13 +174,13 @@ class EventDriven(AbstractIntegrator):
         return run.state, info, carry, first_error(run.result, late)
 
     def _phase(self, model: Model, t0, h, args: Args, run: "_Run", passes: int) -> "_Run":
-        """The impact that is due, if one is, and the smooth motion until the next event."""
+        """Applies the impact that is due, if any, then follows the smooth motion until the next event."""
         begin, length = t0 + run.past, h - run.past
         run = self._struck(model, begin, length, run)
         known, t, state, inputs = without_derivative((model, begin, run.state, args))
         gap, rate = normal_motion(known, t, state)
         tiny = tiny_of(known, state)
-        # What cannot open has no gap; it is no contact that is held or left.
+        # Contacts that cannot open have no gap: they are neither held nor left.
         closed = (gap <= tiny) & jnp.isfinite(gap)
         due = closed & (rate < -tiny)
         may_hold = closed & (jnp.abs(rate) <= tiny) & ~run.released
@@ -222,7 +222,7 @@ class EventDriven(AbstractIntegrator):
         )
 
     def _struck(self, model: Model, t: Scalar, length: Scalar, run: "_Run") -> "_Run":
-        """After the impact of the contacts that the last phase hit."""
+        """The run after the impact of the contacts that closed in the last phase."""
         gap, rate = without_derivative(normal_motion(model, t, run.state))
         tiny = tiny_of(*without_derivative((model, run.state)))
         due = run.hit
@@ -264,13 +264,14 @@ class EventDriven(AbstractIntegrator):
         )  # fmt: skip
 
     def _next_event(self, phase: "Phase", length: Scalar, due: Array):
-        """Where in a phase, as a part of its length, and what happens there.
+        """The next event of a phase: when, as a fraction of its length, and what happens.
 
-        At once, if contacts are `due`: closed, and still closing. Of those that close together the
-        first one and all that are coupled to it are hit; others have a time of their own.
+        Immediate if contacts are `due`: closed and still closing. Of contacts that close together, the
+        first one and all that are coupled to it are hit; the others have their own event.
 
-        **Returns:** the part; contacts that close and that are released, `(c,)`, slips that vanish, and
-        directions in which what stuck begins to slide, else 0, `(r,)`; whether this was found.
+        **Returns:** the fraction; contacts that close and contacts that are released, `(c,)`; slips that
+        vanish, and directions in which sticking rows begin to slide, else 0, `(r,)`; whether the search
+        succeeded.
         """
         length = jax.lax.stop_gradient(length)
 
@@ -307,7 +308,7 @@ class EventDriven(AbstractIntegrator):
         return jnp.where(happened, part, 1.0), (hit, released, turned, loose), found | now
 
     def _flow(self, phase: "Phase", length: Scalar, part: Scalar):
-        """The state after a part of the length, differentiable; the impulses of held contacts."""
+        """The state after a fraction of the length, differentiable, with the impulses of held contacts."""
         adjoint = diffrax.DirectAdjoint()
         solution = self._solve(phase, part * length, None, adjoint, self.max_steps)
         xi, v, impulses = jax.tree.map(lambda x: x[-1], solution.ys)  # pyright: ignore
@@ -317,7 +318,7 @@ class EventDriven(AbstractIntegrator):
         return end, impulses, inside, solution.result == diffrax.RESULTS.successful
 
     def _solve(self, phase: "Phase", length: Scalar, event, adjoint, max_steps: int):
-        """The phase over `length`, by a clock that runs from 0 to 1."""
+        """Integrates the phase over `length`, in time scaled to [0, 1]."""
         field = Field(phase, length)
         start = (
             jnp.zeros_like(phase.state.v),
@@ -345,9 +346,9 @@ class EventDriven(AbstractIntegrator):
 class _Run(eqx.Module):
     """State within a step.
 
-    `past`: time since its start; `hit`: contacts whose impact is due; `released`: by the last event;
-    `loose`: directions of slips that broke loose in it;
-    `passes`: -1 if too many were needed; `times`: of the impacts.
+    `past`: time since its start; `hit`: contacts whose impact is due; `released`: contacts released by
+    the last event; `loose`: directions of slips that broke loose in it; `passes`: number of phases, -1
+    if too many were needed; `times`: of the impacts.
     """
 
     past: Scalar

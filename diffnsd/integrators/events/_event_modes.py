@@ -1,4 +1,4 @@
-"""What holds, sticks and slides when a smooth phase begins."""
+"""The contact modes at the start of a smooth phase: held, sticking or sliding."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,10 +13,10 @@ from ._event_phase import Phase, limits, rows_of, tiny_of, velocities
 
 
 def modes(model: Model, t: Scalar, state: State, args: Args, may_hold, loose, solver):
-    """What holds, sticks and slides: the laws between forces and accelerations.
+    """The contact modes, held, sticking or sliding, by the laws between forces and accelerations.
 
-    `0 <= lam ⟂ d/dt u >= 0` for contacts that are closed and at rest; friction by the direction of the
-    slip, or where it vanishes by that of its rate. What has just broken loose slides.
+    `0 <= lam ⟂ d/dt u >= 0` for contacts that are closed and at rest; friction follows the direction of
+    the slip, or of its rate where the slip vanishes. Slips that have just broken loose slide.
 
     **Arguments:** `may_hold`: contacts that are closed and at rest, `(c,)`; `loose`: directions of slips that
     have just broken loose, else 0, `(r,)`; `solver`: of the laws.
@@ -61,6 +61,6 @@ def modes(model: Model, t: Scalar, state: State, args: Args, may_hold, loose, so
 
 
 def _is_on(model: Model, t: Scalar, state: State) -> Array:
-    """Which contacts no mask switches off, `(c,)`."""
+    """Which contacts are not switched off by a mask, `(c,)`."""
     pairs = zip(model.interactions, model.contacts(t, state.q), strict=True)
     return jnp.concatenate([jnp.ones(c, bool) if i.mask is None else i.mask.on for i, c in pairs])

@@ -1,4 +1,4 @@
-"""The smooth motion between two events, and its end as a root that is differentiated."""
+"""The smooth motion between two events, and its end as a differentiable root."""
 
 from typing import NamedTuple
 
@@ -16,10 +16,10 @@ from .._impact import normal_motion, slip_rows
 
 
 class Rows(NamedTuple):
-    """The rows of all contacts, contact by contact, and what each of them is; known before tracing.
+    """The rows of all contacts, contact by contact, and their kinds; known before tracing.
 
-    **Arguments:** `contact`: which one it belongs to; `is_normal`, `is_slip`; `normal`: for a slip under
-    Coulomb friction the row of its normal force, else its own; each of shape `(r,)`.
+    **Arguments:** `contact`: the contact of a row; `is_normal`, `is_slip`; `normal`: for a slip under
+    Coulomb friction the row of its normal force, else the row itself; each of shape `(r,)`.
     """
 
     contact: np.ndarray
@@ -29,7 +29,7 @@ class Rows(NamedTuple):
 
     @property
     def pairs(self) -> np.ndarray:
-        """`(r, r)`: 1 in the column of the normal force of a slip."""
+        """`(r, r)`: in the row of a slip, 1 in the column of its normal force."""
         own = np.arange(len(self.normal))
         return (self.normal[:, None] == own) * (self.normal != own)[:, None] * 1.0
 
@@ -52,7 +52,7 @@ def rows_of(model: Model, t: Scalar, q) -> Rows:
 
 
 def limits(model: Model, t: Scalar, q, dtype) -> tuple[Array, Array, Array]:
-    """Bounds of the forces that are given, lower and upper, and friction coefficients, each `(r,)`."""
+    """Lower and upper bounds of limited forces, and friction coefficients, each `(r,)`."""
     lower, upper, mu = [], [], []
     for interaction, count in zip(model.interactions, model.contacts(t, q), strict=True):
         shape = count, interaction.rows
@@ -74,11 +74,11 @@ def velocities(model: Model, t: Scalar, state: State) -> Float[Array, " r"]:
 
 
 class Phase(eqx.Module):
-    """A smooth phase: where it starts, and in which modes.
+    """A smooth phase: its start and its contact modes.
 
-    **Arguments:** `held`: contacts that it keeps closed, `left`: closed ones that it leaves behind, `(c,)`;
-    `stuck`: rows other than normal ones whose velocity it keeps at zero, `side`: directions in which slips
-    slide, else 0, `fresh`: those of them that begin at zero, `(r,)`.
+    **Arguments:** `held`: contacts kept closed, `left`: closed contacts that are not held, `(c,)`;
+    `stuck`: rows other than normal ones whose velocity is kept at zero, `side`: directions of sliding
+    slips, else 0, `fresh`: sliding slips that start at zero, `(r,)`.
     """
 
     model: Model
@@ -97,7 +97,7 @@ class Phase(eqx.Module):
 
     @property
     def on(self) -> Bool[Array, " r"]:
-        """Rows whose velocity stays as it is."""
+        """Rows whose velocity is kept constant."""
         rows = self.rows
         return jnp.where(rows.is_normal, self.held[rows.contact], self.stuck)
 
@@ -142,11 +142,11 @@ class Phase(eqx.Module):
         return self.t + part * length, State(group.compose(self.state.q, group.exp(xi)), v)
 
     def distances(self, part: Scalar, length: Scalar, y) -> tuple[Array, Array]:
-        """What reaches zero from above at the next event: for normals, `(c,)`, and for slips, `(r,)`.
+        """Event functions that fall to zero at the next event: of normals, `(c,)`, and of slips, `(r,)`.
 
-        Gaps of open contacts and forces of held ones; speeds of what slides, and how far the force of what
-        sticks is from its bounds. What has just been left starts at zero: it is divided by the time, which
-        removes that root.
+        Gaps of open contacts and forces of held ones; speeds of sliding rows, and distances of sticking
+        forces from their bounds. The functions of contacts and slips that have just changed mode start at
+        zero: they are divided by the time, which removes that root.
         """
         t, state = self.at(part, length, y)
         gap, _ = normal_motion(self.model, t, state)
@@ -174,7 +174,7 @@ class Phase(eqx.Module):
 
 
 class Field(eqx.Module):
-    """The motion of a phase by a clock that runs from 0 to 1."""
+    """The vector field of a phase in time scaled to [0, 1]."""
 
     phase: Phase
     length: Scalar
@@ -188,9 +188,10 @@ class Field(eqx.Module):
 
 
 def at_closing(phase: Phase, s: Scalar, state: State, impulses: Array, hit: Array, turned: Array):
-    """Time, state and impulses with the derivative of the event time; values change by rounding.
+    """Attaches the derivative of the event time to time, state and impulses.
 
-    A root of the gap, or of the slip, along the motion to third order.
+    Values change only by rounding. The event is a root of the gap, or of the slip, along the motion to
+    third order.
     """
     group = phase.model.system.group
     t = phase.t + s
@@ -226,6 +227,6 @@ def at_closing(phase: Phase, s: Scalar, state: State, impulses: Array, hit: Arra
 
 
 def tiny_of(model: Model, state: State) -> Scalar:
-    """Gaps and rates below this are zero: the square root of rounding times the coordinates, less."""
+    """Gaps and rates below this count as zero; less than `sqrt(eps)` times the size of the coordinates."""
     size = jnp.maximum(1.0, jnp.maximum(*model.system.scales(state)))
     return 1e2 * jnp.finfo(state.v.dtype).eps ** 0.75 * size

@@ -33,7 +33,7 @@ from ._switching import switching_step
 
 
 class Located(AbstractWrappedIntegrator):
-    """A scheme with its impacts located inside the step: derivatives through impacts become true.
+    """A scheme with its impacts located inside the step, so that derivatives through impacts are correct.
 
     A step first tries `inner` without the contacts that are about to strike. If one of them crosses,
     the crossing `s` is the root of its gap along the motion of that trial,
@@ -41,56 +41,56 @@ class Located(AbstractWrappedIntegrator):
         q(s) = q0 exp(s v0 + (s/h)² (log(q0^-1 q1) − h v0) + s² (s − h) j/6),
         v(s) = v0 + (s/h) (v1 − v0) + s (s − h) j/2
 
-    with `j` the change of the acceleration per time, of the motion under forces and joints alone, or in
-    models with friction and without joints of the step; the law acts there at zero duration, `M (v⁺ −
-    v⁻) = H^T P` with `v⁻ = v(s)`, and `inner` steps the rest `h − s`, which is a trial again, at most
-    `max_impacts` times. What is left then is a plain step with all contacts. A step without impact is
-    one step of `inner`.
+    with the jerk `j` of the motion under forces and joints alone or, in models with friction and without
+    joints, of the step. The law acts there at zero duration, `M (v⁺ − v⁻) = H^T P` with `v⁻ = v(s)`.
+    Then `inner` tries the rest `h − s` in the same way, at most `max_impacts` times; what is left after
+    that is a plain step with all contacts. A step without impact is one step of `inner`.
 
-    `s` is differentiated as a root, so that the derivative is that of the discrete motion. With `j`
-    first derivatives have the order of the values, and in models without friction so have second
-    derivatives: a pendulum at a wall at h = 1e-3 and 1e-4, 5e-6 and 5e-8 in value, 4e-6 and 4e-8,
-    9e-6 and 6e-7. Without `j` first derivatives lose an order, and second derivatives do not converge.
-    120 random mechanisms of three masses with stops, springs and dry friction, with 7 impacts and turns
-    each, at h = 1e-3: 1.5e-4 in the median, 2e-2 in the worst. Between impacts derivatives are as good as
-    those of `inner`. With `MoreauJean()` and constant forces values and sensitivities are exact: measured
-    1e-11 relative on a thrown ball (four impacts), oblique bounces that slip and stick, a slope, a column
-    of two balls, a rod, and a rigid body on its corner, at h = 1e-2 and 1e-3. Values keep second order away
-    from resting contact.
+    `s` is differentiated as a root, so that the derivative is that of the discrete motion. With `j`,
+    first derivatives have the order of the values, and so do second derivatives in models without
+    friction. Errors for a pendulum at a wall at h = 1e-3 and 1e-4: 5e-6 and 5e-8 in value, 4e-6 and
+    4e-8 in first, 9e-6 and 6e-7 in second derivatives. Without `j`, first derivatives lose an order, and
+    second derivatives do not converge. On 120 random mechanisms of three masses with stops, springs and
+    dry friction, with 7 impacts and slip reversals each, at h = 1e-3, derivatives are off by 1.5e-4 in the
+    median and 2e-2 at worst. Between impacts, derivatives are as accurate as those of `inner`. With
+    `MoreauJean()` and constant forces, values and sensitivities are exact: measured 1e-11 relative on a
+    thrown ball (four impacts), oblique bounces that slip and stick, a slope, a column of two balls, a rod,
+    and a rigid body on its corner, at h = 1e-2 and 1e-3. Values keep second order away from resting
+    contact.
 
-    What strikes, and what does not:
+    Which contacts strike:
 
     - A contact strikes if it closes faster than `slow` times the change of its rate that the forces
-      alone make in a step. Slower ones (rest, sliding, rolling, grazing, the end of an infinite
-      bounce sequence) are left to `inner` and its law: at the threshold values change by the
-      order of `slow` times `h²` in positions and `h` in velocities, and the derivative is that of
-      `inner`: finite, and without the derivative of impact times, which grows without bound there.
-    - Contacts that rest or slide beside an impact take part in it with their laws.
+      alone cause in a step. Slower ones (rest, sliding, rolling, grazing, the end of an infinite
+      bounce sequence) are left to `inner` and its law. At the threshold, values change by the order of
+      `slow` times `h²` in positions and `h` in velocities. The derivative of slower contacts is that of
+      `inner`: finite, but without the derivative of impact times, which grows without bound there.
+    - Contacts that rest or slide at the time of an impact take part in it with their laws.
     - Contacts that cross within `simultaneous` (a fraction of the step) of the first, and are coupled
-      to it, strike together, at the root of the sum of their gaps. Their order, on which the
-      derivative of such an impact may depend, is not resolved: the choice is that they stay
-      together. Contacts that are not coupled strike one after the other.
-    - A contact that is closed already and closes fast strikes where its motion crossed, up to one
-      step before; a deeper one where it is.
-    - Impacts beyond `max_impacts` of a step are left to `inner`; their time has no derivative.
+      to it, strike together, at the root of the sum of their gaps. Their order, on which the derivative
+      of such an impact may depend, is not resolved. Contacts that are not coupled strike one after the
+      other.
+    - A contact that is already closed and closes fast strikes where its motion crossed, up to one step
+      before; a deeper one strikes where it is.
+    - Impacts beyond `max_impacts` of a step are left to `inner`; their times have no derivative.
 
     **Arguments:**
 
-    - `inner`: the scheme between impacts, one whose steps can be split and repeated. It should move
-      contacts that carry no load freely.
+    - `inner`: the scheme between impacts, whose steps can be split and repeated. It should let contacts
+      that carry no load move freely.
     - `max_impacts`: impacts per step, at least 1 for any effect.
     - `slow`, `simultaneous`: see above. `solver`: of the impacts.
 
-    Dry friction whose sliding reverses (`DryFriction`, `CoulombFriction`) is located in the same way:
-    the step is tried with friction held against the slip, the turn is the root of the slip, and the
-    rest of the step has the law itself: the contact slides back or sticks. In space the root is that of
-    the slip along its direction at the start of the step. `max_impacts` counts turns too.
+    Slip reversals of dry friction (`DryFriction`, `CoulombFriction`) are located in the same way: the
+    step is tried with friction held against the slip, the reversal is the root of the slip, and the rest
+    of the step has the law itself: the contact slides back or sticks. In space the root is that of the
+    slip along its direction at the start of the step. `max_impacts` counts reversals too.
 
     In a first-order system the switches of relays are located in the same way: a step is tried with
     multipliers held at their bounds, and the crossing is the root of the output at the end of a step
-    of that length. Nothing jumps there but the rate. `max_impacts` counts switches then.
+    of that length. Only the rate jumps there. `max_impacts` then counts switches.
 
-    Joints and prescribed velocities take part in every impact, whatever their gaps have drifted by;
+    Joints and prescribed velocities take part in every impact, however far their gaps have drifted;
     limited forces (`DryFriction`) do not act in it, since it has no duration. Impacts are
     differentiated as `inner` differentiates its laws (`adjoint`).
 
@@ -151,7 +151,7 @@ class Located(AbstractWrappedIntegrator):
             args,
             _Before(none, none, none, jnp.array(True)),
         )
-        # A turn in space takes a pass to see it and another one to locate it.
+        # A slip reversal in space takes one pass to detect and another one to locate.
         more = any(len(slip_rows(i)) > 1 for i in model.interactions)
         return settle_where_pending(
             lambda run: self._strike(model, grid, args, run),
@@ -161,10 +161,10 @@ class Located(AbstractWrappedIntegrator):
         )
 
     def _trial(self, model, grid, past, state, carry, args, known: "_Before") -> "_Run":
-        """The rest of a step without the contacts that strike in it, friction held as it slides.
+        """Tries the rest of a step without the contacts that strike in it, with sliding friction held.
 
-        In the plane it is held wherever a contact slides, in space, where the direction of a slip changes
-        with time, once a trial without has shown that it turns.
+        In the plane friction is held wherever a contact slides. In space the slip direction changes with
+        time, so friction is held only after a trial without holding has shown a slip reversal.
         """
         t0, h = grid
         t, rest = t0 + past, h - past
@@ -191,11 +191,11 @@ class Located(AbstractWrappedIntegrator):
         missed = before.strikes & (before.gap < reach) & ~strikes & pushed
         if side is not None:
             after = jnp.sum(along * slips(model, t0 + h, end), axis=0)
-            # What ends at rest has turned too: it is free in the next step.
+            # A slip that ends at rest has reversed too: it is free in the next step.
             ends = after <= still(model, end)
             turned, unheld = holds & ends, slides & ~holds & ends
             missed = missed | (moves & ~slides & ~strikes & (after < 0))
-        # Faster than what the forces of a step make of a contact at rest, and yet left to `inner`.
+        # Contacts faster than the forces of a step can make a resting one, and yet left to `inner`.
         crawls = pushed & ~strikes & ~missed & (before.fastest > 1.5 * before.slow / self.slow)
         missed, crawls = (jnp.sum(x, dtype=jnp.int32) for x in (missed, crawls))
         never = jnp.full(self.max_impacts, jnp.inf, state.v.dtype)
@@ -221,7 +221,7 @@ class Located(AbstractWrappedIntegrator):
         )
 
     def _strike(self, model, grid, args, run: "_Run") -> "_Run":
-        """The first impact of a trial, and a new trial of what is left of the step."""
+        """Applies the first impact of a trial, and tries the rest of the step again."""
         t0, h = grid
         begin, rest = t0 + run.past, h - run.past
 
@@ -241,7 +241,7 @@ class Located(AbstractWrappedIntegrator):
 
         gap, rate = _kept(without_derivative(normal_motion(model, t, before)))
         touching = group | (resting(run.slow, h, gap, rate) & ~run.strikes)
-        # Where friction turns nothing strikes, and no contact takes part.
+        # At a slip reversal nothing strikes, and no contact takes part.
         again, turns = jnp.any(run.unheld), jnp.any(turning)
         masked = model.masked(t, before.q, touching & ~turns & ~again, touching)
         v, impulses, stats, overflow = impact(masked, t, curve.h, before, self.solver, self.adjoint)
@@ -272,7 +272,7 @@ class Located(AbstractWrappedIntegrator):
         return eqx.tree_at(lambda r: (r.count, r.before, r.result), trial, (count, info, result))
 
     def _first(self, model, curve, run):
-        """When the first contact strikes, and which ones strike with it."""
+        """When the first contact strikes or reverses its slip, and which contacts do so then."""
         frozen, held, begin, finish = without_derivative((model, curve, run.start, run.end))
         gap0, rate0 = normal_motion(frozen, held.t, begin)
         gap1, rate1 = normal_motion(frozen, held.t + held.h, finish)
@@ -293,7 +293,7 @@ class Located(AbstractWrappedIntegrator):
         at = held(frozen, guess)
         group = (times <= earliest + self.simultaneous) & jnp.isfinite(times)
         group = first | (group & coupled(frozen, held.t + guess, at, first))
-        # A contact too deep for one step back strikes where it is.
+        # A contact that crossed more than one step back strikes where it is.
         deep = earliest <= -1
         gaps, side = total_gap(group), jax.lax.stop_gradient(jnp.where(turning[None], run.side, 0))
 
@@ -308,9 +308,9 @@ class Located(AbstractWrappedIntegrator):
 
 
 class _Before(eqx.Module):
-    """What is known before a trial: contacts that touch, that have just turned, and that turn in it.
+    """Known before a trial: contacts that touch, whose slip has just reversed, or reverses in the trial.
 
-    `may`: whether impacts and turns of it can still be located.
+    `may`: whether its impacts and slip reversals can still be located.
     """
 
     touching: Bool[Array, " c"]
@@ -320,12 +320,12 @@ class _Before(eqx.Module):
 
 
 class _Run(eqx.Module):
-    """State within a step: where its final part ends, `past` its start, and a trial of the rest.
+    """State within a step: the state `start` at its time `past`, and a trial of the rest.
 
-    `strikes`: contacts that were left out of the trial; `touching`: closed when it began; `side`: where
-    friction was held, and against which direction of the slip; `turned`: whose slip has changed its sign
-    there; `unheld`: whose slip has turned where it was not held; `pending`: whether anything crossed;
-    `before`, `trial`: the reports of the final part and of the trial.
+    `strikes`: contacts left out of the trial; `touching`: contacts closed when it began; `side`: where
+    friction was held, and against which direction of the slip; `turned`: contacts whose slip changed sign
+    there; `unheld`: contacts whose slip reversed where friction was not held; `pending`: whether anything
+    crossed; `before`, `trial`: the reports of the part before `start` and of the trial.
     """
 
     past: Scalar
@@ -346,19 +346,19 @@ class _Run(eqx.Module):
 
 
 def _kept(found):
-    """What has no derivative, named so that reverse mode keeps it: it would be made again."""
+    """Values without derivative, named so that reverse mode saves them instead of recomputing them."""
     return jax.tree.map(lambda x: checkpoint_name(x, SAVED_NAME), found)
 
 
 def _one_slip(model: Model, t: Scalar, state: State) -> np.ndarray:
-    """Which contacts have a slip of one row, `(c,)`."""
+    """Which contacts have a single slip row, `(c,)`."""
     counts = model.contacts(t, state.q)
     single = [len(slip_rows(i)) == 1 for i in model.interactions]
     return np.repeat(single, counts)
 
 
 def still(model: Model, state: State) -> Scalar:
-    """A slip that is rounding."""
+    """The speed below which a slip is rounding."""
     return 1e2 * jnp.finfo(state.v.dtype).eps ** 0.75 * (1 + model.system.scales(state)[1])
 
 

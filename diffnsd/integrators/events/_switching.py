@@ -1,9 +1,9 @@
 """Switches of relays, located inside the step of a first-order system.
 
-A relay whose output crosses zero goes from one bound to the other: nothing jumps but the rate, and the
-derivative of the time at which it does is lost by a step that holds the multiplier over its whole
-length. Here a step is tried with the multipliers held at the bounds where their outputs put them. If an
-output crosses, the crossing `s` is the root of the output at the end of a step of length `s`, and the
+When the output of a relay crosses zero, its multiplier goes from one bound to the other. Only the rate
+jumps, but a step that holds the multiplier over its whole length loses the derivative of the switching
+time. Here a step is tried with the multipliers held at the bounds given by the signs of their outputs. If
+an output crosses zero, the crossing `s` is the root of the output at the end of a step of length `s`. The
 rest of the step is another trial, in which that relay is free: it switches to the other bound, or slides.
 """
 
@@ -25,10 +25,10 @@ from .._base import AbstractIntegrator, Carry, StepInfo
 
 
 class _Run(eqx.Module):
-    """State within a step: where its final part ends, `past` its start, and a trial of the rest.
+    """State within a step: the state `start` at its time `past`, and a trial of the rest.
 
-    `outputs`: there, zero for relays that are free, `(c,)`; `before`, `trial`: the reports of the
-    final part and of the trial.
+    `outputs`: at `start`, zero for free relays, `(c,)`; `before`, `trial`: the reports of the part
+    before `start` and of the trial.
     """
 
     past: Scalar
@@ -55,20 +55,20 @@ def switching_step(
     carry: Carry,
     args: Args,
 ):
-    """A step of a first-order system with its switches located; what `AbstractIntegrator.step` returns."""
+    """A step of a first-order system with its switches located; returns as `AbstractIntegrator.step`."""
     counts = model.contacts(t0, state.q)
     size = 1 + max_abs(jax.lax.stop_gradient(state.v))
     tiny = 1e2 * jnp.finfo(state.v.dtype).eps ** 0.75 * size
 
     def trial(past, state, carry, outputs, count) -> _Run:
-        """The rest of a step with relays held where outputs put them; all free after the last switch."""
+        """Tries the rest of a step with relays held by `outputs`; all are free after the last switch."""
         outputs = jnp.where((jnp.abs(outputs) > tiny) & (count < max_switches), outputs, 0)
         t = t0 + past
         held = _held(model, t, state, outputs)
         outputs = jnp.where(_is_held(model, counts, outputs), outputs, 0)
         end, info, last, result = inner.step(held, t, h - past, state, carry, args)
         after = _outputs(model, t0 + h, end, info.details.multipliers)
-        # One that ends at zero has crossed too: it is free in the next step.
+        # An output that ends at zero has crossed too: its relay is free in the next step.
         crossed = jnp.where(outputs > 0, after < tiny, (outputs < 0) & (after > -tiny))
         return _Run(
             past=past,
@@ -86,7 +86,7 @@ def switching_step(
         )
 
     def switch(run: _Run) -> _Run:
-        """The first switch of a trial, and a new trial of what is left of the step."""
+        """Locates the first switch of a trial, and tries the rest of the step again."""
 
         def step(given, s):
             model, t, state, carry, args, outputs = given
@@ -103,7 +103,7 @@ def switching_step(
         given = model, t0 + run.past, run.start, run.carry, args, run.outputs
         frozen = without_derivative(given)
         length = jax.lax.stop_gradient(h - run.past)
-        # The first to cross by the secants; then Newton's method on the motion itself.
+        # Find the first crossing by secants, then refine it by Newton's method on the motion itself.
         after = _outputs(model, t0 + h, run.end, run.trial.details.multipliers)
         parts = run.outputs / jnp.where(run.crossed, run.outputs - after, 1)
         parts = jax.lax.stop_gradient(jnp.where(run.crossed, parts, jnp.inf))
@@ -136,7 +136,7 @@ def switching_step(
 
 
 def _outputs(model: Model, t: Scalar, state: State, multipliers: tuple[Any, ...]) -> Array:
-    """The outputs of contacts with one row, zero for the others and for what is off, `(c,)`."""
+    """The outputs of contacts with one row, zero for others and those switched off, `(c,)`."""
     parts = []
     for i, lam in zip(model.interactions, multipliers, strict=True):
         y = i.output(model.system.group, t, state, lam)
@@ -146,12 +146,12 @@ def _outputs(model: Model, t: Scalar, state: State, multipliers: tuple[Any, ...]
 
 
 def _held(model: Model, t: Scalar, state: State, outputs: Array) -> Model:
-    """The model with the multipliers of relays held at the bounds where outputs put them."""
+    """The model with the multipliers of relays held at the bounds given by the signs of `outputs`."""
     return model.masked(t, state.q, jnp.ones_like(outputs, bool), side=jnp.sign(outputs))
 
 
 def _is_held(model: Model, counts: tuple[int, ...], outputs: Array) -> Bool[Array, " c"]:
-    """Which contacts have one possible multiplier only; a diode, for one, is never held."""
+    """Which contacts have a single possible multiplier; a diode, for example, is never held."""
     ends = []
     for i, y in zip(model.interactions, jnp.split(outputs, np.cumsum(counts)[:-1]), strict=True):
         law_set = broadcast_law(i.law, y.shape[0], y.dtype).held((jnp.sign(y),)).set()

@@ -1,4 +1,4 @@
-"""Runge-Kutta methods on groups and homogeneous spaces; they know no contacts."""
+"""Runge-Kutta methods on groups and homogeneous spaces, without contacts."""
 
 from ._adaptive import Adaptive as Adaptive
 from ._products import CommutatorFree as CommutatorFree, CrouchGrossman as CrouchGrossman

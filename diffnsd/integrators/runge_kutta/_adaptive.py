@@ -17,18 +17,18 @@ from ._rkmk import RKMK
 
 
 class Adaptive(AbstractWrappedIntegrator):
-    """Steps of variable length inside every step of the grid, chosen by the embedded error estimate.
+    """Steps of variable length inside every grid step, chosen by the embedded error estimate.
 
-    Between `t0` and `t0 + h` the method takes as many steps of its own as the tolerance needs, at least
-    one; a rejected one is repeated with a shorter step, also where it left the chart. Differentiable
-    in forward and reverse mode (the chosen step lengths are held constant).
+    Between `t0` and `t0 + h` the method takes as many steps as the tolerance requires, at least one. A
+    step that is rejected or leaves the chart is repeated with a shorter length. Differentiable in
+    forward and reverse mode (the chosen step lengths are held constant).
 
     **Arguments:** `inner`: an `RKMK` method whose tableau has an embedded pair, for example
     `RKMK(diffrax.Tsit5())`; `tolerance`: largest error estimate of a step in the algebra's
-    coordinates; `max_steps`: most steps, rejected ones included, between two times of the grid.
+    coordinates; `max_steps`: most steps, rejected ones included, in one grid step.
 
-    **Raises:** `ValueError` if `inner` is no `RKMK`, or its tableau not explicit or without an
-    embedded pair.
+    **Raises:** `ValueError` if `inner` is not an `RKMK`, or its tableau is implicit or has no embedded
+    pair.
 
     Reference: E. Hairer, S. Norsett, G. Wanner, Solving Ordinary Differential Equations I (1993),
     section II.4, doi:10.1007/978-3-540-78862-1.

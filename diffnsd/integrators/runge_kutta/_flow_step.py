@@ -1,4 +1,4 @@
-"""What the Runge-Kutta methods on groups share: stages, what a step may do, what it reports."""
+"""Shared parts of the Runge-Kutta methods on groups: stages, validity of a step, and its report."""
 
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from .._base import AbstractIntegrator, AbstractMemory, Carry, NoMemory, StepInf
 
 
 def combination(weights, vectors, h: Scalar) -> Any:
-    """`h` times the weighted sum of vectors without the terms of weight zero; `None` for no term."""
+    """`h` times the weighted sum of vectors, zero weights skipped; `None` if no term is left."""
     total = None
     for weight, vector in zip(weights, vectors, strict=False):
         if weight != 0.0:
@@ -27,7 +27,7 @@ def combination(weights, vectors, h: Scalar) -> Any:
 
 
 class AbstractFlowMethod(AbstractIntegrator):
-    """What the Runge-Kutta methods on groups share: they know no impulses, and remember nothing."""
+    """Base class of the Runge-Kutta methods on groups: no impulses, and no memory."""
 
     is_symplectic: ClassVar[bool] = False
     memory: ClassVar[AbstractMemory] = NoMemory()
@@ -56,7 +56,7 @@ def chart_holds(retraction: AbstractRetraction, model: Model, h: Scalar, rate: V
 def finish(
     state0: State, state1: State, inside: Bool[Array, ""], converged: Any = True, iterations=None
 ) -> tuple[State, StepInfo, tuple, RESULTS]:
-    """A step's outcome. Where the chart ended the state stays, so that no NaN can come of it."""
+    """The outcome of a step. Outside the chart the old state is kept, which avoids NaN."""
     state = where(inside, state1, state0)
 
     def unless(condition, failure):
@@ -75,7 +75,7 @@ def finish(
 class Motion(eqx.Module):
     """The motion of a model around a state, in the coordinates of a retraction.
 
-    `rate(t, x)` is the field at `tau(x) . state0`, brought back by the inverse tangent.
+    `rate(t, x)` is the field at `tau(x) . state0`, pulled back by the inverse tangent.
     """
 
     model: Model
@@ -89,7 +89,7 @@ class Motion(eqx.Module):
         return system.flow_apply(self.retraction.map(system.flow_group, x), self.state)
 
     def field(self, t: Scalar, state: State) -> Vector:
-        """The velocity of a state in the algebra."""
+        """The velocity at a state, in the algebra."""
         return self.model.system.flow_rate(t, state, self.args)
 
     def rate(self, t: Scalar, x: Vector) -> Vector:

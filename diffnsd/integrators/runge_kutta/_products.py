@@ -14,7 +14,7 @@ from ._tableau import ButcherTableau
 
 
 def _moved(model: Model, h: Scalar, x: Vector | None, state: State) -> State:
-    """`exp(x) . state`, or the state if there is nothing to move by."""
+    """`exp(x) . state`, or the state itself if `x` is `None`."""
     if x is None:
         return state
     group = model.system.flow_group
@@ -22,18 +22,17 @@ def _moved(model: Model, h: Scalar, x: Vector | None, state: State) -> State:
 
 
 class CrouchGrossman(AbstractFlowMethod):
-    """Crouch and Grossman's methods: stages moved by a product of exponentials, no `dexpinv`.
+    """Crouch-Grossman methods: stages are products of exponentials, without `dexpinv`.
 
         Y_i = exp(h a_{i,i-1} k_{i-1}) ... exp(h a_i1 k_1) . y0,     k_i = A(t0 + c_i h, Y_i)
         y1 = exp(h b_s k_s) ... exp(h b_1 k_1) . y0
 
-    The order conditions are more than those of the tableau: with the classical one of order 4 the
-    method is of order 2. Default is the method of order 3 with three stages. For the same systems as
-    `RKMK`.
+    There are more order conditions than for the tableau alone: with the classical tableau of order 4
+    the method has order 2. The default has order 3 and three stages. For the same systems as `RKMK`.
 
     **Arguments:** `tableau`: an explicit `ButcherTableau`, made for products of exponentials.
 
-    **Raises:** `ValueError` for an implicit tableau, and for what is none.
+    **Raises:** `ValueError` if `tableau` is implicit, or is not a `ButcherTableau`.
 
     Reference: P. Crouch, R. Grossman, Numerical integration of ordinary differential equations on
     manifolds (1993), doi:10.1007/BF02429858.

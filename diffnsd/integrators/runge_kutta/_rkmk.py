@@ -25,8 +25,8 @@ class RKMK(AbstractFlowMethod):
 
     Points stay on their space, and momenta on their orbit, to round-off; the order is that of the
     tableau. For `LieFlow`s, and for second-order systems without contacts, which move by the group
-    times R^n. The energy is not kept better than by the Runge-Kutta method itself, and the tableau
-    of a symplectic method does not make a symplectic method of it.
+    times R^n. Energy is conserved no better than by the Runge-Kutta method itself, and a symplectic
+    tableau does not make the method symplectic.
 
     **Arguments:**
 
@@ -35,7 +35,7 @@ class RKMK(AbstractFlowMethod):
     - `retraction`: `Exponential()`, `Cayley()` or `QuaternionVector()`.
     - `newton`: how the stages of an implicit tableau are solved.
 
-    Steps that turn by about pi or more leave the chart: `RESULTS.chart_exceeded`.
+    Steps that rotate by about pi or more leave the chart and end with `RESULTS.chart_exceeded`.
 
     Reference: H. Munthe-Kaas, High order Runge-Kutta methods on manifolds (1999),
     doi:10.1016/S0168-9274(98)00030-0; A. Iserles, H. Munthe-Kaas, S. Norsett, A. Zanna (2000),
@@ -77,8 +77,8 @@ class RKMK(AbstractFlowMethod):
         """A step with its error estimate.
 
         **Returns:** the new state; the estimate `h sum_i (b_i - b*_i) k_i` of the embedded method in
-        the algebra, relative to the motion of the step (0 if there is none); whether the chart
-        holds; whether the stages of an implicit tableau were solved, and in how many iterations.
+        the algebra, relative to the motion of the step (0 if there is none); whether the step
+        stays in the chart; whether the stages of an implicit tableau were solved, and in how many iterations.
         """
         if self.tableau.is_explicit:
 
@@ -136,7 +136,7 @@ class RKMK(AbstractFlowMethod):
 def _find_root(residual: Callable, parameters, guess: Vector, newton: Newton):
     """`x` with `residual(parameters, x) = 0`, differentiable in the parameters.
 
-    The iteration is not differentiated, its end is (`implicit_root`), to second order.
+    The iteration is not differentiated; its result is, to second order (`implicit_root`).
 
     **Arguments:** `residual`: pure function; `guess`: shape `(m,)`; `newton`: iterations, tolerance.
 

@@ -16,10 +16,10 @@ class ButcherTableau(eqx.Module):
     """Coefficients `a (s, s)`, `b (s,)`, `c (s,)` of a Runge-Kutta method of `s` stages.
 
     **Arguments:** `a`, `b`, `c`: as nested sequences; `order`: of convergence; `b_error`: `b` minus
-    the weights of an embedded method, for error estimates, or `None`. Ready ones are the static
-    methods; those of diffrax are taken by `from_diffrax`.
+    the weights of an embedded method, for error estimates, or `None`. Static methods
+    return common tableaux; `from_diffrax` takes those of diffrax.
 
-    **Raises:** `ValueError` on shapes that do not fit, or row sums of `a` that are not `c`.
+    **Raises:** `ValueError` if shapes do not match, or if the rows of `a` do not sum to `c`.
 
     Reference: E. Hairer, S. Norsett, G. Wanner, Solving Ordinary Differential Equations I (1993),
     doi:10.1007/978-3-540-78862-1.
@@ -57,7 +57,7 @@ class ButcherTableau(eqx.Module):
 
     @property
     def product_order(self) -> int:
-        """Order with products of exponentials, as in `CrouchGrossman`; seen up to 3, and at most `order`.
+        """Order with products of exponentials, as in `CrouchGrossman`; checked up to 3, at most `order`.
 
         Beyond `sum b = 1`, `sum b c = 1/2`, `sum b c² = 1/3` and `sum b a c = 1/6`, order 3 needs
         `sum_i b_i² c_i + 2 sum_{i<j} b_i c_i b_j = 1/3`, because the factors do not commute.
@@ -143,7 +143,7 @@ class ButcherTableau(eqx.Module):
 
     @staticmethod
     def crouch_grossman3() -> "ButcherTableau":
-        """Order 3 also with products of exponentials, for `CrouchGrossman`."""
+        """A method that keeps order 3 with products of exponentials, for `CrouchGrossman`."""
         a = [[0, 0, 0], [3 / 4, 0, 0], [119 / 216, 17 / 108, 0]]
         return ButcherTableau(a, [13 / 51, -2 / 3, 24 / 17], [0, 3 / 4, 17 / 24], 3)
 

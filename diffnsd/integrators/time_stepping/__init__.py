@@ -1,4 +1,4 @@
-"""Event-capturing schemes: smooth equations of a step, and the laws over the whole of it."""
+"""Event-capturing schemes: the smooth equations of a step, with the laws over the whole step."""
 
 from ._d1_minus_linear import ContactForces as ContactForces, D1MinusLinear as D1MinusLinear
 from ._first_order import (

@@ -48,11 +48,11 @@ class D1MinusLinear(AbstractIntegrator):
         M1 a1 = F(t1, q1, v0 + h a0) + H1^T L1     contacts that stay closed
         M1 (v1 − v1⁻) = H1^T P,   v1⁻ = v0 + h/2 (a0 + a1)       closed contacts, with their law
 
-    The forces `L` satisfy `0 <= du/dt ⟂ L >= 0`. Second order between impacts, and contact forces
-    that are forces; explicit, so stable for small steps only. Positions are not corrected.
+    The forces `L` satisfy `0 <= du/dt ⟂ L >= 0`. Second order between impacts, with contact forces
+    apart from impulses; explicit, so stable for small steps only. Positions are not corrected.
     `Solution.details` holds the `ContactForces`.
 
-    **Arguments:** `solver`, `adjoint`: as in `MoreauJean`. It takes frictionless contacts
+    **Arguments:** `solver`, `adjoint`: as in `MoreauJean`. Supports frictionless contacts
     (`NewtonImpact`, `Complementarity`) and equalities.
 
     Reference: T. Schindler, V. Acary, Timestepping schemes for nonsmooth dynamics based on
@@ -134,7 +134,7 @@ class D1MinusLinear(AbstractIntegrator):
 
 
 def _closed(model: Model, t: Scalar, q) -> Masks:
-    """Which contacts of every interaction are closed; equalities always are, what is off never."""
+    """Which contacts of every interaction are closed; equalities always are, disabled ones never."""
     masks = []
     counts = model.contacts(t, q)
     for interaction, c in zip(model.interactions, counts, strict=True):
@@ -148,7 +148,7 @@ def _closed(model: Model, t: Scalar, q) -> Masks:
 
 
 def _stays(model: Model, t: Scalar, state: State, closed: Masks) -> Masks:
-    """Which closed contacts do not part at the velocity of `state`."""
+    """Which closed contacts do not separate at the velocity of `state`."""
     slack = 8 * jnp.finfo(state.v.dtype).eps * max_abs(state.v)
     masks = []
     for interaction, mask in zip(model.interactions, closed, strict=True):

@@ -1,4 +1,4 @@
-"""Schemes of first-order systems `E x' = f(t, x) + r`."""
+"""Schemes for first-order systems `E x' = f(t, x) + r`."""
 
 import equinox as eqx
 import jax
@@ -18,10 +18,10 @@ from ._theta_step import AbstractStepScheme, Smooth, Step, theta_rule, theta_ste
 
 
 class AbstractFirstOrderScheme(AbstractStepScheme):
-    """What schemes of first-order systems share.
+    """Base class of the schemes for first-order systems.
 
-    A scheme says where in the step relations hold (`point`, at its end unless said) and how much the
-    new input counts (`weight`, all of it).
+    A scheme defines where in the step relations hold (`point`, by default its end) and the weight of
+    the new input (`weight`, by default 1).
     """
 
     @property
@@ -52,7 +52,7 @@ class AbstractFirstOrderScheme(AbstractStepScheme):
 
 
 class AbstractFirstOrderTheta(AbstractFirstOrderScheme):
-    """What the theta schemes of first-order systems share."""
+    """Base class of the theta schemes for first-order systems."""
 
     theta: eqx.AbstractVar[float]
     gamma: eqx.AbstractVar[float]
@@ -69,21 +69,21 @@ class AbstractFirstOrderTheta(AbstractFirstOrderScheme):
 
 
 class EulerMoreau(AbstractFirstOrderTheta):
-    """The theta scheme of first-order systems, its law at the end of the step.
+    """The theta scheme for first-order systems, with its law at the end of the step.
 
         E (x1 − x0) = h theta f(t1, x1) + h (1 − theta) f(t0, x0) + h gamma r1 + h (1 − gamma) r0
         y1 = h(t1, x1, lam1),     r1 = g(t1, x1, lam1),     K* ∋ y1 ⟂ lam1 ∈ K
 
     `theta = gamma = 1` is backward Euler, `theta = gamma = 1/2` the trapezoidal rule. With
-    `gamma = 1`, the default, multipliers are fully implicit whatever `theta` is, and nothing is
-    remembered. With `gamma < 1` the input `r0` of the step before counts too; the first one is that
-    of the multipliers that hold just after `t0`. First order where multipliers act, unless
+    `gamma = 1`, the default, multipliers are fully implicit whatever `theta` is, and no input is
+    carried over. With `gamma < 1` the input `r0` of the previous step enters too; the first one is
+    that of the multipliers that hold just after `t0`. First order where multipliers act, unless
     `theta = gamma = 1/2`.
 
-    Derivatives converge to those of the motion where multipliers act on their own outputs at once,
-    by `D` or `C B` (relative degree 0 or 1): diodes, dry friction, sliding modes. A relay of higher
-    degree, or one whose output others drive across its threshold, switches with a step, and the
-    derivative of that time is lost, as that of an impact time is by `MoreauJean`: use
+    Derivatives converge to those of the motion where multipliers act directly on their own outputs,
+    through `D` or `C B` (relative degree 0 or 1): diodes, dry friction, sliding modes. A relay of
+    higher degree, or one whose output is driven across its threshold by others, switches at a step,
+    and the derivative of the switching time is lost, as `MoreauJean` loses that of impact times: use
     `Located(EulerMoreau())` or `Corrected(EulerMoreau())`.
 
     `Solution.details` holds `FirstOrderDetails`: multipliers and outputs.
@@ -91,12 +91,12 @@ class EulerMoreau(AbstractFirstOrderTheta):
     **Arguments:**
 
     - `theta`: implicitness of `f`, in [0, 1]. `gamma`: that of the input `r`, in [0, 1].
-    - `newton`: linearisations of `f`, `h` and `g`; affine equations take one whatever it says.
+    - `newton`: linearisations of `f`, `h` and `g`; affine equations always take one.
     - `solver`: of the laws. `adjoint`: how their solution is differentiated.
 
-    **Raises:** `ValueError` if `theta` or `gamma` are not in [0, 1]; in a simulation, before it is
-    compiled, if the system is not a first-order one, or if an output is reached by no multiplier
-    and a multiplier reaches no output (a zero row and column of the one-step matrix).
+    **Raises:** `ValueError` if `theta` or `gamma` are not in [0, 1]; in a simulation, before
+    compilation, if the system is not of first order, or if an output is reached by no multiplier and
+    its multiplier reaches no output (a zero row and column of the one-step matrix).
 
     Reference: V. Acary, O. Bonnefon, B. Brogliato, Nonsmooth modeling and simulation for switched
     circuits (2011), doi:10.1007/978-90-481-9681-4.
@@ -126,21 +126,21 @@ class EulerMoreau(AbstractFirstOrderTheta):
 
 
 class ThetaGamma(AbstractFirstOrderTheta):
-    """The full theta-gamma scheme of first-order systems: its law in the middle of the step.
+    """The full theta-gamma scheme for first-order systems, with its law inside the step.
 
         E (x1 − x0) = h theta f(t1, x1) + h (1 − theta) f(t0, x0) + h g(t_g, x_g, lam)
         y = h(t_g, x_g, lam),     K* ∋ y ⟂ lam ∈ K,     x_g = (1 − gamma) x0 + gamma x1
 
-    The multipliers belong to the time `t_g = t0 + gamma h`, and none is remembered. With
+    The multipliers belong to the time `t_g = t0 + gamma h`; earlier ones do not enter. With
     `theta = gamma = 1/2` the energy balance of a passive linear circuit is exact. `Solution.details`
-    as for `EulerMoreau`; multipliers and outputs are those at `t_g`.
+    is as for `EulerMoreau`; multipliers and outputs are those at `t_g`.
 
-    Derivatives as for `EulerMoreau` only while `gamma > 1/2`, or where multipliers act by `D`. With
-    `gamma = 1/2` an output that is held at zero changes its sign from step to step, and so does its
-    derivative: it is as large as when the output began to be held, however short the steps (a relay
-    that slides, and a current that a diode has stopped).
+    Derivatives are as for `EulerMoreau` only if `gamma > 1/2`, or where multipliers act through `D`.
+    With `gamma = 1/2` an output that is held at zero changes its sign from step to step, and so does
+    its derivative, which stays as large as when holding began, however short the steps (a sliding
+    relay, a current blocked by a diode).
 
-    **Arguments:** `theta`; `gamma`: in [0, 1]; the others, and what is raised, as `EulerMoreau`.
+    **Arguments:** `theta`; `gamma`: in [0, 1]; the others and the errors raised as in `EulerMoreau`.
 
     Reference: V. Acary, O. Bonnefon, B. Brogliato, Nonsmooth modeling and simulation for switched
     circuits (2011), doi:10.1007/978-90-481-9681-4.
@@ -164,11 +164,11 @@ class ZeroOrderHold(AbstractFirstOrderScheme):
         x1 = x0 + Phi (f(t1, x0) + r1),     Phi = ∫_0^h exp(s A) ds E^-1,     A = E^-1 ∂f/∂x
         y1 = h(t1, x1, lam1),     r1 = g(t1, x1, lam1),     K* ∋ y1 ⟂ lam1 ∈ K
 
-    For `f = A x + b(t)` this is `exp(h A) x0 + Phi (b(t1) + r1)`: exact for what is constant over the
-    step, and what depends on time is taken at its end. For other fields it is the exponential Euler
-    method, with `A` at the start. Made for plants under sampled control.
+    For `f = A x + b(t)` this is `exp(h A) x0 + Phi (b(t1) + r1)`: exact for terms that are constant
+    over the step; time-dependent terms are taken at its end. For other fields it is the exponential
+    Euler method, with `A` at the start. Intended for plants under sampled control.
 
-    **Arguments:** `newton`: linearisations of `h` and `g`; the others, and what is raised, as
+    **Arguments:** `newton`: linearisations of `h` and `g`; the others and the errors raised as in
     `EulerMoreau`.
 
     Reference: M. Hochbruck, A. Ostermann, Exponential integrators (2010),

@@ -1,4 +1,4 @@
-"""What steps of first-order systems remember and report, and what no such step can do."""
+"""Steps of first-order systems: their memory, their report, and a check that they can hold the laws."""
 
 import equinox as eqx
 import jax
@@ -15,7 +15,7 @@ from ._theta_step import Step, rows
 
 
 class Memory(eqx.Module):
-    """What the schemes of first-order systems carry from step to step.
+    """The data that schemes for first-order systems carry from step to step.
 
     **Arguments:** `multipliers`: per interaction `(c, k)`, where Newton's method starts; `input`:
     the total input `r (n,)` at the start of the step, `None` where it has no weight.
@@ -26,7 +26,7 @@ class Memory(eqx.Module):
 
 
 class FirstOrderDetails(eqx.Module):
-    """What a step of a first-order system reports: `Solution.details`, zero at `t0`.
+    """The report of a step of a first-order system, in `Solution.details`; zero at `t0`.
 
     **Arguments:** per interaction, at the point of the step where the law holds: `multipliers`:
     `lam (c, k)`, force-like; `outputs`: `y (c, k)` of the rows that take part in the law.
@@ -44,10 +44,10 @@ def total_input(model: Model, t: Scalar, state: State, lam) -> Vector:
 
 
 def on_their_sets(model: Model, details: FirstOrderDetails) -> tuple[Array, ...]:
-    """Multipliers `P_K(lam − y)`: the same ones if the law holds, without the solver's rounding.
+    """Multipliers `P_K(lam − y)`: unchanged if the law holds, but without the solver's error.
 
-    A multiplier that is at a bound but for the solver's tolerance is there to all digits: it would
-    start the next solve within the tolerance, and its error would be kept and add up.
+    A multiplier within the solver's tolerance of a bound is set exactly to it. Otherwise it would start
+    the next solve within the tolerance, and its error would persist and accumulate.
     """
 
     def one(i: Interaction, lam, y):
@@ -58,7 +58,7 @@ def on_their_sets(model: Model, details: FirstOrderDetails) -> tuple[Array, ...]
 
 
 def step_residuals(scheme, model: Model, t0, h, states: tuple[Vector, Vector], multipliers, args):
-    """How well two states and the multipliers between them satisfy the equations of a step.
+    """Residuals of the equations of a step, for two states and the multipliers between them.
 
     **Arguments:** `states`: `x0`, `x1`; `multipliers`: of the step before and of this one, each per
     interaction `(c, k)`.
@@ -77,10 +77,10 @@ def step_residuals(scheme, model: Model, t0, h, states: tuple[Vector, Vector], m
 
 
 def unreached(scheme, model: Model, t0, dt, state: State, args: Args) -> str | None:
-    """Why a step cannot hold some law: its output is not reached by any multiplier, or `None`.
+    """Why a step cannot satisfy some law, whose output no multiplier reaches, or `None`.
 
-    The one-step matrix `D + p w C W^-1 G B` is taken at the initial state, for multipliers 0 and 1:
-    an entry that is zero for both is taken to be zero. What is zero but for rounding counts as zero.
+    The one-step matrix `D + p w C W^-1 G B` is evaluated at the initial state, for multipliers 0 and 1.
+    An entry that is zero for both, up to rounding, is taken to be zero.
     """
     hidden = any(map(is_traced, jax.tree.leaves((model, dt, state, args))))
     if hidden or not model.interactions or state.v.size == 0:

@@ -1,4 +1,4 @@
-"""Where in a step a configuration is taken: that of `H(q)`, or that of the mass matrix."""
+"""Points of a step at which `H(q)` or the mass matrix is evaluated."""
 
 from abc import abstractmethod
 
@@ -49,8 +49,8 @@ class AtPrediction(AbstractPoint):
 class AtIterate(AbstractPoint):
     """`q0 exp(fraction h (theta v1 + (1 − theta) v0))`: on the motion of the step itself, implicit.
 
-    Newton's method takes its derivative into account, so that the step is solved, and
-    differentiated, exactly; with one linearisation it is taken at the prediction.
+    Newton's method takes its derivative into account, so that the step is solved, and differentiated,
+    exactly. With one linearisation it is evaluated at the prediction.
 
     **Arguments:** `fraction` of the step; 1 is its end.
     """

@@ -19,7 +19,7 @@ Corrections = tuple[PerContact, ...]
 
 
 class AbstractProjection(AbstractWrappedIntegrator):
-    """What the projections share: they correct the positions after a step of `inner`."""
+    """Base class of the projections, which correct the positions after a step of `inner`."""
 
     @property
     def is_symplectic(self) -> bool:
@@ -41,7 +41,7 @@ class AbstractProjection(AbstractWrappedIntegrator):
 
 
 class Projected(AbstractProjection):
-    """A step of `inner`, then a projection of the positions on the constraints.
+    """A step of `inner`, then a projection of the positions onto the constraints.
 
         q1 ← q1 exp(M^-1 G^T Λ),      0 <= g(q1) + G M^-1 G^T Λ ⟂ Λ >= 0
 
@@ -79,7 +79,7 @@ class CombinedProjection(AbstractProjection):
     """A step of `inner` whose active contacts end at `g = 0` and whose others are open.
 
     A contact that was not active and has penetrated by more than `tolerance` is activated, and the
-    step repeated with its law, at most `rounds` times. Then all active contacts are projected as
+    step is repeated with its law, at most `rounds` times. Then all active contacts are projected as
     equalities, up or down; see `Projected`.
 
     **Arguments:** as in `Projected`, and `rounds`.
@@ -142,7 +142,7 @@ def _corrected(scheme, model: Model, t1, done, active, laws: Sequence[AbstractLa
 
 
 def _holds(interaction) -> bool:
-    """Whether the law says anything of positions: joints and contacts do, dry friction does not."""
+    """Whether the law constrains positions: joints and contacts do, dry friction does not."""
     return interaction.law.holds_gap or not interaction.law.never_opens
 
 

@@ -22,10 +22,10 @@ class SchatzmanPaoli(AbstractIntegrator):
         M(q0) (w1 − w0) = h F(t0 + theta h, q_theta, v_theta) + H(q0)^T P,    q1 = q0 exp(h w1)
         K* ∋ (g(q1) + e g(q_-1))/h,  w_T  ⟂  P ∈ K,     v1 = (w0 + w1)/2
 
-    `w` is the mean velocity of a step, so `w0` that of the step before; `q_theta` and `v_theta`
-    are weighted means of start and end. The laws are those of velocities, with `g/h` in place of
-    the normal velocity; all contacts take part in every step. Positions do not drift, but at
-    impacts the velocities, means over two steps, are noisy, and gradients are those of the scheme.
+    `w` is the mean velocity of a step, so `w0` is that of the previous one; `q_theta` and `v_theta`
+    are weighted means of start and end. Laws for velocities are used with `g/h` in place of the
+    normal velocity; all contacts take part in every step. Positions do not drift. Velocities are
+    means over two steps, noisy at impacts, and gradients are those of the scheme.
     The first step starts from `w0 = v0`.
 
     **Arguments:** `theta`: implicitness of the forces in [0, 1]; `newton`, `solver`, `adjoint` as
@@ -104,7 +104,7 @@ def _equations(theta: float):
             return matvec(mass, w - w0) - h * force
 
         def local(interaction, t, q, w):
-            """Local velocities `(c, k)`, with `g/h` in the place of the normal one."""
+            """Local velocities `(c, k)`, with `g/h` in place of the normal one."""
             u = interaction.relation.output(group, t, State(state.q, w), None)
             gap = interaction.relation.gap(t, q)
             return u if gap is None else jnp.concatenate([gap[:, None] / h, u[:, 1:]], axis=1)

@@ -17,7 +17,7 @@ from ._theta_step import AbstractStepScheme, Smooth, Step, rows, theta_rule, the
 
 
 class AbstractThetaScheme(AbstractStepScheme):
-    """What the theta schemes of mechanisms share: nothing to remember but multipliers."""
+    """Base class of the theta schemes for mechanisms, which carry only multipliers."""
 
     theta: eqx.AbstractVar[float]
     gamma: eqx.AbstractVar[float]
@@ -71,12 +71,11 @@ class MoreauJean(AbstractThetaScheme):
         q1 = q0 exp(h (theta v1 + (1 − theta) v0)),      u1 = H v1 + ∂g/∂t
         K* ∋ u1 + bias(u1) ⟂ P ∈ K   for contacts with  g0 + gamma h u0 <= 0
 
-    `P` are impulses [N s]. `H(t1, q)` is taken where `contacts_at` says, `M(q)` where `mass_at`
-    does; `u0` and the gaps are those of the start. First order with impacts and with joints,
-    whose reactions act along `H` of one point of the step; without either second order for
-    `theta = 1/2`, already with the one Newton iteration of the default, and first order otherwise.
-    Values converge through impacts, their derivatives do not: the step that holds the impact is an
-    integer.
+    `P` are impulses [N s]. `H(t1, q)` is evaluated at `contacts_at`, `M(q)` at `mass_at`; `u0` and
+    the gaps are those at the start. First order with impacts, and with joints, whose reactions act
+    along `H` at one point of the step. Without either, second order for `theta = 1/2`, even with the
+    default of one Newton iteration, and first order otherwise. Values converge through impacts, but
+    their derivatives do not: the index of the step with the impact is an integer.
 
     **Arguments:**
 
@@ -85,7 +84,7 @@ class MoreauJean(AbstractThetaScheme):
     - `newton`: linearisations of the smooth equations. `solver`: of the laws.
     - `contacts_at`: `AtStart()`, `AtPrediction()`, or `AtIterate()`, implicit.
     - `mass_at`: likewise; `None` is the theta point, `AtIterate(theta)`.
-    - `adjoint`: how their solution is differentiated, for example `SmoothedAdjoint(1e-3)`.
+    - `adjoint`: how the solution of the laws is differentiated, for example `SmoothedAdjoint(1e-3)`.
 
     Reference: J. J. Moreau (1988), doi:10.1007/978-3-7091-2624-0_1; M. Jean (1999),
     doi:10.1016/S0045-7825(98)00383-1.
@@ -106,7 +105,7 @@ class BackwardEuler(AbstractThetaScheme):
         M (v1 − v0) = h F(t1, q1, v1) + H^T P,      q1 = q0 exp(h v1)
 
     Order one, dissipative, unconditionally stable for linear systems. Each Newton iteration
-    factorises `S = M − h ∂F/∂v − h² ∂F/∂q`; `step_matrices` gives it, with the compliance
+    factorises `S = M − h ∂F/∂v − h² ∂F/∂q`; `step_matrices` returns it, with the compliance
     `H S^-1 H^T` of the contacts.
 
     **Arguments:** as in `MoreauJean`, without `theta`;
@@ -148,7 +147,7 @@ def step_matrices(
     """The matrices of the first Newton iteration of a step from a state.
 
     **Arguments:** `scheme`: `MoreauJean` or `BackwardEuler`; the others as in `simulate`. Multipliers
-    are those of no contact.
+    are zero.
 
     **Returns:** `StepMatrices`.
 

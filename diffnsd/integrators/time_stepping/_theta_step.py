@@ -5,8 +5,8 @@ With the smooth defect `d(v)` of a scheme and the gain `G` of forces (`h` for th
     d(v1) = H^T P + G (w r + (1 − w) r0),        r = g(t_p, x_p, lam),
     K* ∋ u1 + bias ⟂ P ∈ K,                      K* ∋ h(t_p, x_p, lam) ⟂ lam ∈ K
 
-Contacts tie velocities to impulses `P`. Relations of states tie `x_p = (1 − p) x0 + p x1` at the point
-`p` of the step to forces `lam`, and the new input counts with the weight `w`; compliant ones tie the
+Contacts relate velocities to impulses `P`. Relations of states relate `x_p = (1 − p) x0 + p x1`, at the
+point `p` of the step, to forces `lam`, and the new input has the weight `w`; compliant ones relate the
 position at `theta` to the mean force. A first-order system is one without positions: `q = None`,
 `v = x`, `M = E`.
 """
@@ -47,7 +47,7 @@ class Smooth(NamedTuple):
 
 
 class AbstractStepScheme(AbstractIntegrator):
-    """A scheme that says how it moves without its laws, `smooth`; with `newton`, `solver`, `adjoint`."""
+    """A scheme that defines its motion without laws, `smooth`; has `newton`, `solver` and `adjoint`."""
 
     @property
     def is_symplectic(self) -> bool:
@@ -55,12 +55,12 @@ class AbstractStepScheme(AbstractIntegrator):
 
     @property
     def memory(self) -> AbstractMemory:
-        # With a weight below 1 also the input at the start, which `init` finds anew from any state.
+        # With a weight below 1, also the input at the start, which `init` computes from any state.
         return WarmStart()
 
     @property
     def weight(self) -> float:
-        """Weight of the new input, in [0, 1]; the rest is that of the step before."""
+        """Weight of the new input, in [0, 1]; the previous one has the rest."""
         return 1.0
 
     @abstractmethod
@@ -72,7 +72,7 @@ class Step(eqx.Module):
     """A step of a scheme: everything that its equations depend on.
 
     **Arguments:** `scheme`: an `AbstractStepScheme`; `model`: with the interactions that are solved;
-    `warm`: where multipliers start, per interaction `(k, c)`; `input0`: `r0`, with a weight below 1.
+    `warm`: initial multipliers, per interaction `(k, c)`; `input0`: `r0`, with a weight below 1.
     """
 
     scheme: Any
@@ -85,7 +85,7 @@ class Step(eqx.Module):
     input0: Vector | None = None
 
     def place(self, point: AbstractPoint, v: Vector) -> Config:
-        """The configuration at a point of the step with the end velocity `v`, if there are positions."""
+        """The configuration at a point of the step with the end velocity `v`; `None` without positions."""
         if self.state.q is None:
             return None
         group = self.model.system.group
@@ -121,7 +121,7 @@ class Step(eqx.Module):
         return linear_problem(scheme.smooth(self).defect, lambda v: blocks, size)
 
     def motion(self) -> tuple[Callable, tuple[Contact, ...]]:
-        """What is left of the equations, and outputs, as a function of `(v, z)`; their `Contact`s."""
+        """The function `(v, z)` -> residual of the equations and outputs; the `Contact`s."""
         smooth, weight = self.scheme.smooth(self), self.scheme.weight
         known = 0 if weight == 1 else smooth.gain((1 - weight) * self.input0)
         coupled = [
@@ -140,11 +140,11 @@ class Step(eqx.Module):
         return motion, tuple(contact for contact, _ in coupled)
 
     def _coupling(self, interaction: Interaction, z0, gain) -> tuple[Contact, Callable]:
-        """An interaction at any end velocity: its `Contact`, and `act(v, z)`, impulse and output."""
+        """The `Contact` of an interaction, and `act(v, z)`, which returns its impulse and output."""
         scheme, t0, h, state = self.scheme, self.t0, self.h, self.state
         group, relation = self.model.system.group, interaction.relation
-        # Compliant relations have impulses as unknowns too, and outputs of the size of velocities:
-        # their laws hold for y as for y/h.
+        # The unknowns of compliant relations are impulses too, and their outputs are divided by h, like
+        # velocities: their laws hold for y as for y/h.
         p, unit = (scheme.theta, h) if relation.is_compliant else (scheme.point, 1)
 
         def by_force(v, z):
@@ -163,7 +163,7 @@ class Step(eqx.Module):
             return pull(z.T)[0], output.T
 
         if relation.needs_positions:
-            # Where contacts are compliant there are no impacts, and no velocity before them.
+            # Compliant contacts have no impacts, and so no velocity before impact.
             before = jnp.zeros_like if relation.is_compliant else lambda u: u
             around = context(interaction, self.model, t0, state, h, scheme.gamma, before)
         else:
@@ -177,12 +177,12 @@ class Step(eqx.Module):
 
 
 def _acts_by_force(interaction: Interaction) -> bool:
-    """Whether a relation ties positions or states to forces, where others tie velocities to impulses."""
+    """Whether a relation relates positions or states to forces, instead of velocities to impulses."""
     return interaction.relation.is_compliant or not interaction.relation.needs_positions
 
 
 def theta_rule(step: Step, mass_at: AbstractPoint | None = None) -> Smooth:
-    """The theta rule on `M dv = f dt`, with the mass matrix at a point, by default that of `theta`."""
+    """The theta rule on `M dv = f dt`, with the mass matrix at `mass_at`, by default the theta point."""
     system, t0, h, state, args = step.model.system, step.t0, step.h, step.state, step.args
     theta = step.scheme.theta
     known = h * (1 - theta) * system.force(t0, state, args) if theta < 1 else 0
@@ -198,10 +198,10 @@ def theta_rule(step: Step, mass_at: AbstractPoint | None = None) -> Smooth:
 def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, input0=None):
     """One step; see this module's docstring.
 
-    **Arguments:** `warm`: where multipliers start, per interaction `(c, k)`; `input0`: as of `Step`.
+    **Arguments:** `warm`: initial multipliers, per interaction `(c, k)`; `input0`: as in `Step`.
 
-    **Returns:** the state at the end; multipliers `(c, k)`, impulses or, of relations of states,
-    forces; statistics; the result.
+    **Returns:** the state at the end; multipliers `(c, k)`, which are impulses, or forces for relations
+    of states; statistics; the result.
     """
     chosen = [select(i, model, t0, state.q) for i in model.interactions]
     interactions, selections = [i for i, _ in chosen], [s for _, s in chosen]

@@ -31,10 +31,10 @@ class ElasticImpact(AbstractWrappedIntegrator):
 
         E_d(q0, q~, α h) = E_d(q~, q1, (1 − α) h),      E_d = −∂L_d/∂h
 
-    Second order and a little better in the mean, with an error that depends on where in its step
+    Second order and slightly better on average, with an error that depends on where in its step
     an impact falls. The energy shows no drift for quadratic potentials; for others it wanders by
-    about one collision error per impact, since the cut steps break the argument for a modified
-    energy. At most one impact per step: a second one ends with `nonlinear_not_converged`.
+    about one collision error per impact, since the argument for a modified energy fails for cut
+    steps. At most one impact per step: a second one ends with `nonlinear_not_converged`.
 
     **Arguments:** `inner`: the variational step. All laws of the model must be `NewtonImpact(1.0)`;
     for restitution and friction use `inner` itself, or locate impacts.

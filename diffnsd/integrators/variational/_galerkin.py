@@ -28,16 +28,16 @@ class Galerkin(AbstractVariational):
         Θ^μ = 0 (μ < s),    (dτ_{X^s}^-1)^T Θ^s = μ0 + ν,    μ1 = Ad_τ(X^s)^T (μ0 + ν)
 
     On `R^n`, `s = 1` is the implicit midpoint rule, Gauss quadrature with `s` points is Gauss
-    collocation, Lobatto quadrature with `s + 1` points the pair Lobatto IIIA-IIIB; with `s = 1` that
-    is the method of Störmer and Verlet. State, momentum, symmetries, contacts and constraints as
-    in `LieVariational`.
+    collocation, Lobatto quadrature with `s + 1` points the pair Lobatto IIIA-IIIB, which for `s = 1`
+    is the Störmer-Verlet method. State, momentum, symmetries, contacts and constraints are as in
+    `LieVariational`.
 
     **Arguments:**
 
     - `stages`: degree `s`. `quadrature`: default `gauss(stages)`; the order is the smaller of
       `2 s` and the quadrature's.
     - `retraction`: the chart of a step, default `groups.Cayley()`; the order does not depend on it.
-      With `groups.Exponential()` a step costs several times as much, and compiles slower; errors
+      With `groups.Exponential()` a step costs several times as much and compiles more slowly; errors
       of long steps are smaller (energy of a free body, `s = 4`, `h |ω| = 0.45`: 5e-12 and 6e-11).
     - `newton`, `solver`: as in `LieVariational`.
 

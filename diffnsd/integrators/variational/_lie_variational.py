@@ -1,4 +1,4 @@
-"""The discrete Euler-Poincaré equations, which on `R^n` are the method of Störmer and Verlet."""
+"""The discrete Euler-Poincaré equations, which on `R^n` are the Störmer-Verlet method."""
 
 from typing import ClassVar
 
@@ -21,20 +21,20 @@ class LieVariational(AbstractVariational):
 
         (dτ_x^-1)^T M x/h = μ0 + h/2 F0,    q1 = q0 τ(x),    μ1 = Ad_τ(x)^T (μ0 + h/2 F0) + h/2 F1
 
-    and on `R^n` the method of Störmer and Verlet. The momentum is `μ = M v`: the velocity of a
-    state is that of the discrete Legendre transform, and the energy that of the node. Symplectic
-    where the forces have a potential; momenta of symmetries are kept to rounding; the energy stays
-    in a band of order `h²` (for a free body and `QuaternionVector` it is kept to rounding).
+    and on `R^n` the Störmer-Verlet method. The momentum is `μ = M v`: the velocity of a state is
+    that of the discrete Legendre transform, and the energy is that at the node. Symplectic if the
+    forces have a potential; momenta of symmetries are conserved to rounding; the energy stays in a
+    band of order `h²` (for a free body and `QuaternionVector` it is conserved to rounding).
     Forces that depend on the velocity enter by the principle of d'Alembert, explicit at the start
     and implicit at the end of a step. Contacts and constraints: RATTLE for `laws.Equality`; any
-    other law with first order through impacts.
+    other law is first order through impacts.
 
     **Arguments:**
 
     - `retraction`: `groups.Cayley()` (cheap, no limit), `groups.Exponential()` (smaller errors,
       rotations below pi in a step) or `groups.QuaternionVector()` (`h |ω| < 2`).
-    - `newton`: of the implicit equations; the passes that follow the last iteration square its
-      change twice, so 1e-5 is rounding in the end. `solver`: of the laws.
+    - `newton`: for the implicit equations; the two passes after the last iteration each square its
+      change, so 1e-5 ends at rounding. `solver`: of the laws.
 
     A step that leaves the chart ends with the result `chart_exceeded`.
 

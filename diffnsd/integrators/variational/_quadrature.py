@@ -14,8 +14,8 @@ from ..._numerics import lagrange
 class Quadrature(eqx.Module):
     """Nodes and weights of a quadrature on [0, 1].
 
-    **Arguments:** `nodes`, `weights`: numbers, as many of one as of the other; `order`: the smallest
-    power that is not integrated exactly.
+    **Arguments:** `nodes`, `weights`: numbers, equally many; `order`: the smallest power that is not
+    integrated exactly.
     """
 
     nodes: tuple[float, ...] = eqx.field(static=True)
@@ -31,7 +31,7 @@ class Quadrature(eqx.Module):
 
 
 def gauss(points: int) -> Quadrature:
-    """The quadrature of Gauss, exact for polynomials of degree `2 points − 1`.
+    """Gauss quadrature, exact for polynomials of degree `2 points − 1`.
 
     **Raises:** `ValueError` if `points < 1`.
     """
@@ -42,7 +42,7 @@ def gauss(points: int) -> Quadrature:
 
 
 def lobatto(points: int) -> Quadrature:
-    """The quadrature of Lobatto, both ends included, exact for degree `2 points − 3`.
+    """Lobatto quadrature, with both ends, exact for polynomials of degree `2 points − 3`.
 
     **Raises:** `ValueError` if `points < 2`.
     """
@@ -63,7 +63,7 @@ def _numbers(x) -> tuple[float, ...]:
 
 @functools.cache
 def basis(stages: int, nodes: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lagrange polynomials on the `stages + 1` points of Lobatto, without the one at 0.
+    """Lagrange polynomials on the `stages + 1` Lobatto points, without the one at 0.
 
     **Returns:** their points without 0, shape `(s,)`, and values and derivatives at `nodes`, each
     of shape `(len(nodes), s)`.

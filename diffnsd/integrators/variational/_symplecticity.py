@@ -35,8 +35,8 @@ def symplecticity_defect(
 ) -> Scalar:
     """Largest entry of `D^T ω(μ1) D − ω(μ0)` for the derivative `D` of one step in `(q, μ)`.
 
-    Zero to rounding for a symplectic step with forces that have a potential. The derivative is that
-    of automatic differentiation (implicit where equations are solved), the momentum `μ = M v`.
+    Zero to rounding for a symplectic step with forces that have a potential. The derivative comes from
+    automatic differentiation (implicit where equations are solved); the momentum is `μ = M v`.
 
     **Arguments:** `model`, `integrator`; `t0`, `h`: start and length of the step [s]; `state`; `args`.
 

@@ -8,16 +8,16 @@ left-trivialised momentum `μ = M v` and the displacement `x` of the step, `q1 =
     M(q1) v1 − a1(x, v1) = μ⁻ + H1^T P1                  solved for v1
 
 `a0` and `a1` are the impulses of the forces at the two ends. Because `μ⁻` is transported by `Ad^T`
-and not read from the equation that was solved, momenta of symmetries are exact whatever the
-tolerance of Newton's method.
+and not taken from the equation that was solved, momenta of symmetries are conserved exactly, whatever
+the tolerance of Newton's method.
 
-Contacts are momentum kicks at both ends. `P0` acts on contacts that are closed at the start and lets
-none of them close further: the law is written for the rate of the gap in the mean of the step,
-`(g(q1) − g(q0))/h`, which holds bilateral constraints exactly and lets persistent contacts neither
-sink nor lift. `P1` acts on contacts that are closed at the end: the law of impact, with the velocity
-that arrives there as `u⁻`; a contact that pushed at the start is not an impact and has `u⁻ = 0`. For
-equality constraints this is RATTLE, for an elastic impact the reflection of the momentum, which
-keeps the energy of the node.
+Contacts are momentum kicks at both ends. `P0` acts on contacts that are closed at the start and
+prevents them from closing further: the law is written for the mean rate of the gap over the step,
+`(g(q1) − g(q0))/h`, which satisfies bilateral constraints exactly and lets persistent contacts neither
+sink nor lift. `P1` acts on contacts that are closed at the end, by the impact law with the arriving
+velocity as `u⁻`; a contact that pushed at the start is not an impact and has `u⁻ = 0`. For equality
+constraints this is RATTLE, for an elastic impact the reflection of the momentum, which conserves the
+energy at the node.
 
 Reference: J. Marsden, M. West, Discrete mechanics and variational integrators (2001),
 doi:10.1017/S096249290100006X; H. Andersen, RATTLE (1983), doi:10.1016/0021-9991(83)90014-1.
@@ -68,7 +68,7 @@ class Discretisation(eqx.Module):
 
 
 class AbstractVariational(AbstractIntegrator):
-    """An integrator that derives from a discrete Lagrangian; see this module's docstring."""
+    """An integrator derived from a discrete Lagrangian; see this module's docstring."""
 
     retraction: eqx.AbstractVar[AbstractRetraction]
     newton: eqx.AbstractVar[Newton]
@@ -117,8 +117,8 @@ class AbstractVariational(AbstractIntegrator):
         v1, p1, stats1, solved1 = solve_step(
             _second_half, parameters, guess, _warm(chosen1, carry), self.solver, self.newton
         )
-        # M v1 is the momentum of the next step: solved anew, whatever Newton's tolerance. By a constant
-        # the compiler would not divide but multiply with its rounded inverse, a bias that drifts.
+        # M v1 is the momentum of the next step: solve for v1 again, whatever Newton's tolerance. Without the
+        # zero term the compiler multiplies by the rounded inverse of a constant mass, a bias that drifts.
         leaving = arriving + d.end(z, State(q1, v1)) + _impulse(model, chosen1, t1, q1, p1)
         v1 = lu_solve(system.mass(t1, q1) + 0 * leaving[None], leaving)
         impulses = jax.tree.map(jnp.add, held, _spread(chosen1, p1))
@@ -181,7 +181,7 @@ def _second_half(parameters):
             def before(u):
                 return jnp.where(persistent[None], 0.0, u)
 
-            # The impact has no duration: limited forces have acted at the start already.
+            # The impact has no duration: limited forces have already acted at the start.
             return build_block(i, model, t1, free, h, 0.0, before, duration=0.0)
 
         return tuple(at_impact(i, p) for i, p in zip(interactions, persistent, strict=True))
@@ -190,7 +190,7 @@ def _second_half(parameters):
 
 
 def _mean_block(interaction: Interaction, scheme, model: Model, t0, h, state, z) -> Block:
-    """The block at the start of the step, its normal row the mean rate of the gap over the step."""
+    """The block at the start of the step; its normal row is the mean rate of the gap over the step."""
     n, m = state.v.shape[0], z.shape[0]
     relation, group = interaction.relation, model.system.group
     block = build_block(interaction, model, t0, state, h, 0.0, jnp.zeros_like)
@@ -235,6 +235,6 @@ def _impulse(model: Model, chosen, t, q, parts) -> Vector:
 
 
 def _kept(new: State, old: State, inside: Array) -> State:
-    """The new state, or the old one where the new one is no result: `RESULTS` tells why."""
+    """The new state, or the old one where the step failed; `RESULTS` gives the reason."""
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(new)]))
     return where(finite & inside, new, old)

@@ -1,6 +1,6 @@
-"""Pages to look at: a report of an identification and a 3D replay, each one HTML file.
+"""HTML pages: a report of an identification and a 3D replay, one file each.
 
-What they show is passed as NumPy arrays.
+Data are passed as NumPy arrays.
 """
 
 from ._replay import write_replay as write_replay

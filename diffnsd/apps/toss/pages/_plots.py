@@ -1,4 +1,4 @@
-"""Plots as inline SVG that follows the colours and the font of the page around it."""
+"""Plots as inline SVG that use the colours and the font of the page."""
 
 import io
 import re
@@ -7,7 +7,7 @@ import numpy as np
 
 from ....viz._optional import require
 
-# Matplotlib draws with these stand-ins; in the page they become variables that light and dark set.
+# Matplotlib draws with these placeholders; the page replaces them by variables of its colour scheme.
 _INK, _FAINT, _MEASURED, _SIMULATED = "#010101", "#020202", "#030303", "#040404"
 _VARIABLES = {
     _INK: "var(--ink)",
@@ -19,7 +19,7 @@ _SIZE = (4.3, 2.5)
 
 
 def loss_plot(history: np.ndarray) -> str:
-    """The loss against the iteration; the axis is logarithmic where the loss falls far."""
+    """The loss against the iteration; logarithmic if the loss varies by more than a factor of 10."""
     figure, axes = _figure("loss", "iteration", "loss")
     finite = history[np.isfinite(history)]
     axes.plot(np.arange(len(history)), history, color=_SIMULATED, linewidth=1.8)
@@ -62,9 +62,9 @@ def angle_plot(time: np.ndarray, angle: np.ndarray, key: str) -> str:
 
 
 def histogram(values: np.ndarray, title: str, unit: str, key: str) -> str:
-    """How often an error occurs among the tosses, with its mean and its median."""
+    """Histogram of an error over the tosses, with its mean and median."""
     figure, axes = _figure(title, unit, "tosses")
-    # Few tosses far out would press the others into one bar: they are counted in the last one.
+    # A few outliers would squeeze all others into one bar: count them in the last bar.
     limit = max(float(np.percentile(values, 98)), 1e-9)
     outside = int((values > limit * (1 + 1e-9)).sum())
     bins = int(np.clip(np.sqrt(len(values)) * 1.5, 5, 30))
@@ -81,7 +81,7 @@ def rotation_angle(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Angle [rad] between attitudes given as quaternions (T, 4) of any sign and length."""
     a, b = (q / np.linalg.norm(q, axis=-1, keepdims=True) for q in (first, second))
     b = np.where((a * b).sum(axis=-1, keepdims=True) < 0, -b, b)
-    # Accurate for small angles, where the arc cosine of the product is not.
+    # Accurate for small angles, unlike the arc cosine of the product.
     half = np.arctan2(np.linalg.norm(a - b, axis=-1), np.linalg.norm(a + b, axis=-1))
     return 4 * half
 
@@ -90,14 +90,14 @@ _LEGEND = {"frameon": False, "fontsize": 8, "labelcolor": _INK, "handlelength": 
 
 
 def _pair(axes, time, measured: np.ndarray, simulated: np.ndarray, style: str) -> None:
-    """The measured curve broad and pale under the simulated one."""
+    """Draws the measured curve, broad and pale, under the simulated one."""
     line = style or "-"
     axes.plot(time, measured, line, color=_MEASURED, linewidth=3.2, alpha=0.75, label="measured")
     axes.plot(time, simulated, line, color=_SIMULATED, linewidth=1.4, label="simulated")
 
 
 def _figure(title: str, across: str, up: str):
-    """A figure with one pair of axes, made without pyplot: no window and no global list."""
+    """A figure with one pair of axes, made without pyplot to avoid windows and global state."""
     figure = require("matplotlib.figure", "the report").Figure(figsize=_SIZE, layout="constrained")
     axes = figure.add_subplot()
     axes.set_title(title, fontsize=9.5, color=_INK, loc="left", fontweight="bold")
@@ -114,11 +114,11 @@ def _figure(title: str, across: str, up: str):
 
 
 def _svg(figure, key: str) -> str:
-    """The figure as an SVG element for HTML: no prolog, no foreign names, colours of the page."""
+    """The figure as an SVG element for HTML: no prolog, no XML namespaces, colours of the page."""
     matplotlib = require("matplotlib", "the report")
     stream = io.StringIO()
-    # Text stays text: smaller, sharp, searchable, and in the font of the page. A salt of its own
-    # for each figure keeps the identifiers of all figures in one page apart.
+    # Keep text as text: smaller, sharp, searchable, and in the font of the page. A separate salt per
+    # figure keeps identifiers unique within a page.
     options = {"svg.fonttype": "none", "svg.hashsalt": key, "font.family": ["sans-serif"]}
     with matplotlib.rc_context(options):
         no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))

@@ -2,12 +2,12 @@
 
 The page is made by viser's scene serializer: the scene is built once in a server bound to the
 loopback interface, every later change of a pose is recorded with its time, and the recording is
-written into viser's own player page. The server is stopped before the function returns, and
-nothing of it is needed to watch the file.
+written into viser's own player page. The server is stopped before the function returns, and is not
+needed to watch the file.
 
-What is shown is a *view* of the data: each toss is shifted and turned about the vertical axis so
-that it starts at the left and moves to the right of the picture. Heights, distances and the
-relative pose of the two boxes are untouched.
+The page shows a *view* of the data: each toss is shifted and rotated about the vertical axis so
+that it moves from left to right in the picture. Heights, distances and the relative pose of the two
+boxes are unchanged.
 """
 
 import html
@@ -19,7 +19,7 @@ import numpy as np
 from ._page import MEASURED, SIMULATED
 from ._scene import Clip, Track, record
 
-# Browsers draw at 60 Hz; poses recorded more often cost file size and are never seen.
+# Browsers draw at 60 Hz; a higher recording rate would only increase the file size.
 _MAX_RATE = 60.0
 
 
@@ -35,11 +35,11 @@ def write_replay(
     speed: float = 0.25,
     title: str = "Measured and simulated motion",
 ) -> Path:
-    """Writes a self-contained page that plays measured boxes beside simulated ones in 3D.
+    """Writes a self-contained page that plays measured and simulated boxes in 3D.
 
     The tosses are played one after the other: the simulated box solid, the measured one as a
     translucent shell, with the paths of both centres, over a grid whose cells are as wide as the
-    box. The page has a time slider, and the view can be turned, moved and zoomed.
+    box. The page has a time slider, and the view can be rotated, moved and zoomed.
 
     **Arguments:**
 
@@ -50,20 +50,20 @@ def write_replay(
     - `measured`: per toss `(position, quaternion_wxyz)`: `position` [m] of the centre of the box in
         the world frame (z up, ground at z = 0), shape `(T, 3)`; `quaternion_wxyz` scalar first,
         body to world, shape `(T, 4)`. None shows the simulation alone.
-    - `simulated`: the same for the simulation. Where it stops being finite, the box holds its last
-        finite pose and the label says so.
+    - `simulated`: the same for the simulation. After the last finite frame, the box keeps its pose
+        and the label says that the simulation failed.
 
     **Other arguments:**
 
     - `labels`: one short name per toss; "toss 0", "toss 1" ... if None.
-    - `max_tosses`: only the first so many tosses are shown.
+    - `max_tosses`: maximum number of tosses to show, taken from the start.
     - `speed`: replay speed. 1 is real time; the default is slower because impacts are short.
     - `title`: title of the page.
 
-    **Returns:** the path that was written.
+    **Returns:** the path of the file.
 
-    **Raises:** `ImportError` when viser is not installed; `ValueError` for shapes that do not fit
-    together, or for measured poses that are not finite.
+    **Raises:** `ImportError` if viser is not installed; `ValueError` for shapes that do not match,
+    or for measured poses that are not finite.
     """
     half = np.asarray(half_width, dtype=float)
     if half.shape not in ((), (3,)) or not np.all(np.isfinite(half) & (half > 0)):
@@ -86,7 +86,7 @@ def _clips(
     labels: Sequence[str] | None,
     max_tosses: int,
 ) -> list[Clip]:
-    """Checks the input and turns it into what is shown."""
+    """Checks the input and converts it to clips."""
     count = len(simulated)
     if count == 0 or max_tosses < 1:
         raise ValueError("There is no toss to show: `simulated` is empty or `max_tosses` below 1.")
@@ -122,7 +122,7 @@ def _checked(track: Track, name: str) -> Track:
 
 
 def _finite_part(track: Track, name: str) -> tuple[Track, str]:
-    """Cuts a simulation at its first non-finite frame; also returns a remark for its label."""
+    """Cuts a simulation at its first non-finite frame; also returns a note for its label."""
     position, quaternion = track
     bad = ~(np.isfinite(position).all(axis=1) & np.isfinite(quaternion).all(axis=1))
     if not bad.any():
@@ -134,9 +134,9 @@ def _finite_part(track: Track, name: str) -> tuple[Track, str]:
 
 
 def _to_picture(measured: Track | None, simulated: Track) -> tuple[Track | None, Track]:
-    """Turns about z so that the motion goes along +x, and centres it at the origin of the plane.
+    """Rotates about z so that the motion is along +x, and centres it at the origin of the plane.
 
-    The measured motion decides where there is one, else the simulated. Shapes stay as they are.
+    The measured motion defines the rotation; without one, the simulated motion does.
     """
     plane = (simulated if measured is None else measured)[0][:, :2]
     along = plane[-1] - plane[0]
@@ -187,7 +187,7 @@ _OVERLAY = """
 
 
 def _decorate(page: str, title: str, speed: float, has_measured: bool) -> str:
-    """Adds a title, a legend and the reader's choice of light or dark to viser's page."""
+    """Adds a title, a legend and support for the reader's light or dark mode to viser's page."""
     entries = [(MEASURED, "measured")] if has_measured else []
     entries.append((SIMULATED, "simulated"))
     keys = "".join(
@@ -196,7 +196,7 @@ def _decorate(page: str, title: str, speed: float, has_measured: bool) -> str:
     pace = "real time" if speed == 1 else f"{speed:g} × real time"
     overlay = _OVERLAY.replace("KEYS", keys).replace("PACE", pace)
     overlay = overlay.replace("TITLE", html.escape(title))
-    # Both replacements are cosmetic: a player that is written differently stays valid without them.
+    # Both replacements are cosmetic: if they do not match, the page stays valid.
     name = f"<title>{html.escape(title)}</title>"
     page = page.replace("<title>Viser</title>", name, 1)
     dark = "darkMode:matchMedia('(prefers-color-scheme: dark)').matches"

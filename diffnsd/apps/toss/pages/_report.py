@@ -18,8 +18,8 @@ class ParameterRow:
     """One parameter of the model in the table of the report.
 
     `start`, `estimate`, `standard_error`, `lower` and `upper` are in `unit`. `standard_error` is
-    None where it is not known, a bound is None where there is none. `determined` says whether the
-    data determine the parameter; `free` is False for one that was held at its start. `note` is a
+    None if unknown; `lower` and `upper` are None if there is no bound. `determined` says whether the
+    data determine the parameter; `free` is False if it was held at its start value. `note` is a
     sentence for the reader.
     """
 
@@ -57,7 +57,7 @@ class PoseErrors:
 
     `position_percent` is the mean distance of the centres in percent of the width of the box,
     `rotation_deg` the mean angle in degrees, `same_face_percent` the share of tosses that end on
-    the measured face, None where that has no meaning.
+    the measured face, None if that has no meaning.
     """
 
     position_percent: np.ndarray
@@ -67,10 +67,10 @@ class PoseErrors:
 
 @dataclass(frozen=True)
 class RunFigures:
-    """What the run cost and what is to be said about it.
+    """Cost of the run, warnings and details.
 
-    `rollouts` and `gradients` count single tosses; the times are in seconds; `warnings` are
-    sentences; `details` are further lines such as versions, seed and data, in their order.
+    `rollouts` and `gradients` count single tosses; times are in seconds; `warnings` are sentences;
+    `details` are further lines such as versions, seed and data, in the given order.
     """
 
     rollouts: int
@@ -94,7 +94,7 @@ def write_report(
 ) -> Path:
     """Writes the report of an identification as one self-contained HTML page.
 
-    The page follows the reader's choice of light or dark, and reads well on a small screen.
+    The page follows the reader's light or dark mode, and reads well on a small screen.
 
     **Arguments:**
 
@@ -102,16 +102,16 @@ def write_report(
     - `title`: heading of the page.
     - `parameters`: the rows of the parameter table.
     - `loss_history`: the loss after each iteration, shape `(i,)`; may be empty.
-    - `tosses_compared`: the tosses to plot; about three are enough to see.
+    - `tosses_compared`: the tosses to plot; about three are enough.
     - `errors`: errors of all tosses for the histograms, or None.
     - `meta`: cost of the run, warnings and details.
     - `correlations`: correlation matrix of the free parameters in the order of `parameters`, shape
         `(k, k)`; None leaves the table out.
 
-    **Returns:** the path that was written.
+    **Returns:** the path of the file.
 
-    **Raises:** `ImportError` when matplotlib is not installed; `ValueError` for shapes that do not
-    fit together.
+    **Raises:** `ImportError` if matplotlib is not installed; `ValueError` for shapes that do not
+    match.
     """
     require("matplotlib", "the report")
     history = np.asarray(loss_history, dtype=float)
@@ -132,7 +132,7 @@ def write_report(
         *(_section(toss.label, _toss_plots(toss, j)) for j, toss in enumerate(tosses_compared)),
         _section("Details", _details(meta.details)),
     ]
-    # Cut, not replaced: user text may contain the marks.
+    # Split and join instead of replacing: user text may contain the placeholders.
     name = html.escape(title)
     start, middle, rest = PAGE.split("TITLE")
     before, after = rest.split("BODY")
@@ -143,14 +143,14 @@ def write_report(
 
 
 def _section(heading: str, content: str) -> str:
-    """A section of the page; nothing where it would be empty."""
+    """A section of the page; the empty string if it has no content."""
     if not content:
         return ""
     return f"<section><h2>{html.escape(heading)}</h2>{content}</section>"
 
 
 def _warnings(warnings: Sequence[str]) -> str:
-    """The warnings, first of all."""
+    """The warnings, at the top of the page."""
     if not warnings:
         return ""
     items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in warnings)
@@ -158,7 +158,7 @@ def _warnings(warnings: Sequence[str]) -> str:
 
 
 def _tiles(history: np.ndarray, errors: PoseErrors | None, meta: RunFigures) -> str:
-    """The figures to see first."""
+    """The key figures, at the top of the page."""
     tiles = []
     if errors is not None:
         position, rotation = (_finite(errors.position_percent), _finite(errors.rotation_deg))
@@ -185,7 +185,7 @@ def _finite(values: np.ndarray) -> np.ndarray:
 
 
 def _parameter_table(parameters: Sequence[ParameterRow]) -> str:
-    """Name, start, estimate, standard error, unit, bounds, and what the data say about it."""
+    """Name, start, estimate, standard error, unit, bounds, and whether the data determine it."""
     if not parameters:
         return ""
     rows = []
@@ -217,12 +217,12 @@ def _parameter_table(parameters: Sequence[ParameterRow]) -> str:
 
 
 def _kind(column: str) -> str:
-    """Text stands at the left of its column, numbers at the right."""
+    """Aligns text to the left of its column, numbers to the right."""
     return ' class="text"' if column in ("parameter", "unit", "bounds", "determined") else ""
 
 
 def _table(content: str) -> str:
-    """A table that scrolls by itself where the screen is too narrow for it."""
+    """A table that scrolls on its own if the screen is too narrow."""
     return f'<div class="scroll"><table>{content}</table></div>'
 
 
@@ -239,7 +239,7 @@ def _bounds(lower: float | None, upper: float | None) -> str:
 
 
 def _correlation_table(names: Sequence[str], correlations: np.ndarray | None) -> str:
-    """The matrix, the stronger the correlation the stronger the colour. One parameter has none."""
+    """The correlation matrix, coloured by strength; empty for a single parameter."""
     if correlations is None or len(names) < 2:
         return ""
     head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in names)

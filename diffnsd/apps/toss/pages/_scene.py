@@ -15,13 +15,13 @@ from ._shapes import box_edges, box_pips, polyline
 Track = tuple[np.ndarray, np.ndarray]
 """Position of the centre [m], shape (T, 3), and quaternion_wxyz (body to world), shape (T, 4)."""
 
-# Pauses [s] of replay time: the eye finds the new start, and sees the difference at the end.
+# Pauses [s] in replay time, so that the viewer finds the new start and sees the final difference.
 _HOLD_START, _HOLD_END = 0.5, 1.0
 
 
 @dataclass(frozen=True)
 class Clip:
-    """One toss as it is shown: poses in the frame of the picture, and the frames to record."""
+    """One toss as shown: poses in the coordinates of the picture, and the frames to record."""
 
     label: str
     measured: Track | None
@@ -29,20 +29,20 @@ class Clip:
     frames: np.ndarray
 
     def tracks(self) -> dict[str, Track]:
-        """The tracks that there are, by name."""
+        """The existing tracks by name."""
         both = {"measured": self.measured, "simulated": self.simulated}
         return {name: track for name, track in both.items() if track is not None}
 
 
 def record(clips: Sequence[Clip], half: np.ndarray, frame_time: float) -> str:
-    """Plays the clips in a scene and returns viser's page with the recording in it.
+    """Plays the clips in a scene and returns viser's page with the recording.
 
     `half` [m] are the half widths of the box, shape (3,); `frame_time` [s] is the time between two
-    frames on the clock of the replay.
+    frames in the replay.
     """
     viser = require("viser", "the 3D replay")
     with _quiet_viser():
-        # Loopback only, on a port chosen by the system: nobody is meant to reach this server.
+        # Loopback only, on a port chosen by the system: this server is not for others.
         server = viser.ViserServer(host="127.0.0.1", port=0, verbose=False)
         try:
             reach = _set_stage(server, clips, half)
@@ -57,7 +57,7 @@ def record(clips: Sequence[Clip], half: np.ndarray, frame_time: float) -> str:
 
 
 def _set_stage(server, clips: Sequence[Clip], half: np.ndarray) -> float:
-    """Ground, light and camera. Returns the half extent [m] of the motion in the picture."""
+    """Adds ground, light and camera. Returns the half extent [m] of the motion in the picture."""
     points = np.concatenate([(clip.measured or clip.simulated)[0] for clip in clips])
     size = float(half.max())
     # A simulation that flies away must not shrink the rest to a dot.
@@ -65,7 +65,7 @@ def _set_stage(server, clips: Sequence[Clip], half: np.ndarray) -> float:
     height = float(np.clip(points[:, 2].max() + size, size, 60 * size))
     scene = server.scene
     scene.set_up_direction("+z")
-    # Environment images would add to the file; plain lights from all sides do as well.
+    # Environment images would enlarge the file; plain lights from all sides are enough.
     scene.configure_environment_map(None)
     scene.configure_default_lights(enabled=True, cast_shadow=True)
     scene.add_light_ambient("/lights/ambient", color=(255, 255, 255), intensity=1.5)
@@ -94,7 +94,7 @@ def _set_stage(server, clips: Sequence[Clip], half: np.ndarray) -> float:
 
 
 def _add_boxes(scene, half: np.ndarray, names: Sequence[str]) -> dict:
-    """The moving boxes by name: the simulated one solid, the measured one a translucent shell."""
+    """Adds the moving boxes: the simulated one solid, the measured one a translucent shell."""
     actors = {name: scene.add_frame(f"/{name}", show_axes=False) for name in names}
     scene.add_box("/simulated/box", color=SIMULATED, dimensions=tuple(2 * half))
     vertices, faces = box_pips(half)
@@ -103,7 +103,7 @@ def _add_boxes(scene, half: np.ndarray, names: Sequence[str]) -> dict:
         "/simulated/pips", vertices, faces, color=white, side="double", cast_shadow=False
     )
     if "measured" in actors:
-        # A little larger: where both boxes coincide, their faces would otherwise flicker.
+        # Slightly larger, or faces would flicker where both boxes coincide.
         shell = 1.005 * half
         scene.add_box(
             "/measured/box",
@@ -129,7 +129,7 @@ def _add_boxes(scene, half: np.ndarray, names: Sequence[str]) -> dict:
 
 
 def _add_paths(scene, index: int, clip: Clip, half: np.ndarray, reach: float) -> list:
-    """The paths of the centres and the name of one toss, hidden until it is played."""
+    """Adds the paths of the centres and the name of one toss, hidden until it is played."""
     nodes = []
     tracks = clip.tracks()
     for name, (position, _) in tracks.items():
@@ -158,7 +158,7 @@ def _add_paths(scene, index: int, clip: Clip, half: np.ndarray, reach: float) ->
 
 
 def _play(serializer, clip: Clip, actors: dict, nodes: Sequence, frame_time: float) -> None:
-    """Records one toss: the poses of its boxes, frame by frame, each at its time."""
+    """Records one toss: the poses of its boxes, frame by frame."""
     for node in nodes:
         node.visible = True
     tracks = clip.tracks()
@@ -168,7 +168,7 @@ def _play(serializer, clip: Clip, actors: dict, nodes: Sequence, frame_time: flo
             serializer.insert_sleep((frame - previous) * frame_time)
         for name, (position, quaternion) in tracks.items():
             k = min(frame, len(position) - 1)
-            # In single precision: the zeros it leaves in the doubles of the file compress well.
+            # Round to single precision: the zero bits it leaves in the file's doubles compress well.
             actors[name].position = tuple(position[k].astype(np.float32).tolist())
             actors[name].wxyz = tuple(quaternion[k].astype(np.float32).tolist())
         if previous is None:
@@ -184,9 +184,9 @@ _PRINT_LOCK = threading.Lock()
 
 @contextlib.contextmanager
 def _quiet_viser() -> Iterator[None]:
-    """Drops what viser prints about its server; everyone else who prints through rich is heard.
+    """Suppresses what viser prints about its server; other output through rich is unaffected.
 
-    The messages come from the server's own thread as well, and no option turns them all off.
+    The messages also come from the server's own thread, and no option turns all of them off.
     """
     import rich
 

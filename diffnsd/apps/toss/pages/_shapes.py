@@ -11,7 +11,7 @@ _PIPS = {
     5: [(-1, -1), (-1, 1), (0, 0), (1, -1), (1, 1)],
     6: [(-1, -1), (-1, 0), (-1, 1), (1, -1), (1, 0), (1, 1)],
 }
-# Opposite faces of a die sum to seven; faces in the order +x, -x, +y, -y, +z, -z.
+# Opposite faces of a die sum to seven; the order of faces is +x, -x, +y, -y, +z, -z.
 _FACES = (1, 6, 2, 5, 3, 4)
 
 
@@ -25,7 +25,7 @@ def box_edges(half: np.ndarray) -> np.ndarray:
 
 
 def box_pips(half: np.ndarray, sides: int = 20) -> tuple[np.ndarray, np.ndarray]:
-    """Discs on the faces of a box, placed as on a die, so that its orientation can be read.
+    """Discs on the faces of a box, placed as on a die, so that its orientation is visible.
 
     Half widths `half` [m] have shape (3,). Returns vertices (V, 3) in m and triangles (F, 3) as
     vertex indices.
@@ -50,7 +50,7 @@ def box_pips(half: np.ndarray, sides: int = 20) -> tuple[np.ndarray, np.ndarray]
 
 
 def polyline(points: np.ndarray, at_most: int) -> np.ndarray:
-    """Points (T, 3) joined by at most `at_most` segments, shape (S, 2, 3); both ends are kept."""
+    """Joins points (T, 3) by at most `at_most` segments, shape (S, 2, 3); keeps both end points."""
     keep = np.unique(
         np.linspace(0, len(points) - 1, min(len(points), at_most + 1)).round().astype(int)
     )

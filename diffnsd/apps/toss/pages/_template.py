@@ -1,4 +1,4 @@
-"""The frame of the report page: its style, and the places TITLE and BODY."""
+"""HTML template of the report page: its style, and the placeholders TITLE and BODY."""
 
 PAGE = """<!doctype html>
 <html lang="en">
