@@ -52,7 +52,7 @@ def _inner(eqn) -> ClosedJaxpr:
 
 
 def _apart(x) -> np.ndarray:
-    """An array of scalars, or the array itself as the one entry of an object array marked whole."""
+    """An array as an object array of its scalars."""
     shape = np.shape(x)
     if isinstance(x, Tracer):
         return _assembled(_components(x.reshape(-1)) if shape else [x], shape)

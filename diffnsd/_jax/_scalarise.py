@@ -118,7 +118,7 @@ def _as_it_is(closed: ClosedJaxpr) -> Callable:
 
 
 def _two_ways(alone: ClosedJaxpr, batched: ClosedJaxpr, apart: bool) -> Callable:
-    """The program on scalars alone; with arrays in a batch, and where it is differentiated."""
+    """The program on scalars for a single element, another one in a batch and for derivatives."""
 
     def arrays(consts, leaves):
         return jax.lax.platform_dependent(

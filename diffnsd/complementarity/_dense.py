@@ -26,8 +26,8 @@ class Statistics(eqx.Module):
     **Arguments:**
 
     - `residual`: relative residual of the natural map, measured in velocity and impulse.
-    - `violation`: the largest `|z · (w + lift e_N)|` of a contact, relative to `|z| |w|`: the violation of
-      the law, measured as power.
+    - `violation`: the largest `|z · (w + lift e_N)|` of a contact, relative to `|z|` times the larger of
+      `|w|` and `|q|`: the violation of the law, measured as power.
     - `iterations`: iterations of all methods together.
     - `margin`: distance of the projections' arguments to the nearest change of mode, relative to the size
       of the problem.
@@ -205,9 +205,9 @@ class DenseProblem(eqx.Module):
         return jnp.where(jnp.isfinite(both) & jnp.isfinite(sizes), both, jnp.inf)
 
     def violation(self, z: Array, w: Array) -> Array:
-        """The largest `|z · (w + lift e_N)|` of a contact, relative to `|z| |w|`, shape `(l,)`.
+        """The largest `|z · (w + lift e_N)|` of a contact, relative to `|z| max(|w|, |q|)`, shape `(l,)`.
 
-        For half lines and cones; a relay at its bound has `z · w != 0`, and free rows have `w = 0`.
+        At a bound of an interval `z` is measured from that bound, see `lost_power`.
         """
         worst = jnp.zeros(z.shape[1:], z.dtype)
         for contacts, p, u in zip(self.contacts, self.split(z), self.split(w), strict=True):

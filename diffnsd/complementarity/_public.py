@@ -132,7 +132,7 @@ class ComplementaritySolution(eqx.Module):
       `velocity_residual` where that is larger.
     - `velocity_residual`: the natural map at step `s = sqrt(m)/|W|`, divided by `s` and relative to the
       larger of `|q|` and `|w|`: an error of `w`, independent of the units of z.
-    - `violation`: the largest `|z · (w + lift e_N)|` of a contact, relative to `|z| |w|`.
+    - `violation`: the largest `|z · (w + lift e_N)|` of a contact, relative to `|z| max(|w|, |q|)`.
     - `iterations`: Newton and splitting iterations, sweeps and pivots together.
     - `solved_by`: index of the method that found `z`, 0 for the start, before any iteration. `solver` is
       its name, outside of `jit`.

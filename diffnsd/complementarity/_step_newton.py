@@ -194,7 +194,7 @@ def _hard(task: Task, iterate: Iterate, count: Array, options: StepOptions, more
     """
     redundant = is_redundant(task.problem)
     starts = [lambda it: it, lambda it: _softest(task, it), lambda it: _split(task, it, options)]
-    starts = (starts if redundant else starts[::2])[: options.rounds]
+    starts = (starts if redundant else starts[::2])[: max(options.rounds, 1)]
     iterate = jax.lax.switch(count, starts, iterate)
     tilt = jnp.where((count == 2) & redundant, tilt_for(task.size.dtype), 0)
     # After splitting, the tilted solution of the last search no longer belongs to the point.

@@ -31,7 +31,7 @@ class GradientExplanation(eqx.Module):
     - `through`: contribution of each contact in each step, `(s, c, p)`: to first order, the gradient
       minus the gradient with that contact switched off in that step alone.
     - `touched`: which contacts carried an impulse, `(s, c)`. `struck`: which of them struck.
-    - `growth`: sensitivity of the loss to the state at the start of each step, relative to that to
+    - `growth`: sensitivity of the loss to the state at the end of each step, relative to that to
       the last, `(s,)`. `margins`: relative distance to a change of mode, `(s,)`.
     - `missed`, `slow`: impacts and slip reversals that were not located, as in `Solution.stats`,
       `(s,)`.

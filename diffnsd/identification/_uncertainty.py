@@ -44,7 +44,7 @@ class Uncertainty(eqx.Module):
 
     - `labels`, `units`: of each number.
     - `values`, `standard_errors`: shape `(k,)`; an error is infinite if the data give no information.
-    - `correlations`, `covariance`: shape `(k, k)`; NaN where an error is infinite.
+    - `correlations`, `covariance`: shape `(k, k)`; where an error is infinite, NaN off the diagonal.
     - `determined`: shape `(k,)`; whether the data determine the number.
     - `warnings`: sentences, each with its remedy.
     - `residual_deviation`: standard deviation of the residuals, in their unit.

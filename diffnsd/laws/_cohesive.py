@@ -16,7 +16,7 @@ class Cohesive(AbstractLaw):
 
     Separation costs the energy `strength · length / 2`. The zone has no memory: it heals.
 
-    **Arguments:** `strength` [N], `length` [m], positive; `e`: restitution in [0, 1]; each of
+    **Arguments:** `strength` [N], nonnegative; `length` [m], positive; `e`: restitution in [0, 1]; each of
     shape `()` or `(c,)`.
 
     Needs an integrator that moves positions with the end velocity (`theta = 1`).

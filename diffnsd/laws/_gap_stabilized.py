@@ -23,7 +23,8 @@ class GapStabilized(AbstractLaw):
     - `rest_speed`: rebounds slower than this [m/s] are treated as a landing without rebound,
       shape `()` or `(c,)`, nonnegative.
 
-    **Raises:** `ValueError` if the law is not unilateral: an `Equality` would glue open contacts.
+    **Raises:** `ValueError` if the law is not unilateral, since an `Equality` would glue open contacts, or is
+    of this kind itself.
 
     Needs an integrator that moves positions with the end velocity (`theta = 1`).
 

@@ -69,7 +69,7 @@ def tippe_top_axis(state: State) -> Float[Array, ""]:
 
 
 def tippe_top_jellett(model: Model, state: State, radius=0.02, offset=0.003) -> Float[Array, ""]:
-    """Jellett's constant: spatial angular momentum times the arm from the mass to the contact."""
+    """Jellett's constant: spatial angular momentum times the arm from the contact to the mass."""
     up = jnp.array([0.0, 0.0, 1.0], state.v.dtype)
     spin = model.momentum(jnp.zeros((), state.v.dtype), state)[3:]
     turned = state.q.orientation[0]

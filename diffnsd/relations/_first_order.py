@@ -115,8 +115,8 @@ class FirstOrderLinear(AbstractCounted):
     - `C`: `(m, n)`. `B`: `(n, m)`. `D`: `(m, m)`, `None` for zero. `e`: `(m,)`, `None` for zero.
     - `rows_per_contact`: `k`; outputs and multipliers are grouped, `k` at a time, into `m / k` contacts.
 
-    **Raises:** `ValueError` on shapes that do not fit: of arrays at once, of functions and of `C`
-    with the system in a simulation, before it is compiled.
+    **Raises:** `ValueError` on shapes that do not fit: with each other at once, with the system in a
+    simulation, before it is compiled.
 
     Reference: V. Acary, O. Bonnefon, B. Brogliato, Nonsmooth modeling and simulation for switched
     circuits (2011), doi:10.1007/978-90-481-9681-4.

@@ -135,8 +135,8 @@ def _outside(mu, length, height):
 def _distance(n, mu, length, kappa):
     """`d` of a part at a given height: the left side of its equation falls and is convex in `d`.
 
-    Without the last term it has a root in closed form, below the wanted one; Newton's method goes
-    up from there.
+    With `kappa/n`, a bound of the last term, in its place the root has a closed form and lies below the
+    one sought; Newton's method goes up from there.
     """
     b = mu * mu * n - mu * length - kappa / n
     d = jnp.minimum(positive_root(mu * mu, b, kappa), n)

@@ -17,7 +17,8 @@ class SaveAt(eqx.Module):
     `SaveAt(steps=None, t0=False)`, or `SaveAt.end()` for short, saves a single state; the solution
     then has no time axis.
 
-    **Raises:** `ValueError` if `steps` is not a whole number of at least 1.
+    **Raises:** `ValueError` if `steps` is not a whole number of at least 1, or `impacts` not one of at
+    least 0.
     """
 
     steps: int | None = eqx.field(default=1, static=True)

@@ -21,7 +21,7 @@ class SystemProduct(AbstractSystem):
         M = diag(M_1, M_2, ...),     f = (f_1, f_2, ...) + sum of couplings(t, states, args)
 
     Its states are made by `state(first, second, ...)` from the states of its systems, and separated by
-    `split`. Relations of one of them are stated with `OnPart(relation, part)`. A relation between the
+    `split`. Relations of one of them are stated with `OnPart(system, part, relation)`. A relation between the
     positions of several, such as a `GapRelation`, receives `q` as the tuple of their configurations.
 
     A first-order system next to a mechanism is one more velocity, `v = x`, with the mass matrix `E`. Its

@@ -45,7 +45,7 @@ class ProjectedGaussSeidel(AbstractContactSolver):
         return _Point(z0)
 
     def step(self, problem: DenseProblem, state: "_Point") -> "_Point":
-        """Sweeps over all contacts, forth and back in turns."""
+        """`BLOCK` sweeps over all contacts."""
         sweep = _sweeper(problem, self.inner)
         return _Point(jax.lax.fori_loop(0, BLOCK, lambda _, z: sweep(z), state.z))
 
@@ -148,7 +148,7 @@ class _Accelerated(eqx.Module):
 
 
 def largest_gain(problem: DenseProblem, passes: int = 30) -> Array:
-    """An estimate of the largest singular value of W from power iterations, `(l,)`."""
+    """An estimate of the size of the largest eigenvalue of W from power iterations, `(l,)`."""
     m = problem.q.shape[0]
     x = jnp.cos(jnp.arange(m, dtype=problem.q.dtype) * 1.7 + 0.3)
     x = jnp.broadcast_to(x[:, None], problem.q.shape)

@@ -32,7 +32,8 @@ class InteriorPoint(AbstractContactSolver):
     to find, such as circuits. An iteration costs more than one of Newton's method, in particular for cones.
 
     **Arguments:** `tolerance`: residual to reach (`None`: 1e-9 in float64, 1e-5 in float32);
-    `steps`: largest number of iterations; `shrink`: factor of `kappa` after every success;
+    `steps`: largest number of iterations; `shrink`: factor of `kappa` after a success, or
+    where no step length helps;
     `cones`: whether a chain tries it also on cones, or only on intervals.
     """
 
@@ -62,7 +63,7 @@ class InteriorPoint(AbstractContactSolver):
         return _Path(z, z, kappa, 1e-26 * kappa)
 
     def step(self, problem: DenseProblem, state: "_Path") -> "_Path":
-        """One Newton iteration; `kappa` shrinks whenever it succeeds."""
+        """One Newton iteration; `kappa` shrinks where it succeeds, or where no step length helps."""
         z, kappa, rho = state.inside, state.kappa, problem.steps()
         w = problem.velocity(z)
         f = relaxed(problem, z, w, rho, kappa)
@@ -95,7 +96,7 @@ class InteriorPoint(AbstractContactSolver):
 
 
 class _Path(eqx.Module):
-    """The point of the path and its projection on the sets, `kappa`, and the `kappa` at which it ends."""
+    """A point of the path, projected (`z`) and as it is (`inside`), `kappa` and its last value."""
 
     z: Array
     inside: Array

@@ -27,7 +27,7 @@ class Splitting(AbstractContactSolver):
 
         K* ∋ w + lift(w) e_N ⟂ z ∈ K    as    z = (W + sigma)^-1 (...),    y = P_K(...)
 
-    Two products with a matrix and a projection per iteration: reliable on redundant contacts at a loose
+    One product with a matrix and one projection per iteration: reliable on redundant contacts at a loose
     tolerance, slow to reach a tight one. It converges for monotone problems.
 
     **Arguments:** `tolerance`: residual to reach (`None`: 1e-9 in float64, 1e-5 in float32);

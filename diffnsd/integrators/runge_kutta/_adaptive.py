@@ -27,8 +27,8 @@ class Adaptive(AbstractWrappedIntegrator):
     `RKMK(diffrax.Tsit5())`; `tolerance`: largest error estimate of a step in the algebra's
     coordinates; `max_steps`: most steps, rejected ones included, in one grid step.
 
-    **Raises:** `ValueError` if `inner` is not an `RKMK`, or its tableau is implicit or has no embedded
-    pair.
+    **Raises:** `ValueError` if `inner` is not an `RKMK`, its tableau is implicit or has no embedded pair,
+    or `max_steps` is less than 1.
 
     Reference: E. Hairer, S. Norsett, G. Wanner, Solving Ordinary Differential Equations I (1993),
     section II.4, doi:10.1007/978-3-540-78862-1.
