@@ -88,7 +88,7 @@ class Judged(eqx.Module):
         statistics = eqx.tree_at(lambda s: s.converged, statistics, converged)
         each = statistics, dense.residuals(best.z, w)[1]
         statistics, velocity = jax.tree.map(lambda x: x.reshape(lanes), each)
-        point = (w - dense.q).reshape(shape), split(dense.shapes, best.z.reshape(shape))
+        point = dense.apply(best.z).reshape(shape), split(dense.shapes, best.z.reshape(shape))
         return *point, Outcome(statistics, velocity, proof.reshape(shape)), point
 
 

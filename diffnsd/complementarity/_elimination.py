@@ -27,6 +27,7 @@ from .._numerics import (
     entries,
     inverse,
     lu_solve,
+    matrix_inverse,
     matvec,
     short_sum,
     stacked,
@@ -101,7 +102,7 @@ def regularised_inverse(d: Array, eps) -> Array:
         [(1.0 + eps if i == j else 0.0) - entry for j, entry in enumerate(row)]
         for i, row in enumerate(entries(d))
     ]
-    return stacked(inverse(rows))
+    return stacked(inverse(rows)) if len(d) <= 3 else matrix_inverse(stacked(rows))
 
 
 def products(left: Array, right):
@@ -112,7 +113,10 @@ def products(left: Array, right):
 
 
 def congruence(matrix: Array | None, left: tuple[Array, ...], right: tuple) -> Array:
-    """`A + sum_i B_i X_i` with `B, X (k, n, c, ...)`, shape `(n, n, ...)`; `None` is the unit matrix."""
+    """`A + sum_i B_i X_i` with `B, X (k, n, c, ...)`, shape `(n, n, ...)`.
+
+    `None` is the unit matrix, whose `X` are `OwnRows` that cover all columns in their order.
+    """
     if matrix is None:
         columns = jnp.concatenate([x.after(b) for b, x in zip(left, right, strict=True)], axis=1)
         n = len(columns)

@@ -57,7 +57,7 @@ def solve_step_problem(problem: MixedProblem, z0, options: StepOptions):
     **Returns:** `v`, `z`, `Statistics`, and `(v, z)` of the tilted problem.
     """
     task, iterate, more = prepare(problem), start(problem, z0), options.newton_steps
-    if is_gathered(problem.rhs.shape[1:]):
+    if is_gathered(problem.rhs.shape[1:]) or options.rounds == 0:
         iterate, more = _newton(task, iterate, options, more), 0
 
     def unfinished(carry):
@@ -71,7 +71,9 @@ def solve_step_problem(problem: MixedProblem, z0, options: StepOptions):
         iterate, count = carry
         return on_hard_problems(hard, task, iterate, count), count + 1
 
-    iterate, _ = jax.lax.while_loop(unfinished, round_, (iterate, jnp.zeros((), jnp.int32)))
+    if options.rounds:
+        first = iterate, jnp.zeros((), jnp.int32)
+        iterate = jax.lax.while_loop(unfinished, round_, first)[0]
     return _outcome(task, iterate, options)
 
 
@@ -194,7 +196,7 @@ def _hard(task: Task, iterate: Iterate, count: Array, options: StepOptions, more
     """
     redundant = is_redundant(task.problem)
     starts = [lambda it: it, lambda it: _softest(task, it), lambda it: _split(task, it, options)]
-    starts = (starts if redundant else starts[::2])[: max(options.rounds, 1)]
+    starts = (starts if redundant else starts[::2])[: options.rounds]
     iterate = jax.lax.switch(count, starts, iterate)
     tilt = jnp.where((count == 2) & redundant, tilt_for(task.size.dtype), 0)
     # After splitting, the tilted solution of the last search no longer belongs to the point.

@@ -135,7 +135,7 @@ def visit(task: Task, it: Iterate, pending, options) -> tuple[Iterate, Point]:
 def prepare(problem: MixedProblem) -> Task:
     """Computes the quantities needed once per problem."""
     rho, mobility = problem.penalties(), None
-    some = jnp.any(rho[0] > 0)
+    some = jnp.any(jnp.concatenate(rho) > 0)
     if problem.matrix is not None:
         mobility = staged(some, matrix_inverse, problem.matrix)
     free = staged(some, moved, mobility, problem.rhs)

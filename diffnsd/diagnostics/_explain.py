@@ -181,7 +181,7 @@ def explain_gradient(
     h = jnp.asarray((t1 - t0) / max(steps, 1), state.v.dtype)
     ts = jnp.asarray(t0, h.dtype) + jnp.arange(steps).astype(h.dtype) * h
     explain = eqx.filter_jit(_explain)
-    found = explain(loss, flat, lambda p: build(unravel(p)), integrator, ts, h, args)
+    found = explain(loss, flat, unravel, build, integrator, ts, h, args)
     return GradientExplanation(
         unravel(found.pop("gradient")),
         ts,
@@ -192,17 +192,17 @@ def explain_gradient(
     )
 
 
-def _explain(loss, flat, build, integrator, ts, h, args) -> dict[str, Array]:
+def _explain(loss, flat, unravel, build, integrator, ts, h, args) -> dict[str, Array]:
     def advance(flat, t, state, carry, on):
-        model = build(flat)[0].masked(t, state.q, on)
+        model = build(unravel(flat))[0].masked(t, state.q, on)
         return integrator.step(model, t, h, state, carry, args)
 
-    model, start = build(flat)
+    model, start = build(unravel(flat))
     count = sum(model.contacts(ts[0], start.q))
     everything = jnp.ones(count, bool)
 
     def run(flat, taps):
-        model, state = build(flat)
+        model, state = build(unravel(flat))
 
         def body(run, this):
             state, carry = run

@@ -52,14 +52,21 @@ class Contacts(eqx.Module):
 class AbstractRelation(eqx.Module):
     """A family of `c` contacts of the same kind."""
 
-    rows: ClassVar[int] = 1
-    """Rows `k` of a contact."""
+    rows: ClassVar[int] = 0
+    """Rows `k` of a contact, at least 1."""
     needs_positions: ClassVar[bool] = True
     """Whether the relation acts on positions and velocities, not on a first-order system."""
     has_feedthrough: ClassVar[bool] = False
     """Whether the output depends on the multipliers themselves."""
     is_scleronomic: ClassVar[bool] = False
     """Whether the relation has no explicit dependence on time; by default it may have."""
+
+    def __check_init__(self):
+        if self.rows < 1:
+            name = type(self).__name__
+            raise TypeError(
+                f"{name} does not say how many rows a contact has: write `rows = 1` in it."
+            )
 
     @property
     def is_compliant(self) -> bool:

@@ -23,6 +23,8 @@ class RateRelation(AbstractRelation):
 
     function: Callable
 
+    rows = 1
+
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
 
         def value(t, q):
@@ -46,6 +48,8 @@ class PrescribedVelocity(AbstractRelation):
 
     index: tuple[int, ...] = eqx.field(static=True)
     rate: Callable | Array
+
+    rows = 1
 
     def __init__(self, index, rate=0.0):
         self.index = (index,) if isinstance(index, int) else tuple(map(int, index))

@@ -17,7 +17,7 @@ from diffnsd.complementarity import (
     SemismoothNewton,
     Splitting,
 )
-from diffnsd.complementarity.solvers import LevenbergMarquardt, Newton
+from diffnsd.complementarity.solvers import LevenbergMarquardt, Newton, RegularisedNewton
 from diffnsd.integrators import EulerMoreau, MoreauJean
 from diffnsd.laws import CoulombFriction, GapStabilized
 from diffnsd.models import rlc_diode, sliding_block
@@ -134,3 +134,15 @@ def test_one_notion_of_success():
     assert solve_complementarity(problem, content).z.shape == (3,)
     assert Auto(tolerance=1e-13).accept_tolerance_for(q.dtype) == 1e-13
     assert Auto().accept_tolerance_for(q.dtype) == 1e-8
+
+
+def test_links_of_one_kind_keep_their_numbers():
+    """The first of two links does all of its own passes, whatever those of the second are."""
+    random = np.random.default_rng(8)
+    root = random.normal(size=(6, 6))
+    W, q = jnp.asarray(root @ root.T / 6 + 0.1 * np.eye(6)), jnp.asarray(random.normal(size=6))
+    problem = ComplementarityProblem(W, q, ((HalfLine(), (6, 1)),))
+    many, one = RegularisedNewton(60, 1, 1), RegularisedNewton(1, 1, 1)
+    alone = solve_complementarity(problem, Chain((many,)))
+    both = solve_complementarity(problem, Chain((many, one)))
+    assert both.solved_by == 1 and both.iterations == alone.iterations

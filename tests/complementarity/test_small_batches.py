@@ -115,6 +115,20 @@ def test_one_newton_step_of_a_given_matrix():
     np.testing.assert_allclose(dv, problem.apply(join(dz)), rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize(("law", "rows"), [(HalfLine(), 4), (Free(), 5), (Box(-0.2, 0.3), 6)])
+def test_contacts_of_many_rows(law, rows):
+    """More rows than have an inverse by cofactors, against one problem at a time."""
+    random = np.random.default_rng(rows)
+    m, lanes = 2 * rows, 20
+    root = random.normal(size=(lanes, m, m))
+    W = jnp.asarray(root @ np.swapaxes(root, 1, 2) / m + 0.3 * np.eye(m))
+    q = jnp.asarray(random.normal(size=(lanes, m)))
+    run = quick_jit(jax.vmap(lambda W, q: solve(W, q, ((law, (2, rows)),))))
+    out, few = run(W, q), run(W[:3], q[:3])
+    assert np.all(np.asarray(out.result == RESULTS.successful))
+    np.testing.assert_allclose(out.z[:3], few.z, rtol=0, atol=1e-7)
+
+
 LAWS = (
     (HalfLine(), (2, 1)),
     (Free(), (1, 1)),

@@ -33,6 +33,21 @@ def test_the_gradient_is_that_of_the_motion(located):
     assert located.names == ("e", "height") and located.warnings == ()
 
 
+def test_a_second_call_compiles_nothing():
+    traced = []
+
+    def final(states):
+        traced.append(len(states.v))
+        return states.v[-1, 0]
+
+    counts = []
+    for height in (1.0, 1.1):
+        at = {"e": jnp.asarray(0.8), "height": jnp.asarray(height)}
+        explain_gradient(final, at, build, MoreauJean(), 0.0, 0.1, 0.05)
+        counts.append(len(traced))
+    assert counts[0] == counts[1] > 0
+
+
 def test_contributions_are_at_the_impacts(located):
     """By `e` only impacts count. The last one: with `w` the speed before, `v(T) = e w − g (T − t2)`;
 

@@ -280,3 +280,12 @@ def test_tangents_complete_a_right_handed_frame(n):
     frame = np.stack([n, *map(np.asarray, tangents(jnp.asarray(n)))])
     np.testing.assert_allclose(frame @ frame.T, np.eye(3), rtol=0, atol=1e-15)
     np.testing.assert_allclose(np.linalg.det(frame), 1, rtol=1e-14)
+
+
+def test_a_relation_says_how_many_rows_it_has():
+    class Forgetful(AbstractRelation):
+        def output(self, group, t, state, lam):
+            return state.v[None]
+
+    with pytest.raises(TypeError, match=r"Forgetful does not say .*write `rows = 1`"):
+        Forgetful()

@@ -106,6 +106,9 @@ class AbstractContactSolver(AbstractSolver):
     settings: ClassVar[tuple[str, ...]] = ()
     """Numeric fields read only by `init`: methods that differ only in these compile once."""
 
+    counted: ClassVar[tuple[str, ...]] = ("steps", "tolerance")
+    """Fields that only the driver reads: methods that differ in no other are compiled once."""
+
     leaves_few: ClassVar[bool] = False
     """Whether it leaves almost no problem of a batch unsolved."""
 

@@ -203,7 +203,7 @@ def _method(link: Any) -> tuple:
     others = [
         (field.name, getattr(link, field.name))
         for field in dataclasses.fields(link)
-        if field.name not in ("steps", "tolerance", *type(link).settings)
+        if field.name not in (*type(link).counted, *type(link).settings)
     ]
     return type(link), *others
 

@@ -37,6 +37,7 @@ class RegularisedNewton(AbstractContactSolver):
 
     explores = True
     leaves_few = True
+    counted = ()
 
     def __check_init__(self):
         check_tolerance(self.tolerance)
