@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ._adjoint import AbstractAdjoint
-from ._dense import Contacts, DenseProblem, Statistics, join, split
+from ._dense import Contacts, DenseProblem, Statistics
 from ._least_norm import least_norm_tangents
-from ._problem import MixedProblem
+from ._problem import MixedProblem, join, split
 from ._solve import solve_mixed
 from .solvers._base import AbstractSolver
 from .solvers._certificate import certificate, far

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._jax import one_by_one
 from ..laws._base import AbstractLaw
 from ._natural_map import argument, derivative, lost_power, projected
-from ._problem import MixedProblem
+from ._problem import MixedProblem, join, row_steps, split
 
 
 class Statistics(eqx.Module):
@@ -72,20 +72,6 @@ class Contacts(eqx.Module):
     law: AbstractLaw
     active: Bool[Array, "c ..."]
     shape: tuple[int, int] = eqx.field(static=True)
-
-
-def split(shapes, x: Array) -> tuple[Array, ...]:
-    """Splits a vector `(m, ...)` into `(k, c, ...)` for every law."""
-    parts, at = [], 0
-    for c, k in shapes:
-        parts.append(x[at : at + c * k].reshape((k, c, *x.shape[1:])))
-        at += c * k
-    return tuple(parts)
-
-
-def join(parts) -> Array:
-    """The inverse of `split`."""
-    return jnp.concatenate([x.reshape((-1, *x.shape[2:])) for x in parts])
 
 
 def norm(x: Array) -> Array:
@@ -250,23 +236,6 @@ class DenseProblem(eqx.Module):
         """The problems of the batch at these indices."""
         rest = jax.tree.map(lambda x: x[..., index], (self.q, self.contacts, self.sizes))
         return DenseProblem(self.W[index], *rest)
-
-
-def row_steps(shapes, W: Array) -> Array:
-    """The step of the natural map, one for each row and equal within a contact, `(m, ...)`.
-
-    It is one over the mean diagonal of the contact's block of `W (m, m, ...)`. Where that is negligible
-    compared with its rows, as in circuits, it is one over their size.
-    """
-    out, m = [], W.shape[0]
-    diagonal = jnp.abs(jnp.moveaxis(jnp.diagonal(W), -1, 0))
-    rows = jnp.sqrt(jnp.sum(W * W, axis=1) / max(m, 1))
-    for a, b, (_, k) in zip(split(shapes, diagonal), split(shapes, rows), shapes, strict=True):
-        a, b = jnp.mean(a, axis=0), jnp.mean(b, axis=0)
-        size = jnp.where(a > 1e-3 * b, a, b)
-        step = 1 / jnp.where(size > 0, size, 1)
-        out.append(jnp.broadcast_to(step[None], (k, *step.shape)))
-    return join(out)
 
 
 def newton_matrix(W: Array, shapes, d, n) -> Array:

@@ -71,14 +71,6 @@ def inputs(problem: MixedProblem) -> tuple[Array, ...]:
     return tuple(b.output if b.input is None else b.input for b in problem.blocks)
 
 
-def loads(problem: MixedProblem) -> Array:
-    """`B` of all contacts side by side, shape `(n, m, ...)`."""
-    every = inputs(problem)
-    return jnp.concatenate(
-        [jnp.swapaxes(b, 0, 1).reshape((b.shape[1], -1, *b.shape[3:])) for b in every], axis=1
-    )
-
-
 def linearised(problem: MixedProblem, d, n) -> Linearised:
     """The linearisation with given derivatives `D`, `N` of the natural map."""
     outputs = tuple(block.output for block in problem.blocks)

@@ -12,61 +12,46 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._jax import AbstractKernel, call, one_by_one, with_value
-from ._adjoint import pair, surface
-from ._dense import by_factor, join, newton_matrix, split
-from ._elimination import blockwise, loads
+from .._jax import AbstractKernel, call, one_by_one
+from ._dense import by_factor, newton_matrix
+from ._elimination import blockwise
 from ._natural_map import argument, resting
+from ._problem import join, split
+from ._tangents import Point
 
 
 def least_norm_tangents(instance, floats, tangent, point, tilted):
     """The tangents of `_tangents.solution_tangents`; the first ones, of the tilted problem, are zero.
 
-    The derivative of the projection with respect to its argument is the set's own `jacobian`, so
-    that the right-hand side and the matrix take the same side of a kink.
+    With `A = H = 1`, `dv = W dz + r_v`, so that `G dz = r_z − N r_v`.
     """
     problem, kappa = instance(floats)
-    z = point[1]
+    v, z = point
     shapes = tuple(part.shape[1::-1] for part in z)
     rho = jax.lax.stop_gradient(problem.penalties())
+    w = resting(problem.blocks, problem.local(v), z, rho, kappa)
+    x = jax.lax.stop_gradient(list(map(argument, problem.blocks, w, z, rho)))
+    at = Point(v, z, w, x, jnp.array(False))
+    d, n = at.linearised(instance, floats)
+    r_v, r_z = at.parameter_tangent(instance, floats, tangent, d)
+    W = problem.loads()
 
-    def velocities(problem):
-        return problem.local(problem.load(z))
+    def moved(dv):
+        return list(map(blockwise, n, split(shapes, dv)))
 
-    at = resting(problem.blocks, velocities(problem), z, rho, kappa)
-    w = list(map(with_value, velocities(problem), at))
-
-    def arguments(p):
-        q, _ = instance(p)
-        moved = map(with_value, velocities(q), at)
-        return tuple(map(argument, q.blocks, moved, z, rho))
-
-    xs, dxs = jax.jvp(arguments, (floats,), (tangent,))
-
-    def projections(p):
-        q, kappa = instance(p)
-        return tuple(surface(b, x, r, kappa) for b, x, r in zip(q.blocks, xs, rho, strict=True))
-
-    _, from_sets = jax.jvp(projections, (floats,), (tangent,))
-    pairs = [pair(b, u, x, r, kappa) for b, u, x, r in zip(problem.blocks, w, xs, rho, strict=True)]
-    d, n = (tuple(x[i] for x in pairs) for i in range(2))
-    right = join([blockwise(di, dx) + p for di, dx, p in zip(d, dxs, from_sets, strict=True)])
-    W = loads(problem)
+    def by_matrix(x):
+        return jnp.einsum("ij...,j...->i...", W, x)
 
     def product(x):
-        moved = split(shapes, jnp.einsum("ij...,j...->i...", W, x))
-        rows = [
-            p - blockwise(di, p) + blockwise(ni, u)
-            for p, u, di, ni in zip(split(shapes, x), moved, d, n, strict=True)
-        ]
-        return join(rows)
+        held = [blockwise(di, part) for di, part in zip(d, split(shapes, x), strict=True)]
+        return x - join(held) + join(moved(by_matrix(x)))
 
     def solver(transpose):
         return lambda _, r: call(LeastNorm(shapes, transpose), W, d, n, r)
 
+    right = join(r_z) - join(moved(r_v))
     found = jax.lax.custom_linear_solve(product, right, solver(False), solver(True))
-    dz = split(shapes, found)
-    dv = jax.jvp(lambda p, z: instance(p)[0].load(z), (floats, z), (tangent, dz))[1]
+    dv, dz = r_v + by_matrix(found), split(shapes, found)
     return jax.tree.map(jnp.zeros_like, (dv, dz)), (dv, dz)
 
 

@@ -10,8 +10,6 @@ Matrix axes come first, then contacts, then any others. The functions of this fo
 all trailing axes; this is how a batch is solved (`_jax.call`).
 """
 
-import functools
-import operator
 from typing import Any
 
 import equinox as eqx
@@ -113,6 +111,13 @@ class MixedProblem(eqx.Module):
             total = total + block.generalised(part)
         return total
 
+    def loads(self) -> Array:
+        """`B` of all contacts side by side, shape `(n, m, ...)`."""
+        every = [block.output if block.input is None else block.input for block in self.blocks]
+        return jnp.concatenate(
+            [jnp.swapaxes(b, 0, 1).reshape((b.shape[1], -1, *b.shape[3:])) for b in every], axis=1
+        )
+
     def defect(self, v: Array, z: tuple[Array, ...]) -> Array:
         """`b + B z − A v`, shape `(n, ...)`."""
         return self.load(z) - (v if self.matrix is None else matvec(self.matrix, v))
@@ -125,7 +130,9 @@ class MixedProblem(eqx.Module):
         """`rho` of every block, shape `(c, ...)`."""
         n = self.rhs.shape[0]
         if self.matrix is None:
-            return self._given_steps()
+            shapes = [block.output.rows[::-1] for block in self.blocks]
+            steps = row_steps(shapes, self.loads())
+            return tuple(part[0] for part in split(shapes, steps))
         if n > UNROLL_LIMIT:
             diagonal = jnp.moveaxis(jnp.diagonal(self.matrix), -1, 0)
         else:
@@ -133,23 +140,36 @@ class MixedProblem(eqx.Module):
         diagonal = jnp.abs(diagonal)
         return tuple(block.penalty(jnp.where(diagonal > 0, diagonal, 1)) for block in self.blocks)
 
-    def _given_steps(self) -> tuple[Array, ...]:
-        """`rho` where `W` is given: one over the mean diagonal of a contact's block.
 
-        Where that is negligible compared with its rows, as in circuits, it is one over their size.
-        """
-        columns: list[Any] = [block.input for block in self.blocks]
-        squares = [jnp.sum(x * x, axis=(0, 2)) for x in columns]
-        rows, out = jnp.sqrt(functools.reduce(operator.add, squares) / len(self.rhs)), []
-        for block, x in zip(self.blocks, columns, strict=True):
-            at, (k, c) = block.output.at, block.output.rows
-            own = x[:, at : at + k * c].reshape((k, k, c, c, *self.rhs.shape[1:]))
-            diagonals = [jnp.moveaxis(jnp.diagonal(own[j, j]), -1, 0) for j in range(k)]
-            a = jnp.mean(jnp.abs(jnp.stack(diagonals)), axis=0)
-            b = jnp.mean(block.output.apply(rows), axis=0)
-            size = jnp.where(a > 1e-3 * b, a, b)
-            out.append(1 / jnp.where(size > 0, size, 1))
-        return tuple(out)
+def split(shapes, x: Array) -> tuple[Array, ...]:
+    """Splits a vector `(m, ...)` into `(k, c, ...)` for every law."""
+    parts, at = [], 0
+    for c, k in shapes:
+        parts.append(x[at : at + c * k].reshape((k, c, *x.shape[1:])))
+        at += c * k
+    return tuple(parts)
+
+
+def join(parts) -> Array:
+    """The inverse of `split`."""
+    return jnp.concatenate([x.reshape((-1, *x.shape[2:])) for x in parts])
+
+
+def row_steps(shapes, W: Array) -> Array:
+    """The step of the natural map, one for each row and equal within a contact, `(m, ...)`.
+
+    It is one over the mean diagonal of the contact's block of `W (m, m, ...)`. Where that is negligible
+    compared with its rows, as in circuits, it is one over their size.
+    """
+    out, m = [], W.shape[0]
+    diagonal = jnp.abs(jnp.moveaxis(jnp.diagonal(W), -1, 0))
+    rows = jnp.sqrt(jnp.sum(W * W, axis=1) / max(m, 1))
+    for a, b, (_, k) in zip(split(shapes, diagonal), split(shapes, rows), shapes, strict=True):
+        a, b = jnp.mean(a, axis=0), jnp.mean(b, axis=0)
+        size = jnp.where(a > 1e-3 * b, a, b)
+        step = 1 / jnp.where(size > 0, size, 1)
+        out.append(jnp.broadcast_to(step[None], (k, *step.shape)))
+    return join(out)
 
 
 def moved(mobility: Array | None, load: Array) -> Array:

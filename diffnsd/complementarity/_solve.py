@@ -19,7 +19,6 @@ from .._jax import SAVED_NAME, AbstractKernel, call
 from .._numerics import UNROLL_LIMIT, newton_solve
 from ._adjoint import AbstractAdjoint, ImplicitAdjoint, central_path
 from ._dense import Contacts, Statistics
-from ._elimination import loads
 from ._problem import Block, MixedProblem
 from ._tangents import solution_tangents
 
@@ -161,7 +160,7 @@ def _few_contacts(problem: MixedProblem, z0, solver, adjoint):
     `A` is inverted outside the kernel, once for all problems of a batch that share it.
     """
     solve = _solves(problem.matrix)
-    columns = loads(problem)
+    columns = problem.loads()
     outputs = [jnp.swapaxes(b.output, 1, 2).reshape(-1, b.output.shape[1]) for b in problem.blocks]
     outputs = jnp.concatenate(outputs)
     free, moved = solve(problem.rhs), solve(columns)

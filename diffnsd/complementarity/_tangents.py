@@ -33,9 +33,9 @@ def solution_tangents(instance, floats, tangent, point, tilted):
     rho = problem.penalties()
     (v, z), (tilted_v, tilted_z) = point, tilted
     w, x = sides(problem, point, tilted, rho, kappa)
-    limit = _Point(v, z, w, x, jnp.array(False))
+    limit = Point(v, z, w, x, jnp.array(False))
     w, x = jax.lax.stop_gradient(at_point(problem, tilted_v, tilted_z, rho))
-    around = _Point(tilted_v, tilted_z, w, x, jnp.array(True))
+    around = Point(tilted_v, tilted_z, w, x, jnp.array(True))
     # Both at once, so that the program is as long as for one.
     both = jax.tree.map(lambda *x: jnp.stack(x), around, limit)
     d, n = jax.vmap(lambda at: at.linearised(instance, floats))(both)
@@ -62,7 +62,7 @@ def solution_tangents(instance, floats, tangent, point, tilted):
     return _linear_solve(first, second)
 
 
-class _Point(eqx.Module):
+class Point(eqx.Module):
     """A point `(v, z)`, and the side of its kinks that is differentiated, see `sides`.
 
     **Arguments:** `w`, `x`: local velocities and arguments of the projections on that side; `depends`:

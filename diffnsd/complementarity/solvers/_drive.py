@@ -17,9 +17,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._numerics import matrix_inverse, matvec
-from .._dense import Contacts, DenseProblem, Statistics, join, norm, split
-from .._elimination import loads
-from .._problem import MixedProblem, moved
+from .._dense import Contacts, DenseProblem, Statistics, norm
+from .._problem import MixedProblem, join, moved, split
 
 FEW = 16
 """Largest batch whose problems go through all methods together."""
@@ -238,7 +237,7 @@ def solve_step(solver: Any, problem: MixedProblem, z0: tuple[Array, ...]):
     lanes, mobility = problem.rhs.shape[1:], None
     if problem.matrix is not None:
         mobility = matrix_inverse(problem.matrix)
-    free, columns = moved(mobility, problem.rhs), loads(problem)
+    free, columns = moved(mobility, problem.rhs), problem.loads()
     if mobility is not None:
         columns = jax.vmap(lambda x: matvec(mobility, x), 1, 1)(columns)
     contacts = _contacts(problem)
@@ -262,7 +261,7 @@ def solve_step(solver: Any, problem: MixedProblem, z0: tuple[Array, ...]):
 
 def given(problem: MixedProblem) -> DenseProblem:
     """Converts a problem with unit matrices to the form that methods use, with the batch on one axis."""
-    W = loads(problem)
+    W = problem.loads()
     q = join([block.offset for block in problem.blocks]).reshape((len(W), -1))
     W = jnp.moveaxis(W.reshape((*W.shape[:2], -1)), 2, 0)
     return DenseProblem(W, q, _contacts(problem))

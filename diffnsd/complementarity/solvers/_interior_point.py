@@ -16,8 +16,9 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._adjoint import pair, surface
-from .._dense import DenseProblem, join, norm, solve_damped, solve_matrix
+from .._dense import DenseProblem, norm, solve_damped, solve_matrix
 from .._natural_map import argument
+from .._problem import join
 from ._base import AbstractContactSolver, check_tolerance, ladder, shortest
 from ._pivoting import intervals
 from ._semismooth import POLISH, LevenbergMarquardt

@@ -4,7 +4,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._dense import DenseProblem, join
+from .._dense import DenseProblem
+from .._problem import join
 from .._step_newton import solve_step_problem
 from .._step_point import StepOptions
 from ._base import AbstractContactSolver, check_tolerance
