@@ -13,6 +13,7 @@ from ._action import (
 )
 from ._base import AbstractGroup as AbstractGroup
 from ._euclidean import Euclidean as Euclidean
+from ._joint_space import JointSpace as JointSpace
 from ._matrix import GL as GL, SL as SL, SO as SO, matrix_log as matrix_log
 from ._planar import SE2 as SE2, SO2 as SO2
 from ._pose import Pose as Pose, PoseGroup as PoseGroup

@@ -9,7 +9,17 @@ from ._first_order_form import (
     velocity_after as velocity_after,
 )
 from ._flow import LieFlow as LieFlow
+from ._joints import (
+    AbstractTreeJoint as AbstractTreeJoint,
+    Ball as Ball,
+    Body as Body,
+    Fixed as Fixed,
+    Free as Free,
+    Hinge as Hinge,
+    Slide as Slide,
+)
 from ._lagrangian import LagrangianSystem as LagrangianSystem
+from ._multibody import Multibody as Multibody
 from ._newton_euler import NewtonEulerSystem as NewtonEulerSystem
 from ._product import Gyrator as Gyrator, SystemProduct as SystemProduct
 from ._springs import (

@@ -1,0 +1,116 @@
+"""Coordinates of a tree of joints: numbers and rotations in one array."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._block_rows import BlockDiagonal
+from .._types import Config, Scalar, Vector
+from ._base import Square, shape_problem
+from ._euclidean import Euclidean
+from ._product import AbstractDirectProduct
+from ._so3 import SO3
+
+
+class JointSpace(AbstractDirectProduct):
+    """`R^e x SO(3)^r`, with elements stored in one array, joint after joint.
+
+    Elements have shape `(n + r,)`: angles and displacements as they are, each rotation as a unit
+    quaternion, scalar first. Tangent vectors have shape `(n,)`: rates, and the angular velocity of each
+    rotation in the frame that it turns. This is the order of `qpos` and `qvel` in MuJoCo.
+
+    **Arguments:** `n`: dimension; `rotations`: where the three entries of each rotation begin in a
+    tangent vector, in increasing order.
+    """
+
+    n: int
+    rotations: tuple[int, ...] = ()
+
+    skew_ad = True
+
+    @property
+    def dim(self) -> int:
+        return self.n
+
+    @property
+    def size(self) -> int:
+        """Number of entries of an element, `n + r`."""
+        return self.n + len(self.rotations)
+
+    def _places(self, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """Entries of the numbers `(e,)` and of the rotations `(r, width)`; `width` is 3 or 4."""
+        starts = np.array(self.rotations, np.int32) + (width - 3) * np.arange(len(self.rotations))
+        turning = (starts[:, None] + np.arange(width)).astype(np.int32)
+        rest = np.setdiff1d(np.arange(self.n + (width - 3) * len(starts), dtype=np.int32), turning)
+        return rest, turning
+
+    def _split(self, x: Config | Vector) -> Any:
+        numbers, turning = self._places(4 if self.rotations and x.shape[0] == self.size else 3)
+        return x[numbers], x[turning]
+
+    def _each(self, name: str, *shares) -> Any:
+        """The results for the numbers and, with a leading axis, for the rotations."""
+        method = getattr(SO3(), name)
+        numbers = getattr(Euclidean(self.n - 3 * len(self.rotations)), name)
+        turns = [s[1] for s in shares]
+        if len(self.rotations) == 1:
+            out = jax.tree.map(lambda x: x[None], method(*(x[0] for x in turns)))
+        else:
+            out = jax.vmap(method)(*turns)
+        return numbers(*(s[0] for s in shares)), out
+
+    def _together(self, values, width: int) -> Array:
+        order = np.argsort(np.concatenate([x.reshape(-1) for x in self._places(width)]))
+        return jnp.concatenate([values[0], values[1].reshape(-1)])[order]
+
+    def _element(self, values) -> Config:
+        return self._together(values, 4)
+
+    def _vector(self, values) -> Vector:
+        return self._together(values, 3)
+
+    def _matrix(self, values) -> Square:
+        numbers, turns = values
+        whole = jax.scipy.linalg.block_diag(
+            numbers, BlockDiagonal(jnp.moveaxis(turns, 0, -1)).dense()
+        )
+        order = np.argsort(np.concatenate([x.reshape(-1) for x in self._places(3)]))
+        return whole[order][:, order]
+
+    def _largest(self, values) -> Scalar:
+        return jnp.maximum(values[0], jnp.max(values[1]))
+
+    def identity(self) -> Config:
+        numbers, turning = self._places(4)
+        return self._element(
+            (jnp.zeros(len(numbers)), jnp.tile(SO3().identity(), (len(turning), 1)))
+        )
+
+    def hat(self, xi: Vector) -> Square:
+        """Translations of the numbers, then the skew matrices of the rotations."""
+        numbers, turns = self._each("hat", self._split(xi))
+        return jax.scipy.linalg.block_diag(numbers, *turns)
+
+    def vee(self, matrix: Square) -> Vector:
+        first = self.n - 3 * len(self.rotations) + 1
+        blocks = [matrix[i : i + 3, i : i + 3] for i in range(first, len(matrix), 3)]
+        numbers = Euclidean(first - 1).vee(matrix[:first, :first])
+        return self._vector((numbers, jnp.stack([SO3().vee(b) for b in blocks])))
+
+    def casimirs(self, mu: Vector) -> Float[Array, " k"]:
+        numbers, turns = self._each("casimirs", self._split(mu))
+        return jnp.concatenate([numbers, turns.reshape(-1)])
+
+    @property
+    def quaternion_problem(self) -> str | None:
+        return None
+
+    def check(self, q: Config) -> str | None:
+        if problem := shape_problem("q", q, (self.size,)):
+            return problem
+        turning = np.asarray(q)[self._places(4)[1]]
+        return next((m for m in map(SO3().check, turning) if m), None)

@@ -1,0 +1,215 @@
+"""The bodies and joints that a `Multibody` is made of."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._jax import concrete, eval_now, is_traced
+from .._numerics import as_float
+
+
+class AbstractTreeJoint(eqx.Module):
+    """A joint between a body and its parent.
+
+    **Arguments:**
+
+    - `axis`: of a hinge or a slide, in the frame of the body, `(3,)`, of any length.
+    - `point`: the point of the body about which it turns, in its frame [m], `(3,)`.
+    - `stiffness`: of a spring, `damping`: viscous, `armature`: inertia added to that of the bodies, such as
+      that of a rotor: the same for all entries of `v` of the joint.
+    - `rest`: the coordinates at which the spring is relaxed, `(coordinates,)`.
+    - `reference`: the angle or displacement at which the body is where it was defined.
+    """
+
+    axis: Float[Array, "3"]
+    point: Float[Array, "3"]
+    stiffness: Float[Array, ""]
+    damping: Float[Array, ""]
+    armature: Float[Array, ""]
+    rest: Float[Array, " q"]
+    reference: Float[Array, ""]
+
+    coordinates: ClassVar[int]
+    """Entries of `q`."""
+    rates: ClassVar[int]
+    """Entries of `v`."""
+    slides: ClassVar[bool] = False
+    """Whether its coordinate is a displacement along the axis."""
+    moves_freely: ClassVar[bool] = False
+    """Whether its coordinates are a pose in the world."""
+
+    def __init__(
+        self,
+        *,
+        axis=None,
+        point=(0.0, 0.0, 0.0),
+        stiffness=0.0,
+        damping=0.0,
+        armature=0.0,
+        rest=None,
+        reference=0.0,
+    ):
+        name, count = type(self).__name__, self.coordinates
+        self.axis = jnp.zeros(3) if axis is None else _sized("axis", axis, (3,))
+        self.point = _sized("point", point, (3,))
+        self.stiffness = _sized("stiffness", stiffness, ())
+        self.damping = _sized("damping", damping, ())
+        self.armature = _sized("armature", armature, ())
+        self.reference = _sized("reference", reference, ())
+        unmoved = np.eye(1, 4)[0] if count == 4 else np.eye(1, 7, 3)[0] if count == 7 else np.zeros(count)
+        given = unmoved if rest is None else np.reshape(rest, -1) if np.ndim(rest) == 0 else rest
+        self.rest = _sized("rest", given, (count,))
+        if axis is not None and not _nonzero(self.axis):
+            raise ValueError(f"the axis of a {name} is zero; give a direction, such as (0, 1, 0).")
+
+
+def _sized(name: str, value, shape: tuple[int, ...]) -> Array:
+    array = eval_now(as_float, value)
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}.")
+    return array
+
+
+def _nonzero(axis: Array) -> bool:
+    known = concrete(axis)
+    return is_traced(known) or bool(np.any(np.asarray(known)))
+
+
+def _without(joint: AbstractTreeJoint, options: dict, *names: str) -> dict:
+    """The options of a joint, none of which may have these names."""
+    if wrong := [name for name in names if name in options]:
+        raise TypeError(f"a {type(joint).__name__} joint has no {wrong[0]}.")
+    return options
+
+
+class Hinge(AbstractTreeJoint):
+    """A hinge (revolute joint): one angle [rad] about `axis` through `point`.
+
+    **Arguments:** `axis`, then by name `point`, `stiffness` [N m/rad], `damping` [N m s/rad], `armature`
+    [kg m²], `rest` [rad], `reference` [rad]; see `AbstractTreeJoint`.
+
+    **Raises:** `ValueError` if the axis is zero or a shape does not match.
+    """
+
+    coordinates = rates = 1
+
+    def __init__(self, axis, **options):
+        super().__init__(axis=axis, **options)
+
+
+class Slide(AbstractTreeJoint):
+    """A slide (prismatic joint): one displacement [m] along `axis`.
+
+    **Arguments:** `axis`, then by name `stiffness` [N/m], `damping` [N s/m], `armature` [kg], `rest` [m],
+    `reference` [m]; see `AbstractTreeJoint`.
+
+    **Raises:** as `Hinge`.
+    """
+
+    coordinates = rates = 1
+    slides = True
+
+    def __init__(self, axis, **options):
+        super().__init__(axis=axis, **_without(self, options, "point"))
+
+
+class Ball(AbstractTreeJoint):
+    """A ball joint: a rotation about `point`, a unit quaternion from the body to where it was defined.
+
+    **Arguments:** `point`, `stiffness` [N m/rad], `damping`, `armature`, `rest` `(4,)`, by name; see
+    `AbstractTreeJoint`.
+
+    **Raises:** `ValueError` if a shape does not match.
+    """
+
+    coordinates, rates = 4, 3
+
+    def __init__(self, *, point=(0.0, 0.0, 0.0), **options):
+        super().__init__(point=point, **_without(self, options, "axis", "reference"))
+
+
+class Free(AbstractTreeJoint):
+    """No joint: the position [m] of the frame of the body, then its quaternion, in the world.
+
+    Its velocity is that of the origin of the frame in the world frame, then the angular velocity in the
+    frame of the body. Only a body without parent is free.
+
+    **Arguments:** `stiffness`, `damping`, `armature`, `rest` `(7,)`, by name; see `AbstractTreeJoint`.
+
+    **Raises:** as `Ball`.
+    """
+
+    coordinates, rates = 7, 6
+    moves_freely = True
+
+    def __init__(self, **options):
+        super().__init__(**_without(self, options, "axis", "point", "reference"))
+
+
+class Fixed(AbstractTreeJoint):
+    """A weld: the body does not move with respect to its parent."""
+
+    coordinates = rates = 0
+
+    def __init__(self):
+        super().__init__()
+
+
+class Body(eqx.Module):
+    """A body of a `Multibody` and the joints to its parent.
+
+    **Arguments:**
+
+    - `mass` [kg], `()`, and `inertia` [kg m²] about the centre of mass along the axes of the frame of the
+      body: `(3, 3)`, three principal moments `(3,)`, or a number.
+    - `joints`: a joint or a sequence of them, the one next to the parent first. The axes and points of all
+      are given where the body was defined, in its frame.
+    - `parent`: index of the parent among the bodies, which comes before the body; `None` for the world.
+    - `position` [m], `(3,)`, and `orientation`, unit quaternion, scalar first, `(4,)`: the frame of the body
+      in that of its parent, where all coordinates have their `reference`.
+    - `centre`: the centre of mass in the frame of the body [m], `(3,)`.
+
+    **Raises:** `ValueError` if shapes do not match.
+    """
+
+    mass: Float[Array, ""]
+    inertia: Float[Array, "3 3"]
+    joints: tuple[AbstractTreeJoint, ...]
+    parent: int | None = eqx.field(static=True)
+    position: Float[Array, "3"]
+    orientation: Float[Array, "4"]
+    centre: Float[Array, "3"]
+
+    def __init__(
+        self,
+        mass,
+        inertia,
+        joints: AbstractTreeJoint | Sequence[AbstractTreeJoint],
+        parent: int | None = None,
+        *,
+        position=(0.0, 0.0, 0.0),
+        orientation=(1.0, 0.0, 0.0, 0.0),
+        centre=(0.0, 0.0, 0.0),
+    ):
+        self.mass = _sized("mass", mass, ())
+        moments = eval_now(as_float, inertia)
+        if moments.ndim < 2:
+            if moments.shape not in ((), (3,)):
+                raise ValueError(f"inertia must have shape (), (3,) or (3, 3), got {moments.shape}.")
+            moments = eval_now(lambda x: jnp.eye(3, dtype=x.dtype) * x, moments)
+        self.inertia = _sized("inertia", moments, (3, 3))
+        self.joints = (joints,) if isinstance(joints, AbstractTreeJoint) else tuple(joints)
+        wrong = [j for j in self.joints if not isinstance(j, AbstractTreeJoint)]
+        if wrong:
+            raise ValueError(
+                f"joints must be Hinge, Slide, Ball, Free or Fixed, got {wrong[0]!r}; "
+                "for a joint without arguments write Ball() or Free()."
+            )
+        self.parent = parent
+        self.position = _sized("position", position, (3,))
+        self.orientation = _sized("orientation", orientation, (4,))
+        self.centre = _sized("centre", centre, (3,))
