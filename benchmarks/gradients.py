@@ -275,6 +275,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name in names:
         print(f"  {name}", flush=True)
         found += ours(name, KNOWN_MOTIONS[name], options.modes, options.sizes)
+        jax.clear_caches()  # A process holds only so many compiled programs.
     if not options.without_peers and "ball, one impact" in names:
         found += peers("ball, one impact", KNOWN_MOTIONS["ball, one impact"], LENGTHS)
     summary(found)

@@ -84,6 +84,7 @@ from .systems import (
     Gyrator as Gyrator,
     LagrangianSystem as LagrangianSystem,
     LieFlow as LieFlow,
+    Multibody as Multibody,
     NewtonEulerSystem as NewtonEulerSystem,
     SpringDamper as SpringDamper,
     SystemProduct as SystemProduct,

@@ -194,6 +194,18 @@ def dense(matrix: "Array | BlockRows | OwnRows") -> Any:
     return matrix.dense() if isinstance(matrix, BlockRows) else matrix
 
 
+def times(matrix: "Array | BlockRows", jacobian: Float[Array, "m n"]) -> Float[Array, "k n c"]:
+    """`H J` for `H (k, m, c)`: rows on the velocities of bodies become rows on those that move the bodies."""
+    if not isinstance(matrix, BlockRows):
+        return jnp.einsum("kmc,mn->knc", matrix, jacobian)
+    by_body = jacobian.reshape(matrix.count, -1, jacobian.shape[1])
+    total = 0.0
+    for x, bodies in zip(matrix.values, matrix.bodies, strict=True):
+        own = in_lanes(by_body, bodies)
+        total = total + dot(jnp.swapaxes(x, 0, 1)[:, :, None], own[:, None])
+    return total  # pyright: ignore[reportReturnType]
+
+
 def apply(matrix: "Array | BlockRows | OwnRows", v: Array) -> Array:
     """`H v` for `H (k, n, c, ...)` and `v (n, ...)`."""
     if isinstance(matrix, BlockRows | OwnRows):

@@ -1,6 +1,7 @@
 """Interactions: contacts, the law that they obey, and which of them take part."""
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,7 +10,6 @@ from jaxtyping import Array, Bool, Float
 
 from ._numerics import as_float
 from ._types import Local, PerContact, Scalar, State, Vector
-from .groups import AbstractGroup
 from .laws import AbstractLaw
 from .relations import AbstractRelation
 
@@ -99,13 +99,18 @@ class Interaction(eqx.Module):
         """Rows per contact that take part in the law."""
         return self.relation.rows if self.law.rows is None else self.law.rows
 
-    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Local:
-        """The outputs that take part in the law, `(c, k)`, for their multipliers `(c, k)`."""
-        return self.relation.output(group, t, state, self._padded(lam))[:, : self.rows]
+    def on(self, system: Any) -> AbstractRelation:
+        """The relation in the coordinates of a system, see `AbstractRelation.on`."""
+        return self.relation.on(system)
 
-    def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
+    def output(self, system: Any, t: Scalar, state: State, lam: Local) -> Local:
+        """The outputs that take part in the law, `(c, k)`, for their multipliers `(c, k)`."""
+        relation = self.on(system)
+        return relation.output(system.group, t, state, self._padded(lam))[:, : self.rows]
+
+    def input(self, system: Any, t: Scalar, state: State, lam: Local) -> Vector:
         """The generalised force of these multipliers, `(n,)`."""
-        return self.relation.input(group, t, state, self._padded(lam))
+        return self.on(system).input(system.group, t, state, self._padded(lam))
 
     def _padded(self, lam: Local) -> Local:
         return jnp.pad(lam, ((0, 0), (0, self.relation.rows - self.rows)))

@@ -48,7 +48,7 @@ class Model(eqx.Module):
 
     def gaps(self, t: Scalar, q) -> tuple[PerContact | None, ...]:
         """Gaps [m] of every interaction, each of shape `(c,)`."""
-        return tuple(i.relation.gap(t, q) for i in self.interactions)
+        return tuple(i.on(self.system).gap(t, q) for i in self.interactions)
 
     def energy(self, t: Scalar, state: State) -> Energy | None:
         """Kinetic and potential energy of a state, `None` if the system does not define it."""
@@ -62,7 +62,7 @@ class Model(eqx.Module):
 
     def contacts(self, t: Scalar, q) -> tuple[int, ...]:
         """Number of contacts `c` of every interaction, without computing any values."""
-        return tuple(i.relation.count(self.system.group, t, q) for i in self.interactions)
+        return tuple(i.on(self.system).count(self.system.group, t, q) for i in self.interactions)
 
     @property
     def compliance_problem(self) -> str | None:
@@ -103,7 +103,7 @@ class Model(eqx.Module):
         It reports unilateral contacts that penetrate, and joints that are open, by more than `tolerance`.
         Gaps are checked only where all values are known.
         """
-        given = tuple((i.relation, i.mask) for i in self.interactions)
+        given = tuple((i.on(self.system), i.mask) for i in self.interactions)
         t, q, given = concrete((t, q, given))
         hidden = any(map(is_traced, jax.tree.leaves((t, q, given))))
         if (
@@ -139,7 +139,7 @@ class Model(eqx.Module):
         checks: list[Callable[[], str | None]] = [
             *(i.law.check for i in model.interactions),
             *(lambda r=i.relation: _misplaced(model.system, r) for i in model.interactions),
-            *(lambda r=i.relation: r.check(group) for i in model.interactions),
+            *(lambda i=i: i.on(model.system).check(group) for i in model.interactions),
             *(lambda i=i: _asks_for_velocities(i) for i in model.interactions),
             *(lambda i=i: _misfit(model, state, i) for i in model.interactions),
             lambda: _not_finite(state),
@@ -198,7 +198,7 @@ def _misplaced(system: AbstractSystem, relation: AbstractRelation) -> str | None
 
 def _misfit(model: Model, state: State, interaction: Interaction) -> str | None:
     """Reports a mask whose number of contacts differs from that of the relation."""
-    mask, relation = interaction.mask, interaction.relation
+    mask, relation = interaction.mask, interaction.on(model.system)
     if mask is None:
         return None
     c = relation.count(model.system.group, jnp.zeros((), state.v.dtype), state.q)

@@ -22,6 +22,8 @@ assert abs(found["mu"][0] - 0.3) < 1e-3 and found["mu"][1] < 1e-2, found["mu"]
 assert abs(swing.states.q[-1, 0] - 1.0) > 0.5 and swing.result == nsd.RESULTS.successful
 assert abs(nsd.solve_complementarity(problem).z - jnp.array([0.5, 0.0])).max() < 1e-8
 assert -0.01 < angles.min() and 0.9 < angles.max() < 1.21 and door.result == nsd.RESULTS.successful
+assert reach.gaps[0].min() > -0.01 and reach.gaps[1].min() > 0, reach.gaps[0].min()
+assert reach.result == nsd.RESULTS.successful and reach.impulses[0][:, 0, 0].max() > 0
 assert turns.states.v[:, 1].min() < -0.99 and abs(turns.energy.total / turns.energy.total[0] - 1).max() < 1e-7
 assert abs(orbit.states.q[0][-1] / jnp.array([1.0, 2.0, 3.0]) - turns.states.v[-1]).max() < 1e-6
 assert diode_currents.min() >= 0 and 8e-3 < diode_currents.max() < 1e-2, diode_currents
@@ -33,7 +35,7 @@ assert run.gaps[0].min() > -0.01
 @pytest.mark.slow
 def test_python_blocks():
     blocks = re.findall(r"^```python\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 14
+    assert len(blocks) == 15
     program = blocks[0] + "\nfirst = slopes\n" + "\n".join(blocks[1:]) + CLAIMS
     settings = ("JAX_ENABLE_X64", "JAX_NUMPY_RANK_PROMOTION", "JAX_NUMPY_DTYPE_PROMOTION")
     environment = {key: value for key, value in os.environ.items() if key not in settings}

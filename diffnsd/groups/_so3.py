@@ -65,7 +65,7 @@ def _half_cosine(xi: Float[Array, "3 ..."]) -> Array:
 def rotate(q: Quaternion, x: Float[Array, "3 ..."]) -> Float[Array, "3 ..."]:
     """Rotates body components `x` to world components by a unit quaternion."""
     v = q[1:]
-    inner = cross(v, x) + q[0] * x
+    inner = cross(v, x) + q[:1] * x
     return x + 2 * cross(v, inner)
 
 

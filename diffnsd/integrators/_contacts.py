@@ -58,7 +58,7 @@ def smallest(values: Array, count: int) -> Bool[Array, "a c"]:
 
 def select(interaction: Interaction, model: Model, t: Scalar, q) -> tuple[Interaction, Selection]:
     """The interaction restricted to the contacts with the smallest gaps."""
-    limit, relation = interaction.max_active, interaction.relation
+    limit, relation = interaction.max_active, interaction.on(model.system)
     if limit is None or not relation.needs_positions:
         return interaction, Selection(None)
     if relation.count(model.system.group, t, q) <= limit:
@@ -110,7 +110,7 @@ def context(
 
 def _seen(interaction: Interaction, model: Model, t: Scalar, q) -> Contacts:
     """The relation evaluated at a configuration, restricted to the rows that take part in the law."""
-    return interaction.relation.observe(model.system.group, t, q).first(interaction.rows)
+    return interaction.on(model.system).observe(model.system.group, t, q).first(interaction.rows)
 
 
 def build_block(

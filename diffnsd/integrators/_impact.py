@@ -28,7 +28,7 @@ def normal_motion(model: Model, t: Scalar, state: State) -> tuple[Array, Array]:
     """
     gaps, rates = [], []
     for interaction in model.interactions:
-        relation = interaction.relation
+        relation = interaction.on(model.system)
         rate = relation.output(model.system.group, t, state, None)[:, 0]
         gap = (
             None if interaction.law.never_opens else interaction.reachable(relation.gap(t, state.q))
@@ -45,7 +45,7 @@ def slips(model: Model, t: Scalar, state: State) -> Array:
     """
     parts = []
     for interaction in model.interactions:
-        u = interaction.relation.output(model.system.group, t, state, None)
+        u = interaction.on(model.system).output(model.system.group, t, state, None)
         rows = [u[:, i] for i in slip_rows(interaction)]
         parts.append(jnp.stack([*rows, *[jnp.zeros_like(u[:, 0])] * (2 - len(rows))]))
     return jnp.concatenate(parts, axis=1)
@@ -83,10 +83,10 @@ def jointed_acceleration(model: Model, t: Scalar, state: State, args: Args) -> V
     def rates(s):
         q = group.compose(state.q, group.exp(s * state.v))
         moved = State(q, state.v + s * free)
-        parts = [i.relation.output(group, t + s, moved, None)[:, : i.rows] for i in joints]
+        parts = [i.on(model.system).output(group, t + s, moved, None)[:, : i.rows] for i in joints]
         return jnp.concatenate([part.reshape(-1) for part in parts])
 
-    rows = [i.relation.linearised(group, t, state.q)[0][: i.rows] for i in joints]
+    rows = [i.on(model.system).linearised(group, t, state.q)[0][: i.rows] for i in joints]
     on = [
         jnp.ones(h.shape[2], bool) if i.mask is None else i.mask.on
         for i, h in zip(joints, rows, strict=True)
@@ -258,7 +258,7 @@ def coupled(model: Model, t: Scalar, state: State, first: Array) -> Array:
     Where `H M^-1 H_first^T` vanishes, the impulse does not change the velocity of the contact.
     """
     group = model.system.group
-    rows = [i.relation.linearised(group, t, state.q)[0] for i in model.interactions]
+    rows = [i.on(model.system).linearised(group, t, state.q)[0] for i in model.interactions]
     normals = jnp.concatenate([r[0] for r in rows], axis=1)
     push = short_sum(jnp.where(first[None], normals, 0), 1)
     moved = lu_solve(model.system.mass(t, state.q), push)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._block_rows import BlockRows, Bodies, apply, dense
+from .._block_rows import BlockRows, Bodies, apply, dense, times
 from .._jax import is_traced
 from .._types import Config, Local, PerContact, Scalar, State, Vector
 from ..groups import AbstractGroup, PoseGroup
@@ -77,6 +77,19 @@ class AbstractRelation(eqx.Module):
         """The system that the relation acts on: the whole one, or one of a product."""
         return system
 
+    @property
+    def is_of_bodies(self) -> bool:
+        """Whether it reads `q` as the `Pose` of bodies, however their system describes them."""
+        return False
+
+    def on(self, system: Any) -> "AbstractRelation":
+        """The relation in the coordinates of a system.
+
+        A relation between bodies is itself for free bodies; in a tree of joints its bodies are placed by
+        the joints, `u = H J v` with the Jacobian `J` of the frames. Integrators evaluate this one.
+        """
+        return OnFrames(self, system) if self.is_of_bodies and system.has_joints else self
+
     def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
         """Number of contacts `c`, found without computing any values."""
         return jax.eval_shape(lambda t, q: self.observe(group, t, q).drift, t, q).shape[1]
@@ -129,12 +142,75 @@ class AbstractBodyRelation(AbstractRelation):
     does not depend on their number.
     """
 
+    is_of_bodies = True  # pyright: ignore[reportAssignmentType]
+
     @abstractmethod
     def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
         """Gaps, the blocks of `H`, and drift."""
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
         return self.observe(group, t, state.q).velocity(state.v).T
+
+
+class OnFrames(AbstractRelation):
+    """A relation between bodies in the coordinates of the joints that place them.
+
+    Made by `AbstractRelation.on`.
+
+    **Arguments:** `relation`: between bodies, whose `q` is a `Pose`; `system`: a `Multibody`.
+    """
+
+    relation: AbstractRelation
+    system: Any
+
+    @property
+    def rows(self) -> int:
+        return self.relation.rows
+
+    @property
+    def has_feedthrough(self) -> bool:
+        return self.relation.has_feedthrough
+
+    @property
+    def is_scleronomic(self) -> bool:
+        return self.relation.is_scleronomic
+
+    def _placed(self, q: Config) -> tuple[PoseGroup, Config]:
+        return PoseGroup(len(self.system.masses)), self.system.frames(q)
+
+    def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
+        bodies = jax.eval_shape(self.system.frames, q)
+        return self.relation.count(PoseGroup(len(self.system.masses)), t, bodies)
+
+    def gap(self, t: Scalar, q: Config) -> PerContact | None:
+        return self.relation.gap(t, self.system.frames(q))
+
+    def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
+        bodies, poses = self._placed(q)
+        seen = self.relation.observe(bodies, t, poses)
+        return Contacts(seen.gap, times(seen.H, self.system.jacobian(q)), seen.drift)
+
+    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
+        bodies, poses = self._placed(state.q)
+        there = State(poses, self.system.jacobian(state.q) @ state.v)
+        return self.relation.output(bodies, t, there, lam)
+
+    def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
+        bodies, poses = self._placed(state.q)
+        rows = self.system.jacobian(state.q)
+        return self.relation.input(bodies, t, State(poses, rows @ state.v), lam) @ rows
+
+    def check(self, group: AbstractGroup) -> str | None:
+        return self.relation.check(PoseGroup(len(self.system.masses)))
+
+    def take(self, pick: Callable[[Array], Array]) -> "OnFrames | None":
+        taken = self.relation.take(pick)
+        return None if taken is None else OnFrames(taken, self.system)
+
+
+def reads_bodies(function: Callable) -> bool:
+    """Whether a function of `(t, q)`, or the object that it is a method of, says that `q` is a `Pose`."""
+    return bool(getattr(getattr(function, "__self__", function), "is_of_bodies", False))
 
 
 def linear_part(local: Callable, group: AbstractGroup, q: Config):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from .._types import Config, Local, PerContact, Scalar, State
 from ..groups import AbstractGroup
-from ._base import AbstractRelation, Contacts, along, linear_part
+from ._base import AbstractRelation, Contacts, along, linear_part, reads_bodies
 
 
 class GapRelation(AbstractRelation):
@@ -34,6 +34,10 @@ class GapRelation(AbstractRelation):
     @property
     def rows(self) -> int:
         return self.rows_per_contact
+
+    @property
+    def is_of_bodies(self) -> bool:
+        return reads_bodies(self.function)
 
     def _values(self, t: Scalar, q: Config) -> Local:
         values = jnp.asarray(self.function(t, q))

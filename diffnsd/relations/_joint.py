@@ -10,6 +10,7 @@ If the first two rotations vanish, the third axes are parallel; if all three do,
 """
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -21,7 +22,7 @@ from .._block_rows import Bodies, of_bodies
 from .._numerics import as_float
 from .._types import Config, Scalar
 from ..groups import Pose, rotation_matrix
-from ._base import Indices, body_indices, out_of_range
+from ._base import Indices, body_indices, out_of_range, reads_bodies
 from ._body_points import tangents
 
 
@@ -51,6 +52,8 @@ class Joint(eqx.Module):
     rotations: tuple[int, ...] = eqx.field(static=True)
     body1: Bodies = eqx.field(default=0, static=True)
     body2: Bodies = eqx.field(default=None, static=True)
+
+    is_of_bodies: ClassVar[bool] = True
 
     def _frames(self, q: Config) -> tuple[Array, Array]:
         """`d` and `C` of the module's docstring, components first."""
@@ -90,6 +93,11 @@ class JointLimits(eqx.Module):
     lower: Float[Array, "..."]
     upper: Float[Array, "..."]
 
+    @property
+    def is_of_bodies(self) -> bool:
+        """Whether the coordinate is that of a joint between bodies."""
+        return reads_bodies(self.coordinate)
+
     def __call__(self, t: Scalar, q: Config) -> Float[Array, " c"]:
         x = self.coordinate(t, q)
         return jnp.stack([x - self.lower, self.upper - x]).reshape(-1)
@@ -114,6 +122,11 @@ class JointCoupler(eqx.Module):
     coordinate2: Callable
     ratio: Float[Array, ""] = eqx.field(converter=as_float, default=1.0)
     offset: Float[Array, ""] = eqx.field(converter=as_float, default=0.0)
+
+    @property
+    def is_of_bodies(self) -> bool:
+        """Whether the coordinates are those of joints between bodies."""
+        return reads_bodies(self.coordinate1)
 
     def __call__(self, t: Scalar, q: Config) -> Float[Array, " c"]:
         coupled = self.coordinate1(t, q) - self.ratio * self.coordinate2(t, q) - self.offset

@@ -73,6 +73,10 @@ class OnPart(AbstractRelation):
     def part_of(self, system: Any) -> Any:
         return self.relation.part_of(system.systems[self.part])
 
+    def on(self, system: Any) -> AbstractRelation:
+        placed = self.relation.on(system.systems[self.part])
+        return self if placed is self.relation else eqx.tree_at(lambda r: r.relation, self, placed)
+
     def _group(self, group: AbstractGroup) -> AbstractGroup:
         factors = getattr(group, "factors", None)
         return group if factors is None else factors[self.part]

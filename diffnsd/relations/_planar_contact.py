@@ -30,6 +30,7 @@ class PlanarContact(AbstractContactPoints):
     """
 
     dimension = 2
+    is_of_bodies = False
 
     @property
     def rows(self) -> int:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from .._numerics import as_float
 from .._types import Local, Scalar, State
 from ..groups import AbstractGroup
-from ._base import AbstractRelation, along
+from ._base import AbstractRelation, along, reads_bodies
 
 
 class RateRelation(AbstractRelation):
@@ -24,6 +24,10 @@ class RateRelation(AbstractRelation):
     function: Callable
 
     rows = 1
+
+    @property
+    def is_of_bodies(self) -> bool:
+        return reads_bodies(self.function)
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
 

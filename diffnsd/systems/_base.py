@@ -115,6 +115,11 @@ class AbstractSystem(eqx.Module):
         return None
 
     @property
+    def has_joints(self) -> bool:
+        """Whether joints place its bodies: it then has their `frames(q)` and `jacobian(q)`."""
+        return False
+
+    @property
     def kind(self) -> Kind:
         """The kind of the system, by default mechanical."""
         return Kind.MECHANICAL

@@ -60,7 +60,9 @@ class AbstractTreeJoint(eqx.Module):
         self.damping = _sized("damping", damping, ())
         self.armature = _sized("armature", armature, ())
         self.reference = _sized("reference", reference, ())
-        unmoved = np.eye(1, 4)[0] if count == 4 else np.eye(1, 7, 3)[0] if count == 7 else np.zeros(count)
+        unmoved = (
+            np.eye(1, 4)[0] if count == 4 else np.eye(1, 7, 3)[0] if count == 7 else np.zeros(count)
+        )
         given = unmoved if rest is None else np.reshape(rest, -1) if np.ndim(rest) == 0 else rest
         self.rest = _sized("rest", given, (count,))
         if axis is not None and not _nonzero(self.axis):
@@ -199,16 +201,19 @@ class Body(eqx.Module):
         moments = eval_now(as_float, inertia)
         if moments.ndim < 2:
             if moments.shape not in ((), (3,)):
-                raise ValueError(f"inertia must have shape (), (3,) or (3, 3), got {moments.shape}.")
-            moments = eval_now(lambda x: jnp.eye(3, dtype=x.dtype) * x, moments)
+                raise ValueError(
+                    f"inertia must have shape (), (3,) or (3, 3), got {moments.shape}."
+                )
+            moments = eval_now(lambda x: jnp.diag(jnp.broadcast_to(x, (3,))), moments)
         self.inertia = _sized("inertia", moments, (3, 3))
-        self.joints = (joints,) if isinstance(joints, AbstractTreeJoint) else tuple(joints)
-        wrong = [j for j in self.joints if not isinstance(j, AbstractTreeJoint)]
+        given: Sequence = joints if isinstance(joints, (list, tuple)) else [joints]
+        wrong = [j for j in given if not isinstance(j, AbstractTreeJoint)]
         if wrong:
             raise ValueError(
                 f"joints must be Hinge, Slide, Ball, Free or Fixed, got {wrong[0]!r}; "
                 "for a joint without arguments write Ball() or Free()."
             )
+        self.joints = tuple(given)
         self.parent = parent
         self.position = _sized("position", position, (3,))
         self.orientation = _sized("orientation", orientation, (4,))

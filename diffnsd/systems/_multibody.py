@@ -1,7 +1,6 @@
 """Trees of bodies in joint coordinates."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -23,6 +22,15 @@ from ..groups import (
 from ._base import AbstractSystem, positive_definite, shaped
 from ._joints import Body
 from ._tree import Topology, topology
+from ._tree_dynamics import (
+    Placed,
+    bias,
+    composite_mass,
+    generalised,
+    local_frames,
+    momenta,
+    unit_vectors,
+)
 
 
 class Multibody(AbstractSystem):
@@ -49,8 +57,8 @@ class Multibody(AbstractSystem):
       `(6 b,)`. Or `None`.
 
     The parameters are `masses (b,)`, `inertia (b, 3, 3)`, `centres (b, 3)`, `positions (b, 3)`,
-    `orientations (b, 4)`; `axes (j, 3)`, `points (j, 3)`, `stiffness`, `damping`, `armature`, `reference (j,)`,
-    `rest (q,)`; see `Body` and `AbstractTreeJoint`.
+    `orientations (b, 4)`; `axes (j, 3)`, `points (j, 3)`, `stiffness`, `damping`, `armature`,
+    `reference (j,)`, `rest (q,)`; see `Body` and `AbstractTreeJoint`.
 
     **Raises:** `ValueError` if the bodies are no tree; in a simulation, before it is compiled, if a mass
     or an inertia is not that of a body, or nothing resists a joint.
@@ -115,6 +123,10 @@ class Multibody(AbstractSystem):
         n, rotations = len(tables.link), tables.rotations
         return JointSpace(n, rotations) if rotations else Euclidean(n)
 
+    @property
+    def has_joints(self) -> bool:
+        return True
+
     def state(self, q=None, v=None) -> State:
         """The state with coordinates `q (q,)` and rates `v (n,)`.
 
@@ -139,18 +151,15 @@ class Multibody(AbstractSystem):
             )
         return super().state(q, v)
 
-    # Kinematics. Arrays have components first; spatial vectors are taken about the frame of the first link of
-    # their tree, in the directions of the world.
-
     def _links(self, q: Config) -> tuple[Array, Array]:
         """Positions `(3, l)` and quaternions `(4, l)` of the frames of all links."""
         tables = self.tree.tables
-        position, turn = _local(self, q)
+        position, turn = local_frames(self, q)
         for hop in tables.hops:
             there = position[:, hop], turn[:, hop]
             moved = there[0] + rotate(there[1], position), quaternion_product(there[1], turn)
             position, turn = (
-                jnp.where(hop >= 0, new, old)
+                jnp.where(hop[None] >= 0, new, old)
                 for new, old in zip(moved, (position, turn), strict=True)
             )
         return position, turn
@@ -167,13 +176,14 @@ class Multibody(AbstractSystem):
         position, turn = self._links(q)
         rotation = rotation_matrix(turn)
         link, joint = tables.link, tables.joint[tables.link]
-        axes = jnp.where(tables.by_axis, _unit(self.axes.T)[:, joint], tables.unit.T)
+        unit = tables.unit.T.astype(q.dtype)
+        axes = jnp.where(tables.by_axis[None], unit_vectors(self.axes.T)[:, joint], unit)
         own = rotation[:, :, link]
-        along = jnp.where(tables.in_world, tables.unit.T, weighted_sum(own, axes, axis=1))
+        along = jnp.where(tables.in_world[None], unit, weighted_sum(own, axes, axis=1))
         point = position[:, link] + weighted_sum(own, self.points.T[:, joint], axis=1)
         origin = position[:, tables.root]
-        linear = jnp.where(tables.turns, cross(point - origin[:, link], along), along)
-        angular = jnp.where(tables.turns, along, 0)
+        linear = jnp.where(tables.turns[None], cross(point - origin[:, link], along), along)
+        angular = jnp.where(tables.turns[None], along, 0)
         last = tables.last
         rotation = rotation[:, :, last]
         middle = position[:, last] + weighted_sum(rotation, self.centres.T, axis=1)
@@ -195,27 +205,37 @@ class Multibody(AbstractSystem):
         angular, linear = at.motion[:3, None], at.motion[3:, None]
         moved = linear + cross(angular, at.position[:, :, None])
         turned = weighted_sum(jnp.swapaxes(at.rotation, 0, 1)[..., None], angular, axis=1)
-        rows = jnp.where(tables.moves[tables.last], jnp.concatenate([moved, turned]), 0)
+        rows = jnp.where(tables.moves[tables.last][None], jnp.concatenate([moved, turned]), 0)
         return jnp.swapaxes(rows, 0, 1).reshape(-1, rows.shape[2])
 
     # Dynamics.
 
     def mass(self, t: Scalar, q: Config) -> Matrix:
         del t
-        return _composite_mass(self, self.placed(q)) + jnp.diag(self._per_rate(self.armature))
+        return composite_mass(self, self.placed(q)) + jnp.diag(self._per_rate(self.armature))
+
+    def momentum(self, t: Scalar, state: State) -> Vector:
+        del t
+        at = self.placed(state.q)
+        twist = (at.motion * state.v[None]) @ self.tree.tables.moves[
+            self.tree.tables.last
+        ].T.astype(state.v.dtype)
+        spin, momentum = momenta(self, at, twist)
+        own = generalised(self, at, spin, momentum)
+        return own + self._per_rate(self.armature) * state.v
 
     def inertia_force(self, t: Scalar, state: State) -> Vector:
         del t
-        return -_bias(self, self.placed(state.q), state.v, jnp.zeros_like(self.gravity))
+        return -bias(self, self.placed(state.q), state.v, jnp.zeros_like(self.gravity))
 
     def force(self, t: Scalar, state: State, args: Args) -> Vector:
-        inner = -_bias(self, self.placed(state.q), state.v, self.gravity)
+        inner = -bias(self, self.placed(state.q), state.v, self.gravity)
         return inner + self._passive(state) + self._driven(t, state, args)
 
     def applied(self, t: Scalar, state: State, args: Args) -> Vector:
         at = self.placed(state.q)
-        weight = self.masses * self.gravity[:, None]
-        gravity = _generalised(self, at, cross(at.middle, weight), weight)
+        weight = self.masses[None] * self.gravity[:, None]
+        gravity = generalised(self, at, cross(at.middle, weight), weight)
         return gravity + self._passive(state) + self._driven(t, state, args)
 
     def _per_rate(self, x: Float[Array, " j"]) -> Vector:
@@ -268,115 +288,9 @@ class Multibody(AbstractSystem):
         if q is None or is_traced(q):
             return None
         mass = concrete(self.mass(jnp.zeros((), q.dtype), q))
-        problem = positive_definite("the mass matrix of the joints at the initial configuration", mass)
+        problem = positive_definite(
+            "the mass matrix of the joints at the initial configuration", mass
+        )
         if problem is None:
             return None
         return f"{problem}: a joint moves no mass; give its bodies mass and inertia, or an armature"
-
-
-class Placed(NamedTuple):
-    """A `Multibody` at a configuration; positions are relative to the origin of the tree, world directions.
-
-    **Arguments:** `position (3, b)`, `rotation (3, 3, b)`: frames of the bodies; `middle (3, b)`: their centres
-    of mass; `origin (3, b)`: origin of their tree; `motion (6, n)`: angular and linear velocity, at the
-    origin of the tree, for each entry of `v`.
-    """
-
-    position: Array
-    rotation: Array
-    middle: Array
-    origin: Array
-    motion: Array
-
-
-def _unit(axes: Array) -> Array:
-    """Unit vectors `(3, j)`; zero for joints without an axis."""
-    square = dot(axes, axes)
-    return jnp.where(square > 0, axes / jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
-
-
-def _local(system: Multibody, q: Config) -> tuple[Array, Array]:
-    """Positions `(3, l)` and quaternions `(4, l)` of all links in the frames of their parents."""
-    tables = system.tree.tables
-    alone = np.array([k.coordinates == 1 for k in tables.kind])
-    slides = np.array([k.slides for k in tables.kind])
-    free = np.array([k.moves_freely for k in tables.kind])
-    joint = np.maximum(tables.joint, 0)
-    none, upright = np.zeros((3, 1), q.dtype), np.array([[1.0], [0], [0], [0]], q.dtype)
-    begins = tables.first & ~free
-    position = jnp.where(begins, system.positions.T[:, tables.body], none)
-    rotation = jnp.where(begins, system.orientations.T[:, tables.body], upright)
-    if len(system.axes) == 0:
-        return position, rotation
-
-    where = np.where(alone, tables.q_start[joint], 0)
-    amount = jnp.where(alone, q[where] - system.reference[joint], 0)
-    axis, point = _unit(system.axes.T)[:, joint], system.points.T[:, joint]
-    half = jnp.where(slides, 0, amount) / 2
-    turn = jnp.concatenate([jnp.cos(half)[None], jnp.sin(half)[None] * axis])
-    turning = np.array([i for i, k in enumerate(tables.kind) if k.coordinates >= 4], np.int32)
-    if len(turning):
-        ends = tables.q_start[joint[turning]] + [tables.kind[i].coordinates for i in turning]
-        given = q[(ends[:, None] + np.arange(-4, 0)).astype(np.int32)].T
-        turn = turn.at[:, turning].set(given)
-    shift = point - rotate(turn, point) + jnp.where(slides, amount, 0) * axis
-    if np.any(free):
-        starts = tables.q_start[joint[free]]
-        shift = shift.at[:, np.flatnonzero(free)].set(q[starts[:, None] + np.arange(3)].T)
-    return position + rotate(rotation, shift), quaternion_product(rotation, turn)
-
-
-def _generalised(system: Multibody, at: Placed, torque: Array, force: Array) -> Vector:
-    """Generalised forces of torques about the origin of the tree and forces on bodies, `(3, b)`."""
-    tables = system.tree.tables
-    total = jnp.concatenate([torque, force]) @ tables.moves[tables.last].astype(force.dtype)
-    return dot(at.motion, total)
-
-
-def _inertia_in_world(system: Multibody, at: Placed) -> Array:
-    """Inertias about the centres of mass, `(3, 3, b)`."""
-    half = jnp.einsum("ijb,bjk->ikb", at.rotation, system.inertia)
-    return jnp.einsum("ikb,jkb->ijb", half, at.rotation)
-
-
-def _composite_mass(system: Multibody, at: Placed) -> Matrix:
-    """`M_jk = s_j · I_j s_k`, with the inertia `I_j` of all that entry j moves, for k on the way to the root."""
-    tables, m, c = system.tree.tables, system.masses, at.middle
-    unit = np.eye(3, dtype=m.dtype)[:, :, None]
-    about = _inertia_in_world(system, at) + m * (dot(c, c) * unit - c[:, None] * c[None])
-    parts = jnp.concatenate([m[None], m * c, about.reshape(9, -1)])
-    parts = parts @ tables.moves[tables.last].astype(m.dtype)
-    mass, first, second = parts[0], parts[1:4], parts[4:].reshape(3, 3, -1)
-    angular, linear = at.motion[:3], at.motion[3:]
-    momentum = mass * linear + cross(angular, first)
-    spin = weighted_sum(second, angular, axis=1) + cross(first, linear)
-    rows = jnp.concatenate([spin, momentum]).T @ at.motion
-    lower = tables.moves[tables.link] & np.tri(len(tables.link), dtype=bool)
-    below = jnp.where(lower, rows, 0)
-    return below + jnp.where(np.eye(len(tables.link), dtype=bool), 0, below).T
-
-
-def _bias(system: Multibody, at: Placed, v: Vector, gravity: Array) -> Vector:
-    """The generalised force that keeps `v` constant, by the recursive Newton-Euler equations."""
-    tables, m, c = system.tree.tables, system.masses, at.middle
-    moves = tables.moves.T.astype(v.dtype)
-    twist = (at.motion * v) @ moves
-    own = twist[:, tables.link]
-    changing = jnp.concatenate(
-        [
-            cross(own[:3], at.motion[:3]),
-            cross(own[:3], at.motion[3:]) + cross(own[3:], at.motion[:3]),
-        ]
-    )
-    rates = jnp.where(tables.in_world, 0, changing * v) @ moves
-    last = tables.last
-    omega, speed = twist[:3, last], twist[3:, last]
-    alpha, acceleration = rates[:3, last], rates[3:, last] - gravity[:, None]
-    inertia = _inertia_in_world(system, at)
-    momentum = m * (speed + cross(omega, c))
-    spin = weighted_sum(inertia, omega, axis=1) + cross(c, momentum)
-    push = m * (acceleration + cross(alpha, c))
-    force = push + cross(omega, momentum)
-    torque = weighted_sum(inertia, alpha, axis=1) + cross(c, push)
-    torque = torque + cross(omega, spin) + cross(speed, momentum)
-    return _generalised(system, at, torque, force)

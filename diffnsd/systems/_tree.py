@@ -5,8 +5,8 @@ body without joints has one link. All sums over ancestors and subtrees are produ
 poses are composed by doubling (every link with its ancestor, then with the ancestor's, ...), so that the size
 of the program grows with the logarithm of the depth, and not with the number of bodies.
 
-Reference: R. Featherstone, Rigid Body Dynamics Algorithms (2008), doi:10.1007/978-1-4899-7560-7, chapters 4 to 6;
-pointer doubling: J. JáJá, An Introduction to Parallel Algorithms (1992).
+References: R. Featherstone, Rigid Body Dynamics Algorithms (2008), doi:10.1007/978-1-4899-7560-7, chapter 4;
+W. D. Hillis, G. L. Steele, Data parallel algorithms (1986), doi:10.1145/7902.7903, for the doubling.
 """
 
 import functools
@@ -41,8 +41,8 @@ class Tables:
 
     **Arguments:**
 
-    - `body`: body of each link `(l,)`; `first`: whether it is the first of its body; `joint`: its joint, −1 for
-      none; `kind`: the class of that joint.
+    - `body`: body of each link `(l,)`; `first`: whether it is the first of its body; `joint`: its joint, −1
+      for none; `kind`: the class of that joint.
     - `last`: the last link of each body `(b,)`.
     - `hops`: for each round of doubling the ancestor with which a link is composed, −1 for none, `(l,)`.
     - `root`: the first link of the tree of each link `(l,)`.

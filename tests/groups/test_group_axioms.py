@@ -25,6 +25,7 @@ from diffnsd.groups import (
     SO2,
     SO3,
     Euclidean,
+    JointSpace,
     Pose,
     PoseGroup,
     Product,
@@ -46,6 +47,8 @@ GROUPS = {
     "product": Product((Euclidean(2), SO3())),
     "one body": PoseGroup(1),
     "two bodies": PoseGroup(2),
+    "joints": JointSpace(8, (1, 5)),
+    "ball joint": JointSpace(3, (0,)),
 }
 ROTATIONS = {  # which entries of a tangent vector are rotations
     "so2": (slice(0, 1),),
@@ -57,8 +60,10 @@ ROTATIONS = {  # which entries of a tangent vector are rotations
     "product": (slice(2, 5),),
     "one body": (slice(3, 6),),
     "two bodies": (slice(3, 6), slice(9, 12)),
+    "joints": (slice(1, 4), slice(5, 8)),
+    "ball joint": (slice(0, 3),),
 }
-QUATERNIONS = ("euclidean", "so3", "product", "one body", "two bodies")
+QUATERNIONS = ("euclidean", "so3", "product", "one body", "two bodies", "joints", "ball joint")
 UNCLOSED = ("so4", "sl2", "sl3", "gl3")  # no closed forms: exponentials of norm 10 and more
 
 
@@ -91,6 +96,12 @@ def matrix(group, g):
             return block_diagonal(
                 [x for p, q in bodies for x in (matrix(Euclidean(3), p), matrix(SO3(), q))]
             )
+        case JointSpace():
+            starts = [s + i for i, s in enumerate(group.rotations)]
+            turning = [s + i for s in starts for i in range(4)]
+            numbers = [i for i in range(group.size) if i not in turning]
+            rest = matrix(Euclidean(len(numbers)), g[np.array(numbers, int)])
+            return block_diagonal([rest, *(matrix(SO3(), g[s : s + 4]) for s in starts)])
         case _:
             return g
 

@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 from quick import quick_jit
 
-from diffnsd.groups import SE3, SO3, Euclidean, Pose, PoseGroup, Product, rotate, rotation_matrix
+from diffnsd.groups import (
+    SE3,
+    SO3,
+    Euclidean,
+    JointSpace,
+    Pose,
+    PoseGroup,
+    Product,
+    rotate,
+    rotation_matrix,
+)
 
 GROUP = SO3()
 
@@ -148,6 +158,8 @@ UNIT = (1.0, 0.0, 0.0, 0.0)
         (PoseGroup(1), np.zeros(7), ["Pose(position, orientation)"]),
         (PoseGroup(2), Pose(np.zeros((1, 3)), np.array([UNIT])), ["(1, 3)", "(2, 4)"]),
         (PoseGroup(2), Pose(np.zeros((2, 3)), np.array([UNIT, (0, 3, 4, 0)])), ["norm 5"]),
+        (JointSpace(4, (1,)), np.zeros(4), ["(4,)", "(5,)"]),
+        (JointSpace(4, (1,)), np.array([0.0, 3.0, 0.0, 4.0, 0.0]), ["norm 5"]),
     ],
 )
 def test_what_is_wrong_with_an_element(group, q, words):
@@ -171,7 +183,8 @@ def test_nothing_is_wrong_with_an_element(group, q):
 
 
 @pytest.mark.parametrize(
-    "group", [SO3(), Euclidean(2), Product((Euclidean(1), SO3())), PoseGroup(2)]
+    "group",
+    [SO3(), Euclidean(2), Product((Euclidean(1), SO3())), PoseGroup(2), JointSpace(7, (1, 4))],
 )
 def test_the_identity_is_an_element(group):
     assert group.check(group.identity()) is None

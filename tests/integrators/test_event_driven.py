@@ -109,6 +109,9 @@ def test_what_is_refused():
     state = State(jnp.zeros(3), jnp.zeros(3))
     with pytest.raises(ValueError, match="Located"):
         simulate(sliding_block(), REFERENCE, 0.0, 1.0, 0.1, state)
+    free = Model(sliding_block().system)
+    with pytest.raises(ValueError, match="has none; use RKMK"):
+        simulate(free, REFERENCE, 0.0, 1.0, 0.1, state)
     with pytest.raises(ValueError, match="max_impacts must be at least 1"):
         EventDriven(max_impacts=0)
     with pytest.raises(ValueError, match="tolerance must be positive"):

@@ -108,6 +108,8 @@ class EventDriven(AbstractIntegrator):
     def supports(self, model: Model) -> str | None:
         if problem := super().supports(model) or model.compliance_problem:
             return problem
+        if not model.interactions:
+            return "EventDriven locates the events of contacts, and the model has none; use RKMK()"
         for interaction in model.interactions:
             law, slips = interaction.law, slip_rows(interaction)
             if law.needs_implicit_positions:

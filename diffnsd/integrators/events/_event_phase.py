@@ -69,7 +69,9 @@ def limits(model: Model, t: Scalar, q, dtype) -> tuple[Array, Array, Array]:
 def velocities(model: Model, t: Scalar, state: State) -> Float[Array, " r"]:
     """The local velocities of all rows."""
     group = model.system.group
-    parts = (i.relation.output(group, t, state, None)[:, : i.rows] for i in model.interactions)
+    parts = (
+        i.on(model.system).output(group, t, state, None)[:, : i.rows] for i in model.interactions
+    )
     return jnp.concatenate([part.reshape(-1) for part in parts])
 
 
@@ -108,7 +110,7 @@ class Phase(eqx.Module):
         a = lu_solve(mass, model.system.force(t, state, self.args))
         parts = []
         for i in model.interactions:
-            h = i.relation.linearised(group, t, state.q)[0][: i.rows]
+            h = i.on(model.system).linearised(group, t, state.q)[0][: i.rows]
             parts.append(h.transpose(1, 2, 0).reshape(h.shape[1], -1))
         columns = jnp.concatenate(parts, axis=1)
         moved = lu_solve(mass[:, :, None], columns)

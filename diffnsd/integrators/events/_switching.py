@@ -139,7 +139,7 @@ def _outputs(model: Model, t: Scalar, state: State, multipliers: tuple[Any, ...]
     """The outputs of contacts with one row, zero for others and those switched off, `(c,)`."""
     parts = []
     for i, lam in zip(model.interactions, multipliers, strict=True):
-        y = i.output(model.system.group, t, state, lam)
+        y = i.output(model.system, t, state, lam)
         free = i.rows == 1 if i.mask is None else i.mask.on & (i.rows == 1)
         parts.append(jnp.where(free, y[:, 0], 0))
     return jnp.concatenate(parts)

@@ -138,7 +138,7 @@ def _closed(model: Model, t: Scalar, q) -> Masks:
     masks = []
     counts = model.contacts(t, q)
     for interaction, c in zip(model.interactions, counts, strict=True):
-        gap, mask = interaction.held(interaction.relation.gap(t, q)), interaction.mask
+        gap, mask = interaction.held(interaction.on(model.system).gap(t, q)), interaction.mask
         if gap is None or interaction.law.holds_gap:
             closed = jnp.ones((c,), bool)
         else:
@@ -152,7 +152,7 @@ def _stays(model: Model, t: Scalar, state: State, closed: Masks) -> Masks:
     slack = 8 * jnp.finfo(state.v.dtype).eps * max_abs(state.v)
     masks = []
     for interaction, mask in zip(model.interactions, closed, strict=True):
-        u = interaction.relation.output(model.system.group, t, state, None)[:, 0]
+        u = interaction.on(model.system).output(model.system.group, t, state, None)[:, 0]
         parts = jax.lax.stop_gradient(u > slack)
         masks.append(mask if interaction.law.holds_gap else mask & ~parts)
     return masks
@@ -165,10 +165,10 @@ def _force_block(interaction, model: Model, t: Scalar, state: State, active) -> 
 
     def along(s):
         q = group.compose(state.q, group.exp(s * state.v))
-        return interaction.relation.output(group, t + s, State(q, state.v), None)
+        return interaction.on(model.system).output(group, t + s, State(q, state.v), None)
 
     zero = jnp.zeros_like(t)
     rate = jax.jvp(along, (zero,), (jnp.ones_like(zero),))[1].T[:k]
-    jacobian = interaction.relation.linearised(group, t, state.q)[0][:k]
+    jacobian = interaction.on(model.system).linearised(group, t, state.q)[0][:k]
     law = broadcast_law(interaction.law, jacobian.shape[2], state.v.dtype)
     return Block(jacobian, None, rate, law, active)

@@ -40,10 +40,10 @@ class AbstractFirstOrderScheme(AbstractStepScheme):
     ) -> tuple[State, StepInfo, Memory, RESULTS]:
         old, w, p = carry.multipliers, self.weight, self.point
         end, lam, stats, result = theta_step(self, model, t0, h, state, old, args, carry.input)
-        group, t = model.system.group, t0 + p * h
+        t = t0 + p * h
         at = end if p == 1 else State(None, (1 - p) * state.v + p * end.v)
         pairs = zip(model.interactions, lam, strict=True)
-        details = FirstOrderDetails(lam, tuple(i.output(group, t, at, z) for i, z in pairs))
+        details = FirstOrderDetails(lam, tuple(i.output(model.system, t, at, z) for i, z in pairs))
         pairs = zip(lam, old, strict=True)
         impulses = tuple(h * (w * after + (1 - w) * before) for after, before in pairs)
         r = total_input(model, t0 + h, end, lam) if w < 1 else None

@@ -39,7 +39,7 @@ class FirstOrderDetails(eqx.Module):
 def total_input(model: Model, t: Scalar, state: State, lam) -> Vector:
     """The input `r` of all interactions, `(n,)`."""
     pairs = zip(model.interactions, lam, strict=True)
-    parts = (i.input(model.system.group, t, state, part) for i, part in pairs)
+    parts = (i.input(model.system, t, state, part) for i, part in pairs)
     return sum(parts, jnp.zeros_like(state.v))
 
 

@@ -106,7 +106,7 @@ class CombinedProjection(AbstractProjection):
 
         def violated(active, q):
             at = jax.lax.stop_gradient(q)
-            gaps = [i.reachable(i.relation.gap(t0 + h, at)) for i in model.interactions]
+            gaps = [i.reachable(i.on(model.system).gap(t0 + h, at)) for i in model.interactions]
             return tuple(
                 a if g is None or i.law.never_opens else ~a & (g < -self.tolerance)
                 for i, a, g in zip(model.interactions, active, gaps, strict=True)
@@ -150,12 +150,12 @@ def _project(scheme, model: Model, group, t1, q, active, laws):
     """One linearisation of the gaps: the moved configuration, Λ per interaction, convergence."""
     blocks, places = [], []
     for i, mask, law in zip(model.interactions, active, laws, strict=True):
-        gap = i.relation.gap(t1, q)
+        gap = i.on(model.system).gap(t1, q)
         if gap is None or not _holds(i):
             continue
         size = jnp.abs(gap) if law.holds_gap else -gap
         violated = jnp.any(jax.lax.stop_gradient(mask & (size > scheme.tolerance)))
-        jacobian = i.relation.linearised(group, t1, q)[0][:1]
+        jacobian = i.on(model.system).linearised(group, t1, q)[0][:1]
         blocks.append(Block(jacobian, None, gap[None], law, mask & violated))
         places.append(gap.shape)
     mass = model.system.mass(t1, q)
@@ -165,7 +165,7 @@ def _project(scheme, model: Model, group, t1, q, active, laws):
     z = iter(z)
     lam = tuple(
         next(z)[0]
-        if i.relation.gap(t1, q) is not None and _holds(i)
+        if i.on(model.system).gap(t1, q) is not None and _holds(i)
         else jnp.zeros_like(a, delta.dtype)
         for i, a in zip(model.interactions, active, strict=True)
     )

@@ -105,8 +105,8 @@ def _equations(theta: float):
 
         def local(interaction, t, q, w):
             """Local velocities `(c, k)`, with `g/h` in place of the normal one."""
-            u = interaction.relation.output(group, t, State(state.q, w), None)
-            gap = interaction.relation.gap(t, q)
+            u = interaction.on(model.system).output(group, t, State(state.q, w), None)
+            gap = interaction.on(model.system).gap(t, q)
             return u if gap is None else jnp.concatenate([gap[:, None] / h, u[:, 1:]], axis=1)
 
         def block(interaction, w):
@@ -115,7 +115,7 @@ def _equations(theta: float):
             c = before.shape[1]
             closed = jnp.full((c,), -jnp.inf, before.dtype)
             around = Context(before, closed, jnp.broadcast_to(h, (c,)), jnp.zeros_like(closed))
-            rows = interaction.relation.linearised(group, t0, state.q)[0][:k]
+            rows = interaction.on(model.system).linearised(group, t0, state.q)[0][:k]
 
             def after(w):
                 u = local(interaction, t0 + h, move(h * w), w)[:, :k].T

@@ -107,7 +107,9 @@ class Step(eqx.Module):
             def inputs(v, z):
                 del z
                 q, group = self.place(scheme.contacts_at, v), model.system.group
-                return [i.relation.linearised(group, t1, q)[0][: i.rows] for i in interactions]
+                return [
+                    i.on(model.system).linearised(group, t1, q)[0][: i.rows] for i in interactions
+                ]
 
             return nonlinear_problem(motion, contacts, n, None if by_force else inputs)
 
@@ -142,15 +144,16 @@ class Step(eqx.Module):
     def _coupling(self, interaction: Interaction, z0, gain) -> tuple[Contact, Callable]:
         """The `Contact` of an interaction, and `act(v, z)`, which returns its impulse and output."""
         scheme, t0, h, state = self.scheme, self.t0, self.h, self.state
-        group, relation = self.model.system.group, interaction.relation
+        system = self.model.system
+        group, relation = system.group, interaction.on(system)
         # The unknowns of compliant relations are impulses too, and their outputs are divided by h, like
         # velocities: their laws hold for y as for y/h.
         p, unit = (scheme.theta, h) if relation.is_compliant else (scheme.point, 1)
 
         def by_force(v, z):
             t, at, lam = t0 + p * h, self.at(p, v), z.T / unit
-            output = interaction.output(group, t, at, lam).T / unit
-            return gain(scheme.weight * interaction.input(group, t, at, lam)), output
+            output = interaction.output(system, t, at, lam).T / unit
+            return gain(scheme.weight * interaction.input(system, t, at, lam)), output
 
         def by_impulse(v, z):
             q = self.place(scheme.contacts_at, v)
@@ -167,7 +170,7 @@ class Step(eqx.Module):
             before = jnp.zeros_like if relation.is_compliant else lambda u: u
             around = context(interaction, self.model, t0, state, h, scheme.gamma, before)
         else:
-            y0 = interaction.output(group, t0, state, z0.T).T
+            y0 = interaction.output(system, t0, state, z0.T).T
             ones = jnp.ones_like(y0[0])
             around = Context(y0, -jnp.inf * ones, h * ones, p * ones)
         shift, law, active = law_at(interaction, around)

@@ -92,7 +92,7 @@ class ElasticImpact(AbstractWrappedIntegrator):
         nearest = jnp.arange(gaps.shape[0]) == jnp.argmin(gaps)
         normals = jnp.concatenate(
             [
-                i.relation.linearised(system.group, time, touching.q)[0][0]
+                i.on(system).linearised(system.group, time, touching.q)[0][0]
                 for i in model.interactions
             ],
             axis=1,
@@ -146,7 +146,7 @@ def _is_one(e) -> bool:
 
 
 def _gaps(model: Model, t: Scalar, q: Config):
-    gaps = [i.reachable(i.relation.gap(t, q)) for i in model.interactions]
+    gaps = [i.reachable(i.on(model.system).gap(t, q)) for i in model.interactions]
     return jnp.concatenate([gap for gap in gaps if gap is not None])
 
 

@@ -192,7 +192,7 @@ def _second_half(parameters):
 def _mean_block(interaction: Interaction, scheme, model: Model, t0, h, state, z) -> Block:
     """The block at the start of the step; its normal row is the mean rate of the gap over the step."""
     n, m = state.v.shape[0], z.shape[0]
-    relation, group = interaction.relation, model.system.group
+    relation, group = interaction.on(model.system), model.system.group
     block = build_block(interaction, model, t0, state, h, 0.0, jnp.zeros_like)
     output, offset = block.output, block.offset
     gap0 = relation.gap(t0, state.q)
@@ -229,7 +229,7 @@ def _impulse(model: Model, chosen, t, q, parts) -> Vector:
     group = model.system.group
     total = jnp.zeros(group.dim, jax.tree.leaves(q)[0].dtype)
     for (interaction, _), part in zip(chosen, parts, strict=True):
-        jacobian, _ = interaction.relation.linearised(group, t, q)
+        jacobian, _ = interaction.on(model.system).linearised(group, t, q)
         total = total + jnp.einsum("knc,kc->n", jacobian[: interaction.rows], part)
     return total
 
