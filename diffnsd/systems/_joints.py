@@ -1,7 +1,7 @@
 """The bodies and joints that a `Multibody` is made of."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -206,7 +206,7 @@ class Body(eqx.Module):
                 )
             moments = eval_now(lambda x: jnp.diag(jnp.broadcast_to(x, (3,))), moments)
         self.inertia = _sized("inertia", moments, (3, 3))
-        given: Sequence = joints if isinstance(joints, (list, tuple)) else [joints]
+        given: list[Any] = list(joints) if isinstance(joints, (list, tuple)) else [joints]
         wrong = [j for j in given if not isinstance(j, AbstractTreeJoint)]
         if wrong:
             raise ValueError(
