@@ -71,15 +71,19 @@ class Linearisation(NamedTuple):
         return self.problem(v, z, self.slopes(v, z))
 
 
-def linear_problem(residual: Callable, blocks: Callable, size: int | None = None) -> Linearisation:
+def linear_problem(
+    residual: Callable, blocks: Callable, size: int | None = None, matrix: Array | None = None
+) -> Linearisation:
     """Equations `residual(v) = B z`: `A dv = −r(v) + B z`.
 
     **Arguments:** `residual(v)`: generalised impulse, `(n,)`; `blocks(v)`: the contacts at `v`;
-    `size`: block size of `A` if it is block diagonal.
+    `size`: block size of `A` if it is block diagonal; `matrix`: `A`, default the derivative of `residual`.
     """
 
     def slopes(v, z):
         del z
+        if matrix is not None:
+            return matrix
         return jax.jacfwd(residual)(v) if size is None else block_jacobian(residual, v, size)
 
     def problem(v, z, matrix):

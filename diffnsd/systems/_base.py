@@ -114,6 +114,16 @@ class AbstractSystem(eqx.Module):
         """
         return None
 
+    def step_matrix(self, t: Scalar, state: State, args: Args, h: Scalar) -> Matrix | None:
+        """An approximation of `M − h ∂f/∂v − h² ∂f/∂q`, shape `(n, n)`, or `None`, the default.
+
+        Where it is given, linearised steps use it in place of derivatives of their equations, and start from
+        the velocity that it predicts, so that they keep their order.
+
+        **Arguments:** `h`: the length of the step times the weight of its end.
+        """
+        return None
+
     @property
     def has_joints(self) -> bool:
         """Whether joints place its bodies: it then has their `frames(q)` and `jacobian(q)`."""

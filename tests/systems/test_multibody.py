@@ -35,6 +35,7 @@ from diffnsd.systems import (
 )
 
 ZERO = jnp.zeros(())
+IMPLICIT = nsd.MoreauJean(newton=nsd.Newton(10))
 TREE = """<mujoco><option gravity="0.3 -0.2 -9.81"/><worldbody>
  <body pos="0 0 1"><freejoint/><geom type="box" size=".1 .2 .3" pos=".1 0 .05" euler="10 20 30"/>
   <body pos=".2 .1 0" euler="20 0 10"><joint type="ball" pos="0 .05 .1" stiffness="3" damping=".2"
@@ -218,9 +219,11 @@ def test_a_free_body_is_a_free_body():
     )
     flat = tree.state(jnp.concatenate([start.q.position[0], start.q.orientation[0]]), start.v)
 
+    method = nsd.MoreauJean(theta=1.0, newton=nsd.Newton(10))
+
     def places(mu, system, state):
         model = nsd.Model(system, models.tossed_cube(mu, 0.1).interactions)
-        run = nsd.simulate(model, nsd.MoreauJean(theta=1.0), 0.0, 0.5, 1e-2, state)
+        run = nsd.simulate(model, method, 0.0, 0.5, 1e-2, state)
         q = run.states.q
         return q[:, :3] if state is flat else q.position[:, 0]
 
@@ -235,7 +238,7 @@ def test_a_free_body_is_a_free_body():
 
 @pytest.mark.parametrize(
     "method",
-    [nsd.MoreauJean(), pytest.param(nsd.Located(nsd.MoreauJean()), marks=pytest.mark.slow)],
+    [IMPLICIT, pytest.param(nsd.Located(IMPLICIT), marks=pytest.mark.slow)],
     ids=["plain", "located"],
 )
 def test_a_hinge_with_a_stop_and_friction_is_a_rotor(method):
@@ -336,6 +339,35 @@ def chain(count: int) -> Multibody:
             for i in range(count)
         ]
     )
+
+
+def test_a_step_that_is_linearised_without_derivatives_keeps_its_order():
+    """Three links with a spring and a damper against a Runge-Kutta method; halved steps."""
+    spring = {"stiffness": 3.0, "damping": 0.2, "rest": 0.3}
+    system = Multibody(
+        [
+            Body(
+                1.0,
+                0.1,
+                Hinge(axis, **spring),
+                None if i == 0 else i - 1,
+                position=(0.1, 0.0, -1.0),
+            )
+            for i, axis in enumerate([(0, 1, 0), (1, 1, 0), (0, 0, 1)])
+        ],
+        forcing=lambda t, state, args: jnp.sin(3 * t) - 0.5 * state.v,
+    )
+    model, start = nsd.Model(system), system.state(jnp.array([1.0, 0.5, 0.2]), jnp.ones(3))
+
+    def end(method, h):
+        run = nsd.simulate(model, method, 0.0, 0.6, h, start, saveat=nsd.SaveAt.end(), max_steps=60)
+        return run.states.v
+
+    exact = end(nsd.RKMK(), 1e-2)
+    errors = [float(jnp.max(jnp.abs(end(nsd.MoreauJean(), h) - exact))) for h in (2e-2, 1e-2)]
+    assert 3.5 < errors[0] / errors[1] < 4.5 and errors[1] < 2e-3, errors
+    errors = [float(jnp.max(jnp.abs(end(nsd.BackwardEuler(), h) - exact))) for h in (2e-2, 1e-2)]
+    assert 1.7 < errors[0] / errors[1] < 2.3, errors
 
 
 def test_the_program_does_not_grow_with_the_number_of_bodies():

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..._numerics import UNROLL_LIMIT
+from ..._numerics import UNROLL_LIMIT, newton_solve
 from ..._types import Args, Config, Scalar, State, Vector
 from ...complementarity import Block, MixedProblem
 from ...laws import Context
@@ -40,10 +40,16 @@ from ._points import AbstractPoint, AtIterate
 
 
 class Smooth(NamedTuple):
-    """A scheme on one step: `defect(v)`, and `gain` times a force."""
+    """A scheme on one step: `defect(v)`, and `gain` times a force.
+
+    `matrix`: that of a linearised step, and `guess`: the velocity at which it is linearised; by default the
+    derivative of `defect`, and the velocity at the start.
+    """
 
     defect: Callable[[Vector], Vector]
     gain: Callable[[Vector], Vector]
+    matrix: Array | None = None
+    guess: Vector | None = None
 
 
 class AbstractStepScheme(AbstractIntegrator):
@@ -100,8 +106,8 @@ class Step(eqx.Module):
         """The equations of the step, linearised at any point."""
         scheme, model, t0, h, state = self.scheme, self.model, self.t0, self.h, self.state
         interactions, n, t1 = model.interactions, state.v.shape[0], t0 + h
-        by_force = any(map(_acts_by_force, interactions))
-        if by_force or (interactions and scheme.contacts_at.is_implicit):
+        if not self.is_linear:
+            by_force = any(map(_acts_by_force, interactions))
             motion, contacts = self.motion()
 
             def inputs(v, z):
@@ -120,7 +126,19 @@ class Step(eqx.Module):
             return build_block(i, model, t0, state, h, scheme.gamma, at=at, by_blocks=by_blocks)
 
         blocks = tuple(map(block, interactions))
-        return linear_problem(scheme.smooth(self).defect, lambda v: blocks, size)
+        smooth = scheme.smooth(self)
+        return linear_problem(smooth.defect, lambda v: blocks, size, smooth.matrix)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether contacts are taken where they are known, and multipliers enter as impulses."""
+        interactions, point = self.model.interactions, self.scheme.contacts_at
+        return not (interactions and point.is_implicit or any(map(_acts_by_force, interactions)))
+
+    def guess(self) -> Vector:
+        """The velocity at which the equations are linearised first."""
+        predicted = self.scheme.smooth(self).guess if self.is_linear else None
+        return self.state.v if predicted is None else predicted
 
     def motion(self) -> tuple[Callable, tuple[Contact, ...]]:
         """The function `(v, z)` -> residual of the equations and outputs; the `Contact`s."""
@@ -195,7 +213,15 @@ def theta_rule(step: Step, mass_at: AbstractPoint | None = None) -> Smooth:
         moved = system.momentum(t0 + theta * h, gained) - known
         return moved - h * theta * system.force(t0 + h, step.at(1, v), args) if theta else moved
 
-    return Smooth(defect, lambda r: h * r)
+    def gain(r):
+        return h * r
+
+    linearised = theta > 0 and step.scheme.newton.max_iterations == 1
+    matrix = system.step_matrix(t0, state, args, h * theta) if linearised else None
+    if matrix is None:
+        return Smooth(defect, gain)
+    force = system.force(t0, state, args)
+    return Smooth(defect, gain, matrix, state.v + newton_solve(matrix, h * force))
 
 
 def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, input0=None):
@@ -211,7 +237,7 @@ def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, inpu
     pairs = zip(selections, warm, strict=True)
     z0 = tuple(jnp.moveaxis(s.pick(part), 0, 1) for s, part in pairs)
     step = Step(scheme, Model(model.system, interactions), t0, h, state, args, z0, input0)
-    guess = jnp.concatenate([state.v, *own_parts(interactions, z0)])
+    guess = jnp.concatenate([step.guess(), *own_parts(interactions, z0)])
     v, z, stats, converged = solve_step(
         Step.equations, step, guess, z0, scheme.solver, scheme.newton, scheme.adjoint
     )
