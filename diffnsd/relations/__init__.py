@@ -12,6 +12,7 @@ from ._first_order import (
 )
 from ._gap import GapRelation as GapRelation
 from ._joint import (
+    Coordinates as Coordinates,
     Joint as Joint,
     JointCoupler as JointCoupler,
     JointLimits as JointLimits,

@@ -277,5 +277,7 @@ def out_of_range(name: str, bodies: Bodies, count: int) -> str | None:
 def check_body(name: str, bodies: Bodies, group: AbstractGroup) -> str | None:
     """An error message if a system on `group` lacks rigid bodies with these indices, else `None`."""
     if not isinstance(group, PoseGroup):
-        return f"{name} needs rigid bodies (NewtonEulerSystem), not a system on {group}"
+        return (
+            f"{name} needs rigid bodies (NewtonEulerSystem or Multibody), not a system on {group}"
+        )
     return out_of_range(name, bodies, group.bodies)

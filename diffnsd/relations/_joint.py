@@ -80,18 +80,51 @@ class Joint(eqx.Module):
 
     def limits(self, coordinate: Callable, lower, upper) -> "JointLimits":
         """Gap functions that keep `joint.angle` or `joint.displacement` in `[lower, upper]`."""
-        return JointLimits(coordinate, as_float(lower), as_float(upper))
+        return JointLimits(coordinate, lower, upper)
+
+
+class Coordinates(eqx.Module):
+    """Entries of `q`, a function `(t, q) -> (c,)` for the joints of a `Multibody`.
+
+        GapRelation(JointLimits(Coordinates(1), -0.5, 1.0))
+        RateRelation(Coordinates([0, 1]))
+
+    **Arguments:** `index`: an entry of `q`, or several.
+
+    **Raises:** `ValueError` where it is evaluated, before compiling, if `q` has no such entry.
+    """
+
+    index: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, index: Indices):
+        found = body_indices("Coordinates.index", index)
+        if found is None or (isinstance(found, tuple) and None in found):
+            raise ValueError(
+                f"Coordinates.index must be an integer or a list of them, got {index}."
+            )
+        self.index = found if isinstance(found, tuple) else (found,)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def __call__(self, t: Scalar, q: Config) -> Float[Array, " c"]:
+        wrong = [i for i in self.index if not 0 <= i < len(q)]
+        if wrong:
+            raise ValueError(
+                f"Coordinates.index has {wrong[0]}, but q has the entries 0 to {len(q) - 1}."
+            )
+        return q[np.array(self.index, np.int32)]
 
 
 class JointLimits(eqx.Module):
     """Two gaps, `(x − lower, upper − x)`, of a coordinate `x = coordinate(t, q)` of a joint.
 
     For several joints, all lower limits come first, then all upper limits.
+
+    **Arguments:** `coordinate`: `joint.angle`, `joint.displacement` or `Coordinates`; `lower`, `upper`: [rad]
+    or [m], `()` or one for each.
     """
 
     coordinate: Callable
-    lower: Float[Array, "..."]
-    upper: Float[Array, "..."]
+    lower: Float[Array, "..."] = eqx.field(converter=as_float)
+    upper: Float[Array, "..."] = eqx.field(converter=as_float)
 
     @property
     def is_of_bodies(self) -> bool:
@@ -125,8 +158,8 @@ class JointCoupler(eqx.Module):
 
     @property
     def is_of_bodies(self) -> bool:
-        """Whether the coordinates are those of joints between bodies."""
-        return reads_bodies(self.coordinate1)
+        """Whether a coordinate is that of a joint between bodies: both are then given their `Pose`."""
+        return reads_bodies(self.coordinate1) or reads_bodies(self.coordinate2)
 
     def __call__(self, t: Scalar, q: Config) -> Float[Array, " c"]:
         coupled = self.coordinate1(t, q) - self.ratio * self.coordinate2(t, q) - self.offset

@@ -1,5 +1,7 @@
 """Contacts between bodies that move in a plane."""
 
+from typing import Any
+
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -31,6 +33,14 @@ class PlanarContact(AbstractContactPoints):
 
     dimension = 2
     is_of_bodies = False
+
+    def on(self, system: Any) -> "PlanarContact":
+        if system.has_joints:
+            raise ValueError(
+                "PlanarContact needs planar bodies, q = (x, y, angle) each; for a Multibody use "
+                "sphere_on_plane, BodyPointsPlane or ContactFrame."
+            )
+        return self
 
     @property
     def rows(self) -> int:

@@ -129,7 +129,7 @@ def sphere_on_plane(
 
     **Arguments:** `radius` [m], `()` or one for each sphere; `normal`: unit normal, towards the
     spheres, `(3,)`; `offset` [m]; `body`: index of the sphere, or of many, `(c,)`, whose centres
-    are their centres of mass; `rolling`: as in `ContactFrame`.
+    are the origins of their frames (of free bodies the centres of mass); `rolling`: as in `ContactFrame`.
 
     **Raises:** `ValueError` if indices are not known integers, as for the other contacts.
     """

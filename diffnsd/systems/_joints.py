@@ -1,5 +1,6 @@
 """The bodies and joints that a `Multibody` is made of."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -20,8 +21,10 @@ class AbstractTreeJoint(eqx.Module):
     - `axis`: of a hinge or a slide, in the frame of the body, `(3,)`, of any length.
     - `point`: the point of the body about which it turns, in its frame [m], `(3,)`.
     - `stiffness`: of a spring, `damping`: viscous, `armature`: inertia added to that of the bodies, such as
-      that of a rotor: the same for all entries of `v` of the joint.
-    - `rest`: the coordinates at which the spring is relaxed, `(coordinates,)`.
+      that of a rotor: one number for all entries of `v` of the joint, [N m/rad, N m s/rad, kg m²] for
+      rotations and [N/m, N s/m, kg] for displacements.
+    - `rest`: the coordinates at which the spring is relaxed, `(coordinates,)`; by default 0 for a hinge or a
+      slide, whatever its `reference`, no rotation for a ball joint, and the pose of the body for a free one.
     - `reference`: the angle or displacement at which the body is where it was defined.
     """
 
@@ -30,7 +33,7 @@ class AbstractTreeJoint(eqx.Module):
     stiffness: Float[Array, ""]
     damping: Float[Array, ""]
     armature: Float[Array, ""]
-    rest: Float[Array, " q"]
+    rest: Float[Array, " q"] | None
     reference: Float[Array, ""]
 
     coordinates: ClassVar[int]
@@ -60,13 +63,13 @@ class AbstractTreeJoint(eqx.Module):
         self.damping = _sized("damping", damping, ())
         self.armature = _sized("armature", armature, ())
         self.reference = _sized("reference", reference, ())
-        unmoved = (
-            np.eye(1, 4)[0] if count == 4 else np.eye(1, 7, 3)[0] if count == 7 else np.zeros(count)
-        )
+        unmoved = np.eye(1, 4)[0] if count == 4 else None if count == 7 else np.zeros(count)
         given = unmoved if rest is None else np.reshape(rest, -1) if np.ndim(rest) == 0 else rest
-        self.rest = _sized("rest", given, (count,))
-        if axis is not None and not _nonzero(self.axis):
-            raise ValueError(f"the axis of a {name} is zero; give a direction, such as (0, 1, 0).")
+        self.rest = None if given is None else _sized("rest", given, (count,))
+        if (axis is not None or self.rates == 1) and not _is_direction(self.axis):
+            raise ValueError(
+                f"the axis of a {name} must be finite and not zero, such as (0, 1, 0), got {axis}."
+            )
 
 
 def _sized(name: str, value, shape: tuple[int, ...]) -> Array:
@@ -76,9 +79,9 @@ def _sized(name: str, value, shape: tuple[int, ...]) -> Array:
     return array
 
 
-def _nonzero(axis: Array) -> bool:
+def _is_direction(axis: Array) -> bool:
     known = concrete(axis)
-    return is_traced(known) or bool(np.any(np.asarray(known)))
+    return is_traced(known) or bool(np.all(np.isfinite(known)) and np.any(np.asarray(known)))
 
 
 def _without(joint: AbstractTreeJoint, options: dict, *names: str) -> dict:
@@ -214,7 +217,18 @@ class Body(eqx.Module):
                 "for a joint without arguments write Ball() or Free()."
             )
         self.joints = tuple(given)
-        self.parent = parent
+        self.parent = _index_of(parent)
         self.position = _sized("position", position, (3,))
         self.orientation = _sized("orientation", orientation, (4,))
         self.centre = _sized("centre", centre, (3,))
+
+
+def _index_of(parent) -> int | None:
+    if parent is None:
+        return None
+    try:
+        if not isinstance(parent, (bool, np.bool_)):
+            return operator.index(parent)
+    except TypeError:
+        pass
+    raise ValueError(f"parent must be the index of a body, or None for the world, got {parent!r}.")

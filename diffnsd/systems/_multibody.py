@@ -50,7 +50,9 @@ class Multibody(AbstractSystem):
 
     Contacts and joints (`BodyPointsPlane`, `sphere_on_plane`, `hinge`, ...) are stated as for free bodies,
     with the index of a body; points are given in the frame of the body, whose origin need not be the centre
-    of mass. A loop is closed by such a joint with the law `Equality`.
+    of mass: spheres have their centres there. A loop is closed by such a joint with the law `Equality`.
+    Functions of one's own, in `GapRelation` and the like, read `q`; there a joint between bodies is
+    `joint(t, system.frames(q))`.
 
     **Arguments:**
 
@@ -90,14 +92,16 @@ class Multibody(AbstractSystem):
 
     def __init__(
         self,
-        bodies: Sequence[Body],
+        bodies: Body | Sequence[Body],
         gravity=(0.0, 0.0, -9.81),
         forcing: Callable | None = None,
         wrench: Callable | None = None,
     ):
-        bodies = tuple(bodies)
-        if not bodies:
-            raise ValueError("a Multibody needs at least one Body.")
+        bodies = (bodies,) if isinstance(bodies, Body) else tuple(bodies)
+        if wrong := [b for b in bodies if not isinstance(b, Body)]:
+            raise ValueError(f"bodies must be a sequence of Body, got {wrong[0]!r}.")
+        if not any(joint.rates for body in bodies for joint in body.joints):
+            raise ValueError("a Multibody needs at least one Body with a joint that moves.")
         self.tree = topology(bodies)
         joints = [joint for body in bodies for joint in body.joints]
 
@@ -115,7 +119,10 @@ class Multibody(AbstractSystem):
         self.damping = stack([j.damping for j in joints])
         self.armature = stack([j.armature for j in joints])
         self.reference = stack([j.reference for j in joints])
-        rests = [j.rest for j in joints]
+        free = [eval_now(lambda *x: jnp.concatenate(x), b.position, b.orientation) for b in bodies]
+        rests = [
+            free[i] if j.rest is None else j.rest for i, b in enumerate(bodies) for j in b.joints
+        ]
         self.rest = eval_now(lambda *x: jnp.concatenate(x), *rests) if rests else jnp.zeros(0)
         self.gravity = as_float(gravity)
         self.forcing, self.wrench = forcing, wrench
@@ -170,7 +177,12 @@ class Multibody(AbstractSystem):
         return position, turn
 
     def frames(self, q: Config) -> Pose:
-        """The frames of all bodies: origins `(b, 3)` and quaternions `(b, 4)`."""
+        """The frames of all bodies: origins `(b, 3)` and quaternions `(b, 4)`.
+
+        **Raises:** `ValueError` if `q` has another shape.
+        """
+        if np.shape(q) != self.rest.shape:
+            raise ValueError(f"q must have shape {self.rest.shape}, got {np.shape(q)}.")
         last = self.tree.tables.last
         position, turn = self._links(q)
         return Pose(position[:, last].T, turn[:, last].T)
@@ -293,18 +305,24 @@ class Multibody(AbstractSystem):
         return jnp.sum(spring) / 2 - jnp.sum(self.masses * height)
 
     def check(self, q: Config | None = None) -> str | None:
-        masses, inertia, orientations = concrete((self.masses, self.inertia, self.orientations))
-        if not is_traced(masses) and not np.all(np.isfinite(masses) & (np.asarray(masses) >= 0)):
-            return f"masses must not be negative, got {np.asarray(masses).tolist()}"
-        for i, matrix in enumerate(() if is_traced(inertia) else np.asarray(inertia)):
-            if not np.all(np.isfinite(matrix)) or not np.allclose(matrix, matrix.T):
-                return f"the inertia of body {i} is not finite and symmetric: {matrix.tolist()}"
-            moments = np.linalg.eigvalsh(matrix)
-            if moments[0] < -1e-9 * moments[2] or moments[0] + moments[1] < moments[2] * (1 - 1e-6):
-                return f"the inertia of body {i} is not that of a body: principal moments {moments.tolist()}"
-        for i, turn in enumerate(() if is_traced(orientations) else np.asarray(orientations)):
-            if abs(np.linalg.norm(turn) - 1) > 1e-5:
-                return f"the orientation of body {i} has the norm {np.linalg.norm(turn):g}, not 1"
+        known = concrete(self)
+        for name in NUMBERS:
+            value = getattr(known, name)
+            if is_traced(value):
+                continue
+            if not np.all(np.isfinite(value)):
+                return f"{name} has entries that are not finite: {np.asarray(value).tolist()}"
+            if name in POSITIVE and np.any(np.asarray(value) < 0):
+                return f"{name} must not be negative, got {np.asarray(value).tolist()}"
+        for i, matrix in enumerate(() if is_traced(known.inertia) else known.inertia):
+            if problem := _not_of_a_body(np.asarray(matrix)):
+                return f"the inertia of body {i} {problem}"
+        for i, turn in enumerate(() if is_traced(known.orientations) else known.orientations):
+            norm = np.linalg.norm(turn)
+            if abs(norm - 1) > 1e-5:
+                return f"the orientation of body {i} has the norm {norm:g}, not 1"
+        if not is_traced(known.rest) and (problem := self.group.check(known.rest)):
+            return f"rest: {problem}"
         if q is None or is_traced(q):
             return None
         mass = concrete(self.mass(jnp.zeros((), q.dtype), q))
@@ -314,3 +332,23 @@ class Multibody(AbstractSystem):
         if problem is None:
             return None
         return f"{problem}: a joint moves no mass; give its bodies mass and inertia, or an armature"
+
+
+NUMBERS = (
+    *("masses", "inertia", "centres", "positions", "orientations", "axes", "points"),
+    *("stiffness", "damping", "armature", "reference", "rest", "gravity"),
+)
+POSITIVE = ("masses", "stiffness", "damping", "armature")
+
+
+def _not_of_a_body(inertia: np.ndarray) -> str | None:
+    """Why no body has this inertia, or `None`; thin rods and points have principal moments of zero."""
+    eps = 64 * float(np.finfo(inertia.dtype).eps)
+    inertia = inertia.astype(float)
+    size = float(np.max(np.abs(inertia)))
+    if not np.allclose(inertia, inertia.T, rtol=0, atol=max(eps, 1e-9) * size):
+        return f"is not symmetric: {inertia.tolist()}"
+    moments = np.linalg.eigvalsh(inertia)
+    if moments[0] < -eps * size or moments[0] + moments[1] < moments[2] - max(eps, 1e-6) * size:
+        return f"is not that of a body: principal moments {moments.tolist()}"
+    return None

@@ -63,7 +63,8 @@ def wrench_at(
     """A force at a point and a couple, all in the world frame, as the wrench on one of the bodies.
 
     **Arguments:** `state`; `body`: index; `point` [m]; `force` [N]; `couple` [N m]. **Returns:**
-    forces in the world frame and torques about the centre of mass in the body frame.
+    forces in the world frame and torques about the origin of the frame of the body (of free bodies the
+    centre of mass) in that frame.
     """
     torque = cross(point - state.q.position[body], force)
     torque = torque if couple is None else torque + couple

@@ -69,14 +69,6 @@ class Tables:
     q_start: np.ndarray
     v_start: np.ndarray
 
-    def links_with(self, width: int) -> np.ndarray:
-        """The links whose joint has so many coordinates."""
-        return np.array([i for i, k in enumerate(self.kind) if k.coordinates == width], np.int32)
-
-    def coordinates_of(self, links: np.ndarray) -> np.ndarray:
-        """First coordinates of the joints of links."""
-        return self.q_start[self.joint[links]]
-
     @property
     def rotations(self) -> tuple[int, ...]:
         """Where the rotations begin in `v`."""
@@ -91,9 +83,9 @@ def topology(bodies: Sequence[Body]) -> Topology:
     """The structure of bodies; raises `ValueError` where they are no tree."""
     for i, body in enumerate(bodies):
         if body.parent is not None and not 0 <= body.parent < i:
+            before = f"come before it (0 to {i - 1}), or be None" if i else "be None"
             raise ValueError(
-                f"body {i} has parent {body.parent}; the parent must come before it (0 to {i - 1}), or be "
-                "None for the world."
+                f"body {i} has parent {body.parent}; the parent must {before} for the world."
             )
         free = any(j.moves_freely for j in body.joints)
         if free and (body.parent is not None or len(body.joints) > 1):
