@@ -282,8 +282,7 @@ def test_impacts_of_joints_are_located():
     exact = derivative(ROTOR, nsd.EventDriven())
     np.testing.assert_allclose(derivative(ROD, nsd.EventDriven()), exact, rtol=1e-8)
     located = derivative(ROD, nsd.Located(nsd.MoreauJean()))
-    print(located, exact)
-    np.testing.assert_allclose(located, exact, rtol=5e-3)
+    np.testing.assert_allclose(located, exact, rtol=1e-3)  # measured: 5e-6 and 1.7e-4
 
 
 def test_a_loop_is_closed_by_a_joint_between_frames():
