@@ -132,8 +132,10 @@ class Step(eqx.Module):
     @property
     def is_linear(self) -> bool:
         """Whether contacts are taken where they are known, and multipliers enter as impulses."""
-        interactions, point = self.model.interactions, self.scheme.contacts_at
-        return not (interactions and point.is_implicit or any(map(_acts_by_force, interactions)))
+        interactions = self.model.interactions
+        # Schemes for first-order systems have no point of contact.
+        by_force = any(map(_acts_by_force, interactions))
+        return not by_force and not (interactions and self.scheme.contacts_at.is_implicit)
 
     def guess(self) -> Vector:
         """The velocity at which the equations are linearised first."""
