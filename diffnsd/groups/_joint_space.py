@@ -63,9 +63,12 @@ class JointSpace(AbstractDirectProduct):
             out = jax.vmap(method)(*turns)
         return numbers(*(s[0] for s in shares)), out
 
+    def _order(self, width: int) -> np.ndarray:
+        """Where each entry stands among the numbers, followed by the rotations."""
+        return np.argsort(np.concatenate([x.reshape(-1) for x in self._places(width)]))
+
     def _together(self, values, width: int) -> Array:
-        order = np.argsort(np.concatenate([x.reshape(-1) for x in self._places(width)]))
-        return jnp.concatenate([values[0], values[1].reshape(-1)])[order]
+        return jnp.concatenate([values[0], values[1].reshape(-1)])[self._order(width)]
 
     def _element(self, values) -> Config:
         return self._together(values, 4)
@@ -78,7 +81,7 @@ class JointSpace(AbstractDirectProduct):
         whole = jax.scipy.linalg.block_diag(
             numbers, BlockDiagonal(jnp.moveaxis(turns, 0, -1)).dense()
         )
-        order = np.argsort(np.concatenate([x.reshape(-1) for x in self._places(3)]))
+        order = self._order(3)
         return whole[order][:, order]
 
     def _largest(self, values) -> Scalar:

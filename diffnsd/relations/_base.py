@@ -152,16 +152,10 @@ class AbstractBodyRelation(AbstractRelation):
         return self.observe(group, t, state.q).velocity(state.v).T
 
 
-class OnFrames(AbstractRelation):
-    """A relation between bodies in the coordinates of the joints that place them.
+class AbstractWrappedRelation(AbstractRelation):
+    """A relation stated for other coordinates than those of the system; its facts are those of `relation`."""
 
-    Made by `AbstractRelation.on`.
-
-    **Arguments:** `relation`: between bodies, whose `q` is a `Pose`; `system`: a `Multibody`.
-    """
-
-    relation: AbstractRelation
-    system: Any
+    relation: eqx.AbstractVar[AbstractRelation]
 
     @property
     def rows(self) -> int:
@@ -174,6 +168,18 @@ class OnFrames(AbstractRelation):
     @property
     def is_scleronomic(self) -> bool:
         return self.relation.is_scleronomic
+
+
+class OnFrames(AbstractWrappedRelation):
+    """A relation between bodies in the coordinates of the joints that place them.
+
+    Made by `AbstractRelation.on`.
+
+    **Arguments:** `relation`: between bodies, whose `q` is a `Pose`; `system`: a `Multibody`.
+    """
+
+    relation: AbstractRelation
+    system: Any
 
     def _placed(self, q: Config) -> tuple[PoseGroup, Config]:
         return PoseGroup(len(self.system.masses)), self.system.frames(q)

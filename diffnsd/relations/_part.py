@@ -9,10 +9,10 @@ from jaxtyping import Array
 
 from .._types import Config, Local, PerContact, Scalar, State, Vector
 from ..groups import AbstractGroup
-from ._base import AbstractRelation, Contacts
+from ._base import AbstractRelation, AbstractWrappedRelation, Contacts
 
 
-class OnPart(AbstractRelation):
+class OnPart(AbstractWrappedRelation):
     """A relation of one system of a `SystemProduct`.
 
         Interaction(OnPart(system, 1, FirstOrderLinear(C, B)), law)
@@ -55,20 +55,8 @@ class OnPart(AbstractRelation):
         self.total = system.velocities
 
     @property
-    def rows(self) -> int:
-        return self.relation.rows
-
-    @property
     def needs_positions(self) -> bool:
         return self.relation.needs_positions
-
-    @property
-    def has_feedthrough(self) -> bool:
-        return self.relation.has_feedthrough
-
-    @property
-    def is_scleronomic(self) -> bool:
-        return self.relation.is_scleronomic
 
     def part_of(self, system: Any) -> Any:
         return self.relation.part_of(system.systems[self.part])
