@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ._expects import booleans, expects
 from ._numerics import as_float
 from ._types import Local, PerContact, Scalar, State, Vector
 from .laws import AbstractLaw
@@ -35,8 +36,8 @@ class ContactMask(eqx.Module):
     side: tuple[Float[Array, " c"], ...] | None
 
     def __init__(self, on, closed=None, restitution=None, side=None):
-        self.on = jnp.asarray(on, dtype=bool)
-        self.closed = jnp.zeros_like(self.on) if closed is None else jnp.asarray(closed, dtype=bool)
+        self.on = booleans("the mask", on)
+        self.closed = jnp.zeros_like(self.on) if closed is None else booleans("closed", closed)
         if restitution is not None:
             restitution = jnp.broadcast_to(as_float(restitution), self.on.shape)
         self.restitution = restitution
@@ -77,8 +78,9 @@ class Interaction(eqx.Module):
     - `mask`: which contacts take part, booleans `(c,)`, or a `ContactMask`; `None`: all of them.
       It is data: another mask of the same length needs no compilation.
 
-    **Raises:** `ValueError` if the law needs more rows than the relation has, or `max_active` is
-    not at least 1.
+    **Raises:** `TypeError` if the relation is no relation or the law no law. `ValueError` if the law needs
+    more rows than the relation has, `max_active` is not at least 1, or a mask holds other numbers than
+    booleans.
     """
 
     relation: AbstractRelation
@@ -87,6 +89,10 @@ class Interaction(eqx.Module):
     mask: ContactMask | None = eqx.field(default=None, converter=_as_mask)
 
     def __check_init__(self):
+        relation = "a relation, such as GapRelation(function), in Interaction(relation, law)"
+        expects("relation", self.relation, AbstractRelation, relation)
+        law = "a law, such as NewtonImpact(0.5), in Interaction(relation, law)"
+        expects("law", self.law, AbstractLaw, law)
         if self.max_active is not None and self.max_active < 1:
             raise ValueError(
                 f"max_active must be at least 1, or None for all contacts, got {self.max_active}."
@@ -106,7 +112,8 @@ class Interaction(eqx.Module):
     def output(self, system: Any, t: Scalar, state: State, lam: Local) -> Local:
         """The outputs that take part in the law, `(c, k)`, for their multipliers `(c, k)`."""
         relation = self.on(system)
-        return relation.output(system.group, t, state, self._padded(lam))[:, : self.rows]
+        values = relation.output(system.group, t, state, self._padded(lam))
+        return relation.checked(values)[:, : self.rows]
 
     def input(self, system: Any, t: Scalar, state: State, lam: Local) -> Vector:
         """The generalised force of these multipliers, `(n,)`."""

@@ -10,7 +10,7 @@ class RESULTS(eqx.Enumeration):
     entry (`simulate`, `solve_complementarity`, ...) raises, and only if `throw=True`.
     """
 
-    successful = ""
+    successful = "succeeded"
     not_converged = (
         "the complementarity problem did not reach its tolerance; use a smaller step (in a "
         "simulation), more iterations or another solver; the residual is in `stats.residual` of a "

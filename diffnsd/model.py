@@ -1,12 +1,13 @@
 """Models: a system and its interactions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ._expects import expects
 from ._interaction import ContactMask as ContactMask, Interaction as Interaction
 from ._jax import concrete, eval_now, is_traced
 from ._types import Config, PerContact, Scalar, State, Vector
@@ -33,17 +34,25 @@ class Model(eqx.Module):
     **Arguments:** `system`; `interactions`: an `Interaction` or a sequence of them;
     `prescribed`: a `PrescribedVelocity` or a sequence of them. These are equality constraints like
     any other: they come last among the interactions, and their impulses are the reactions.
+
+    **Raises:** `TypeError` if one of them is something else.
     """
 
     system: AbstractSystem
     interactions: tuple[Interaction, ...]
 
     def __init__(self, system: AbstractSystem, interactions=(), prescribed=()):
+        expects("system", system, AbstractSystem, "a system, such as LagrangianSystem(mass)")
         self.system = system
-        single = isinstance(interactions, Interaction)
-        given = (interactions,) if single else tuple(interactions)
-        single = isinstance(prescribed, PrescribedVelocity)
-        held = (prescribed,) if single else tuple(prescribed)
+        given = tuple(interactions) if isinstance(interactions, Iterable) else (interactions,)
+        for part in given:
+            what = "made of Interaction(relation, law), one or a sequence of them"
+            expects("interactions", part, Interaction, what)
+        held = tuple(prescribed) if isinstance(prescribed, Iterable) else (prescribed,)
+        for part in held:
+            expects(
+                "prescribed", part, PrescribedVelocity, "made of PrescribedVelocity(index, rate)"
+            )
         self.interactions = (*given, *(Interaction(p, Equality()) for p in held))
 
     def gaps(self, t: Scalar, q) -> tuple[PerContact | None, ...]:

@@ -13,7 +13,16 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "diffnsd"
 
 FLOORS = (
-    {"_jax", "_types", "_result", "_numerics", "_block_rows", "_recompilation", "_outline"},
+    {
+        "_jax",
+        "_types",
+        "_result",
+        "_numerics",
+        "_block_rows",
+        "_recompilation",
+        "_outline",
+        "_expects",
+    },
     {"groups", "sets", "shapes"},
     {"systems", "relations", "laws"},
     {"complementarity"},

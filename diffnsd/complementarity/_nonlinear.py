@@ -15,6 +15,7 @@ from ._dense import Statistics
 from ._public import (
     ComplementaritySolution,
     Laws,
+    check_kinds,
     check_laws,
     check_layout,
     contacts_of,
@@ -84,6 +85,9 @@ def solve_nonlinear_complementarity(
     Reference: F. Facchinei, J.-S. Pang, Finite-dimensional variational inequalities and
     complementarity problems (2003), doi:10.1007/b97543.
     """
+    check_kinds(
+        problem, NonlinearComplementarityProblem, "(function, laws=((law, (c, k)),))", solver
+    )
     z0 = as_float(z0)
     check_layout(problem.laws, z0.shape[0], None)
     check_laws(problem.laws)

@@ -178,8 +178,19 @@ def moved(mobility: Array | None, load: Array) -> Array:
 
 
 def broadcast_law(law: AbstractLaw, contacts: int, dtype) -> AbstractLaw:
-    """A law whose parameters are arrays with one entry per contact."""
+    """A law whose parameters are arrays with one entry per contact.
+
+    **Raises:** `ValueError` if a parameter has another number of entries.
+    """
     numeric = (float, int, np.ndarray, jax.Array)
     arrays, static = eqx.partition(law, lambda x: isinstance(x, numeric))
+    for path, x in jax.tree_util.tree_leaves_with_path(arrays):
+        if np.shape(x) not in ((), (1,), (contacts,)):
+            name = jax.tree_util.keystr(path).rpartition(".")[2]
+            raise ValueError(
+                f"the parameter {name} of a law has shape {np.shape(x)}, but the number of its contacts "
+                f"is {contacts}: give one number, or one for each contact, shape ({contacts},); for a "
+                "batch of values use rollout or jax.vmap."
+            )
     arrays = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x, dtype), (contacts,)), arrays)
     return eqx.combine(arrays, static)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._expects import booleans, expects
 from .._jax import concrete, is_traced
 from .._numerics import as_float
 from .._result import RESULTS
@@ -57,6 +58,10 @@ def _as_array(x):
     return as_float(x) if isinstance(x, list | tuple | np.ndarray | jax.Array) else x
 
 
+def _as_active(active):
+    return None if active is None else booleans("active", active)
+
+
 class ComplementarityProblem(eqx.Module):
     """`w = W z + q`,  `K* ∋ w + lift(w) e_N ⟂ z ∈ K`, `K` a product over contacts.
 
@@ -74,13 +79,13 @@ class ComplementarityProblem(eqx.Module):
       `(sum of c,)`; the others have `z = w = 0` and no derivative, whatever is in their rows. Default: all.
 
     **Raises:** `ValueError` if the shapes of `W`, `q` and `active` and the unknowns of the laws do
-    not match.
+    not match, or `active` holds other numbers than booleans.
     """
 
     W: Any = eqx.field(converter=_as_array)
     q: Float[Array, " m"] = eqx.field(converter=_as_array)
     laws: Laws
-    active: Bool[Array, " contacts"] | None = None
+    active: Bool[Array, " contacts"] | None = eqx.field(default=None, converter=_as_active)
 
     def __check_init__(self):
         m = np.shape(self.q)[0] if np.ndim(self.q) == 1 else -1
@@ -94,7 +99,7 @@ class ComplementarityProblem(eqx.Module):
 
 def check_layout(laws: Laws, m: int, active) -> None:
     """Raises if the laws do not cover `m` unknowns, or `active` does not have one entry per contact."""
-    for entry in laws:
+    for entry in laws if isinstance(laws, tuple | list) else (laws,):
         if not _is_entry(entry):
             raise ValueError(
                 f"laws must be pairs (law or set, (c, k)) with c contacts of k rows, such as "
@@ -179,16 +184,17 @@ def solve_complementarity(
 
     **Returns:** a `ComplementaritySolution`, differentiable in `W`, `q` and the laws' parameters.
 
-    **Raises:** `ValueError` before compiling if a law's parameters are out of range, a law does not
-    fit its rows, entries are known not to be finite, the solver does not support the laws, or the warm
-    start has the wrong shape; a runtime error naming the remedy if the residual stays above the
-    tolerance. Inside `jit` and `vmap` values cannot be checked beforehand: ensure `mu >= 0` and
-    `lower <= upper` there yourself.
+    **Raises:** `TypeError` if the problem or the solver is something else. `ValueError` before compiling if
+    a law's parameters are out of range, a law does not fit its rows, entries are known not to be finite,
+    the solver does not support the laws, or the warm start has the wrong shape; a runtime error naming
+    the remedy if the residual stays above the tolerance. Inside `jit` and `vmap` values cannot be checked
+    beforehand: ensure `mu >= 0` and `lower <= upper` there yourself.
 
     With `throw=False`, compare `result` with `RESULTS.successful`. If it differs, `z` is the best point
     found; it need not be admissible, and its derivative is meaningless. For a batch use `jax.vmap` with
     `jax.jit` around it: every new shape or set of laws takes a few seconds to compile.
     """
+    check_kinds(problem, ComplementarityProblem, "(W, q, laws=((law, (c, k)),))", solver)
     guess = jnp.zeros_like(problem.q) if warm_start is None else warm_start
     _check(problem, guess)
     if problem.q.shape[0] == 0:
@@ -333,6 +339,12 @@ def _check(problem: ComplementarityProblem, guess) -> None:
         for leaf in jax.tree.leaves(concrete(eqx.filter(value, eqx.is_inexact_array))):
             if not is_traced(leaf) and not np.all(np.isfinite(np.asarray(leaf))):
                 raise ValueError(f"cannot solve: {name} has entries that are not finite.")
+
+
+def check_kinds(problem, kind: type, arguments: str, solver) -> None:
+    """Raises `TypeError` if a problem or a solver is something else."""
+    expects("problem", problem, kind, f"a {kind.__name__}{arguments}")
+    expects("solver", solver, AbstractSolver | None, "a solver, such as Auto() or solvers.Lemke()")
 
 
 def check_laws(laws: Laws) -> None:

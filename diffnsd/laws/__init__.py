@@ -1,6 +1,11 @@
 """Contact laws: a convex set of multipliers and a bias of the local velocity."""
 
-from ._base import AbstractLaw as AbstractLaw, Context as Context
+from ._base import (
+    AbstractLaw as AbstractLaw,
+    Context as Context,
+    check_range as check_range,
+    parameter as parameter,
+)
 from ._cohesive import Cohesive as Cohesive
 from ._complementarity import Complementarity as Complementarity
 from ._coulomb_friction import CoulombFriction as CoulombFriction

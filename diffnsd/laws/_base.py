@@ -60,27 +60,35 @@ class Context(eqx.Module):
 
 
 class AbstractLaw(eqx.Module):
-    """A contact law: a set and a bias."""
+    """A contact law: a set and a bias.
+
+    A subclass implements `set`, and what differs from the default of another method: `shift` is the bias
+    that is known before the step, `check` says what is wrong with the parameters. As class attributes or
+    properties it states what differs from these defaults:
+
+    - `rows = None`: rows per contact that the law acts on (the first ones); `None` for all.
+    - `least_rows = 1`: rows per contact that the law needs.
+    - `is_unilateral = False`: whether `K` excludes pulling (`P_N >= 0`), so that an open contact has no
+      impulse.
+    - `never_opens = False`: whether the law acts whatever the gap is: constraints, relays, dry friction.
+      Such contacts take part in every step and in every impact, but never cause an impact.
+    - `holds_gap = False`: whether the gap itself must vanish, not only its rate: a bilateral constraint.
+    - `needs_implicit_positions = False`: whether the law is correct only if the step moves positions with
+      the end velocity.
+    - `switches = False`: whether the shift jumps where the data of a step cross a threshold, at distance
+      `edge`.
+    - `slides = False`: whether the sign of an output or slip puts the multiplier on a bound, see `held`:
+      relays, friction.
+    """
 
     rows: ClassVar[int | None] = None
-    """Rows per contact that the law acts on (the first ones), or `None` for all."""
     least_rows: ClassVar[int] = 1
-    """Rows per contact that the law needs; 1 by default."""
     is_unilateral: ClassVar[bool] = False
-    """Whether `K` excludes pulling (`P_N >= 0`), so that an open contact has no impulse."""
-    needs_implicit_positions: ClassVar[bool] = False
-    """Whether the law is correct only if the step moves positions with the end velocity."""
-    holds_gap: ClassVar[bool] = False
-    """Whether the gap itself must vanish, not only its rate: a bilateral constraint."""
     never_opens: ClassVar[bool] = False
-    """Whether the law acts whatever the gap is: constraints, relays, dry friction.
-
-    Such contacts take part in every step and in every impact, but never cause an impact.
-    """
+    holds_gap: ClassVar[bool] = False
+    needs_implicit_positions: ClassVar[bool] = False
     switches: ClassVar[bool] = False
-    """Whether the shift jumps where the data of a step cross a threshold, at distance `edge`."""
     slides: ClassVar[bool] = False
-    """Whether the sign of an output or slip puts the multiplier on a bound: relays, friction."""
 
     def refuses(self, rows: int) -> str | None:
         """Error message if the law cannot act on contacts with this many rows, else `None`."""

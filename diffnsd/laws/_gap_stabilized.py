@@ -43,8 +43,8 @@ class GapStabilized(AbstractLaw):
         if not self.law.is_unilateral or self.law.needs_implicit_positions:
             raise ValueError(
                 f"GapStabilized needs a unilateral law, such as NewtonImpact or CoulombFriction; "
-                f"{type(self.law).__name__} acts on open contacts too (a law of your own says that "
-                "it does not by the property `is_unilateral`)."
+                f"{type(self.law).__name__} acts on open contacts too (a law of your own that does "
+                "not sets `is_unilateral = True`)."
             )
 
     @property

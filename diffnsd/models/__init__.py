@@ -1,4 +1,21 @@
-"""Ready-made models and their closed-form solutions, shared by tests, benchmarks and notebooks."""
+"""Ready-made models and their closed-form solutions, shared by tests, benchmarks and notebooks.
+
+Functions that return a `Model`; in parentheses states to start from, and closed forms:
+
+- impacts: `bouncing_ball` (`ball_state`, `ball_impact_times`), `pendulum_wall` (`pendulum_state`,
+  `pendulum_wall_angle`, `pendulum_small_impact_time`, `pendulum_rebound_angle`, `pendulum_impact_rate`),
+  `ball_on_vibrating_table`, `column_of_beads`, `impacting_bar`, `rocking_block`
+- friction: `sliding_block` (`block_state`, `block_stop_time`, `block_stop_distance`), `tossed_cube`
+  (`cube_state`), `tippe_top` (`tippe_top_state`, `tippe_top_axis`, `tippe_top_jellett`), `woodpecker`
+  (`woodpecker_state`), `slider_crank` (`slider_crank_state`)
+- circuits, relays: `rlc_diode`, `diode_bridge` (`diode_bridge_state`), `buck_converter`, `relay_oscillator`,
+  `gene_network`
+- smooth motion: `double_pendulum`, `spherical_pendulum`, `gravity_gradient`, `kepler` (`kepler_state`),
+  `free_rigid_body` (`rigid_body_state`), `heavy_top` (`heavy_top_state`), `kirchhoff_body`
+  (`kirchhoff_state`)
+
+`READY` has those that `diffnsd simulate NAME` runs, as `ReadyModel`s with a start and a method.
+"""
 
 from ._bouncing_ball import (
     ball_impact_times as ball_impact_times,

@@ -37,3 +37,4 @@ from ._round import (
     sphere_on_sphere as sphere_on_sphere,
     sphere_on_surface as sphere_on_surface,
 )
+from ._shape_contacts import Geom as Geom, shape_contacts as shape_contacts

@@ -50,16 +50,21 @@ class Contacts(eqx.Module):
 
 
 class AbstractRelation(eqx.Module):
-    """A family of `c` contacts of the same kind."""
+    """A family of `c` contacts of the same kind.
+
+    A subclass states, as class attributes or properties:
+
+    - `rows`: rows `k` of a contact, at least 1; there is no default.
+    - `needs_positions`: whether it acts on positions and velocities, as by default, not on a first-order
+      system.
+    - `has_feedthrough`: whether the output depends on the multipliers themselves; by default not.
+    - `is_scleronomic`: whether it has no explicit dependence on time; by default it may have.
+    """
 
     rows: ClassVar[int] = 0
-    """Rows `k` of a contact, at least 1."""
     needs_positions: ClassVar[bool] = True
-    """Whether the relation acts on positions and velocities, not on a first-order system."""
     has_feedthrough: ClassVar[bool] = False
-    """Whether the output depends on the multipliers themselves."""
     is_scleronomic: ClassVar[bool] = False
-    """Whether the relation has no explicit dependence on time; by default it may have."""
 
     def __check_init__(self):
         if self.rows < 1:
@@ -98,7 +103,7 @@ class AbstractRelation(eqx.Module):
         """Gaps, `H` and drift of all contacts in one evaluation, as needed by a step."""
 
         def local(v):
-            return self.output(group, t, State(q, v), None), None
+            return self.checked(self.output(group, t, State(q, v), None)), None
 
         h, drift, _ = linear_part(local, group, q)
         return Contacts(self.gap(t, q), h, drift)
@@ -110,6 +115,15 @@ class AbstractRelation(eqx.Module):
     @abstractmethod
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
         """Local velocity `u`, shape `(c, k)`."""
+
+    def checked(self, output: Local) -> Local:
+        """What `output` returned; raises `ValueError` if that is not one row of `k` entries per contact."""
+        if np.ndim(output) != 2 or output.shape[1] != self.rows:
+            raise ValueError(
+                f"{type(self).__name__}.output must have shape (c, k), here (c, {self.rows}): a row of "
+                f"local velocities for every contact; got {np.shape(output)}."
+            )
+        return output
 
     def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
         """Generalised force of the multipliers `lam (c, k)`, shape `(n,)`: the transpose of H."""

@@ -1,12 +1,16 @@
 """Contacts between two bodies, or a body and the world, from contact points and normals."""
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
-from .._block_rows import in_lanes
+from .._block_rows import Bodies, in_lanes
 from .._numerics import cross
-from ..groups import AbstractGroup, rotation_matrix
-from ._base import check_body
+from .._types import Config, Local, PerContact, Scalar, State
+from ..groups import AbstractGroup, Pose, rotation_matrix
+from ._base import AbstractWrappedRelation, Contacts, check_body
 from ._body_points import tangents
 from ._contact_points import AbstractContactPoints
 
@@ -61,3 +65,49 @@ class ContactFrame(AbstractContactPoints):
         return check_body("ContactFrame.body1", self.body1, group) or (
             check_body("ContactFrame.body2", self.body2, group)
         )
+
+    def take(self, pick: Callable[[Array], Array]) -> "ChosenContacts":
+        return ChosenContacts(self, pick)
+
+
+class ChosenContacts(AbstractWrappedRelation):
+    """Some contacts of a `ContactFrame`; which ones, and hence which bodies, is known while a step runs.
+
+    **Arguments:** `relation`; `pick`: as in `AbstractRelation.take`.
+    """
+
+    relation: ContactFrame
+    pick: Callable[[Array], Array]
+
+    is_of_bodies = True  # pyright: ignore[reportAssignmentType]
+
+    def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
+        return len(self.gap(t, q))
+
+    def gap(self, t: Scalar, q: Config) -> PerContact:
+        return self.pick(self.relation.gap(t, q))
+
+    def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
+        p1, p2, n = (self.pick(x) for x in self.relation._points(t, q))
+        gap = jnp.sum(n * (p1 - p2), axis=-1)
+        frame = self.relation.frame(n.T)
+        first = self._side(q, self.relation.body1, p1, frame)
+        rows = first - self._side(q, self.relation.body2, p2, frame)
+        return Contacts(gap, rows, jnp.zeros((len(rows), len(gap)), gap.dtype))
+
+    def _side(self, q: Config, bodies: Bodies, points: Array, frame: tuple[Array, ...]) -> Array:
+        """`H` of one of the two bodies of every contact, `(k, 6 b, a)`; zero where that is the world."""
+        count = len(q.position)
+        if bodies is None:
+            return jnp.zeros((self.relation.rows, 6 * count, len(points)), points.dtype)
+        if isinstance(bodies, int):
+            rows = self.relation.rows_of(q, bodies, points.T, frame)
+            return jnp.pad(rows, ((0, 0), (6 * bodies, 6 * (count - 1 - bodies)), (0, 0)))
+        table = np.array([[i == body for i in range(count)] for body in bodies], bool)
+        whose = self.pick(jnp.asarray(table, points.dtype))
+        poses = Pose(whose @ q.position, whose @ q.orientation)
+        rows = self.relation.rows_of(poses, tuple(range(len(whose))), points.T, frame)
+        return (rows[:, None] * whose.T[None, :, None]).reshape(len(rows), -1, len(whose))
+
+    def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
+        return self.observe(group, t, state.q).velocity(state.v).T

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._block_rows import Bodies, of_bodies
+from .._expects import expects
 from .._numerics import as_float
 from .._types import Config, Scalar
 from ..groups import Pose, rotation_matrix
@@ -57,8 +58,8 @@ class Joint(eqx.Module):
 
     def _frames(self, q: Config) -> tuple[Array, Array]:
         """`d` and `C` of the module's docstring, components first."""
-        first = _world(q, self.body1, self.origin1, self.axes1)
-        second = _world(q, self.body2, self.origin2, self.axes2)
+        first = world_frame(q, self.body1, self.origin1, self.axes1)
+        second = world_frame(q, self.body2, self.origin2, self.axes2)
         if self.origin1.ndim == 1:
             return _seen(*first, *second)
         return jax.vmap(_seen, out_axes=-1)(*first, *second)
@@ -178,8 +179,8 @@ def _pose(q: Pose, bodies: int | tuple[int | None, ...]) -> tuple[Array, Array]:
     return position.T, jnp.moveaxis(rotation, -1, 0)
 
 
-def _world(q: Config, bodies: Bodies, origin: Array, axes: Array) -> tuple[Array, Array]:
-    """Origin and axes of a frame fixed to a body, world frame; `(j, ...)` for many."""
+def world_frame(q: Config, bodies: Bodies, origin: Array, axes: Array) -> tuple[Array, Array]:
+    """Origin and axes (columns) of a frame fixed to a body, world frame; `(j, ...)` for many."""
     if bodies is None:
         return origin, axes
     position, rotation = _pose(q, bodies)
@@ -191,7 +192,13 @@ def _seen(p1: Array, f1: Array, p2: Array, f2: Array) -> tuple[Array, Array]:
     return f2.T @ (p1 - p2), f2.T @ f1
 
 
+def _check_poses(q) -> None:
+    poses = "the Pose of the bodies: state.q of free bodies, system.frames(q) of a Multibody"
+    expects("q", q, Pose, poses)
+
+
 def _joint(q: Pose, point, axis, body1, body2, translations, rotations) -> Joint:
+    _check_poses(q)
     bodies = body_indices("body1", body1), body_indices("body2", body2)
     for name, body in zip(("body1", "body2"), bodies, strict=True):
         if problem := out_of_range(name, body, q.position.shape[0]):
@@ -223,6 +230,7 @@ def _joint(q: Pose, point, axis, body1, body2, translations, rotations) -> Joint
 
 def _centres(q: Pose, bodies) -> Array:
     """Points of joints that are given none: the centres of their first bodies."""
+    _check_poses(q)
     return of_bodies(q.position, body_indices("body1", bodies)).T
 
 
@@ -233,8 +241,8 @@ def ball_joint(q: Pose, point, body1: Indices = 0, body2: Indices = None) -> Joi
     frame, shape `(3,)`; `body1`, `body2`: the two bodies, `None` for the world. With arrays of
     indices `(j,)`, these are `j` joints, whose points (and axes) may be `(j, 3)`.
 
-    **Raises:** `ValueError` if shapes do not match or bodies do not exist, as for the other
-    joints.
+    **Raises:** `TypeError` if `q` is no `Pose`, `ValueError` if shapes do not match or bodies do not exist,
+    as for the other joints.
     """
     return _joint(q, point, (0.0, 0.0, 1.0), body1, body2, (0, 1, 2), ())
 

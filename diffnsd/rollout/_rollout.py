@@ -166,6 +166,7 @@ def _lanes(batch) -> int:
     counts = {np.shape(x)[0] if np.ndim(x) else None for x in leaves}
     if len(counts) != 1 or None in counts:
         raise ValueError(
-            f"the leaves of the batch must share one leading axis, got lengths {sorted(map(str, counts))}."
+            "the leaves of the batch must be arrays that share one leading axis, such as "
+            f"jnp.array([0.1, 0.2]), got lengths {sorted(map(str, counts))} (None: no axis)."
         )
     return len(leaves[0])

@@ -1,6 +1,7 @@
 """Which results of a simulation are saved."""
 
 import equinox as eqx
+import numpy as np
 
 
 class SaveAt(eqx.Module):
@@ -27,7 +28,14 @@ class SaveAt(eqx.Module):
 
     def __check_init__(self):
         for name, least, count in (("steps", 1, self.steps), ("impacts", 0, self.impacts)):
-            if count is not None and (count < least or count != int(count)):
+            if count is None:
+                continue
+            if np.ndim(count):
+                raise ValueError(
+                    f"SaveAt({name}=...) is a number, not an array of times: what is saved are steps. "
+                    "Choose dt, and SaveAt(steps=10) for every tenth step."
+                )
+            if count < least or count != int(count):
                 raise ValueError(
                     f"SaveAt({name}=...) must be a whole number of at least {least}, got {count}."
                 )

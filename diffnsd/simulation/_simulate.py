@@ -13,7 +13,7 @@ from .._result import failed
 from .._types import Args, State
 from ..integrators import AbstractIntegrator
 from ..model import Model
-from ._checks import checked, not_kept, number_of_steps
+from ._checks import check_kinds, checked, not_kept, number_of_steps
 from ._event import Event, EventPoint
 from ._integral import Augmented, Integral, OfMotion
 from ._run import COMPILATIONS, Grid, run
@@ -70,13 +70,15 @@ def simulate(
 
     **Returns:** a `Solution`.
 
-    **Raises:** `ValueError` before compiling for times, shapes, parameters or combinations that
+    **Raises:** `TypeError` for an argument of another kind, such as a system in place of a model.
+    `ValueError` before compiling for times, shapes, parameters or combinations that
     make no sense, if their values are known. `RuntimeError` if a step fails and `throw` is true; it
     names cause and remedy and, outside `jit` and `vmap`, also the step and its residual.
 
     **Warns:** `RecompilationWarning`, with the remedy, if the same program is compiled a second time
     because a function of the model was redefined.
     """
+    check_kinds(model, integrator, state0, saveat, event)
     steps = number_of_steps(t0, t1, dt)
     if max_steps is not None and not (isinstance(max_steps, Whole) and max_steps >= steps):
         raise ValueError(

@@ -35,7 +35,8 @@ class StepStatistics(eqx.Module):
       `()`.
     - `event_step`: index of the step in which the event happened, -1 if it did not, `()`. `end_time`:
       end of the run [s], either `t1` or the end of that step, `()`.
-    - `solver_names`: names of the links of the contact solver.
+    - `solver_names`: names of the links of the contact solver; `Auto` in steps uses only "start",
+      "RegularisedNewton" and "Splitting".
     """
 
     residual: Float[Array, " s"]
@@ -84,11 +85,12 @@ class Solution(eqx.Module):
     **Arguments:**
 
     - `ts`: saved times [s], `(t,)`. With `SaveAt.end()` there is no time axis, here and below.
-    - `states`: `State` with a leading time axis.
+    - `states`: `State` with a leading time axis: `states.q`, `states.v`; of a first-order system `states.v`
+      is `x`, and `states.q` is `None`.
     - `impulses`: per interaction, the impulse [N s] since the previous saved time, `(t, c, k)`; zero
       at `t0`. For a first-order system `∫ lam dt`; its multipliers `lam` are in `details`.
     - `gaps`: per interaction `(t, c)` [m], or `None`.
-    - `energy`: kinetic and potential [J], `(t,)` each; `None` if unknown.
+    - `energy`: `energy.kinetic`, `.potential` and `.total` [J], `(t,)` each; `None` if unknown.
     - `stats`: `StepStatistics`. `result`: how the run ended; `message` gives it in words.
     - `integrals`: the value of each requested `Integral` from `t0` to the saved time, `(t, ...)`.
     - `impact_times`: times of the first impacts that were located [s], `(SaveAt.impacts,)`, padded
@@ -134,7 +136,7 @@ class Solution(eqx.Module):
 
 def _words(result, failed_step, failed_residual, event_step, end_time) -> str:
     """The outcome of one simulation in words; all values must be concrete."""
-    text = RESULTS[result]
+    text = "" if bool(result == RESULTS.successful) else RESULTS[result]
     if bool(failed(result)):
         size = float(failed_residual)  # 0 if no solve failed: for example, the chart ended
         residual = f" with the relative residual {size:.1e}" if size else ""

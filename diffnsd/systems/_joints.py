@@ -84,10 +84,14 @@ def _is_direction(axis: Array) -> bool:
     return is_traced(known) or bool(np.all(np.isfinite(known)) and np.any(np.asarray(known)))
 
 
-def _without(joint: AbstractTreeJoint, options: dict, *names: str) -> dict:
-    """The options of a joint, none of which may have these names."""
-    if wrong := [name for name in names if name in options]:
-        raise TypeError(f"a {type(joint).__name__} joint has no {wrong[0]}.")
+def _options(joint: AbstractTreeJoint, options: dict, *absent: str) -> dict:
+    """The options of a joint, which must be among those of all joints without the absent ones."""
+    every = ("axis", "point", "stiffness", "damping", "armature", "rest", "reference")
+    known = [name for name in every if name not in absent]
+    if wrong := [name for name in options if name not in known]:
+        raise TypeError(
+            f"a {type(joint).__name__} joint has no {wrong[0]}; its options are {', '.join(known)}."
+        )
     return options
 
 
@@ -103,7 +107,7 @@ class Hinge(AbstractTreeJoint):
     coordinates = rates = 1
 
     def __init__(self, axis, **options):
-        super().__init__(axis=axis, **options)
+        super().__init__(axis=axis, **_options(self, options))
 
 
 class Slide(AbstractTreeJoint):
@@ -119,7 +123,7 @@ class Slide(AbstractTreeJoint):
     slides = True
 
     def __init__(self, axis, **options):
-        super().__init__(axis=axis, **_without(self, options, "point"))
+        super().__init__(axis=axis, **_options(self, options, "point"))
 
 
 class Ball(AbstractTreeJoint):
@@ -134,7 +138,7 @@ class Ball(AbstractTreeJoint):
     coordinates, rates = 4, 3
 
     def __init__(self, *, point=(0.0, 0.0, 0.0), **options):
-        super().__init__(point=point, **_without(self, options, "axis", "reference"))
+        super().__init__(point=point, **_options(self, options, "axis", "reference"))
 
 
 class Free(AbstractTreeJoint):
@@ -152,7 +156,7 @@ class Free(AbstractTreeJoint):
     moves_freely = True
 
     def __init__(self, **options):
-        super().__init__(**_without(self, options, "axis", "point", "reference"))
+        super().__init__(**_options(self, options, "axis", "point", "reference"))
 
 
 class Fixed(AbstractTreeJoint):

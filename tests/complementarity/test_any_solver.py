@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 from quick import quick_jit
 
-from diffnsd import RESULTS, ComplementarityProblem, State, simulate, solve_complementarity
+from diffnsd import (
+    RESULTS,
+    ComplementarityProblem,
+    State,
+    integrators,
+    simulate,
+    solve_complementarity,
+)
 from diffnsd.complementarity import (
     AcceleratedProjectedGradient,
     Auto,
@@ -103,10 +110,18 @@ def test_the_default_is_a_chain_that_prints_itself():
         "Lemke",
         "LevenbergMarquardt",
     )
+    again = Chain((Newton(5), Splitting(9), Newton(40), Newton(80))).names
+    assert again[1:] == ("Newton", "Splitting", "Newton 2", "Newton 3")
     with pytest.raises(ValueError, match=r"a chain needs a method at least"):
         Chain(())
-    with pytest.raises(ValueError, match=r"a chain is made of solvers"):
-        Chain((Newton, 5))
+    with pytest.raises(
+        TypeError, match=r"a method of a chain is the class Newton; pass an instance"
+    ):
+        Chain((Newton,))
+    with pytest.raises(
+        TypeError, match=r"as in Chain\(\(Newton\(5\).*got .*diffnsd.integrators.Newton"
+    ):
+        Chain((integrators.Newton(5),))
 
 
 def test_a_solution_says_which_link_solved_it():

@@ -10,7 +10,13 @@ import pytest
 from quick import quick_jit
 
 from diffnsd import RESULTS, Auto, ComplementarityProblem, solve_complementarity
-from diffnsd.complementarity import Block, MixedProblem, solve_mixed
+from diffnsd.complementarity import (
+    Block,
+    Lemke,
+    MixedProblem,
+    solve_mixed,
+    solve_nonlinear_complementarity,
+)
 from diffnsd.laws import AbstractLaw, Complementarity, CoulombFriction, Equality
 from diffnsd.sets import Box, Free, HalfLine, Polytope, Product, RollingCone, SecondOrderCone
 
@@ -368,11 +374,32 @@ def test_laws_that_are_refused(law, rows, words):
         ((HalfLine(), (2, 1, 1)),),
         (((2, 1), HalfLine()),),
         ((HalfLine, (2, 1)),),
+        CoulombFriction(0.3),
     ],
 )
 def test_laws_that_are_no_pairs(laws):
     with pytest.raises(ValueError, match=r"laws must be pairs .* such as \(\(HalfLine\(\), \(m, 1"):
         ComplementarityProblem(jnp.eye(2), jnp.ones(2), laws)
+
+
+def test_arguments_of_another_kind_are_refused():
+    W, q = jnp.eye(2), jnp.ones(2)
+    problem = ComplementarityProblem(W, q, ((HalfLine(), (2, 1)),))
+    with pytest.raises(
+        TypeError, match=r"must be a ComplementarityProblem\(W, q, laws=.*got an array"
+    ):
+        solve_complementarity(W, q)
+    with pytest.raises(
+        TypeError, match=r"must be a NonlinearComplementarityProblem\(function, laws="
+    ):
+        solve_nonlinear_complementarity(problem, q)
+    with pytest.raises(TypeError, match=r"solver is the class Lemke; pass an instance: Lemke\("):
+        solve_complementarity(problem, Lemke)
+    with pytest.raises(ValueError, match=r"active must be booleans.* float64"):
+        ComplementarityProblem(W, q, problem.laws, jnp.array([1.0, 0.0]))
+    with pytest.raises(ValueError, match=r"parameter mu of a law has shape \(2,\).* contacts is 1"):
+        laws = ((CoulombFriction(jnp.array([0.1, 0.2])), (1, 3)),)
+        solve_complementarity(ComplementarityProblem(jnp.eye(3), jnp.ones(3), laws))
 
 
 def test_one_contact_of_two_rows_is_two_of_one_row():

@@ -20,6 +20,7 @@ from diffnsd import (
     Located,
     Model,
     MoreauJean,
+    Newton,
     Projected,
     SaveAt,
     SchatzmanPaoli,
@@ -27,6 +28,7 @@ from diffnsd import (
     State,
     simulate,
 )
+from diffnsd.complementarity.solvers import Lemke
 from diffnsd.control import PID, Sampled
 from diffnsd.integrators import AbstractIntegrator, AbstractWrappedIntegrator, StepInfo
 from diffnsd.laws import (
@@ -116,6 +118,29 @@ def test_wrappers_keep_what_they_do_not_change():
     inside = EulerMoreau(theta=0.0, gamma=0.0)
     given = bridge, 0.0, 1e-3, State(None, jnp.zeros(bridge.system.velocities)), None
     assert Located(inside).check(*given) == inside.check(*given)
+
+
+@pytest.mark.parametrize("wrapper", [Located, Corrected, Projected])
+def test_the_inner_method_is_a_method(wrapper):
+    with pytest.raises(
+        TypeError, match=r"inner is the class MoreauJean; pass an instance: MoreauJean\("
+    ):
+        wrapper(MoreauJean)
+    with pytest.raises(
+        TypeError, match=r"inner must be an integrator, such as MoreauJean\(\); got"
+    ):
+        wrapper(Lemke())
+
+
+@pytest.mark.parametrize(
+    "method", [MoreauJean, EulerMoreau, LieVariational, SchatzmanPaoli, EventDriven]
+)
+def test_the_solver_of_contacts_is_one(method):
+    place = "laws" if method is EventDriven else "solver"
+    with pytest.raises(TypeError, match=f"{place} is the class Lemke; pass an instance"):
+        method(**{place: Lemke})
+    with pytest.raises(TypeError, match=r"solvers.Newton\(10\); got .* diffnsd.integrators.Newton"):
+        method(**{place: Newton(10)})
 
 
 # ---------------------------------------------------------------- memory
@@ -240,6 +265,20 @@ class Weak(AbstractLaw):
 
     def active(self, context):
         return context.gap <= self.reach
+
+
+class MayPull(AbstractLaw):
+    rows = 1
+
+    def set(self):
+        return HalfLine()
+
+
+def test_event_driven_says_that_a_law_is_not_called_unilateral():
+    with pytest.raises(ValueError, match="and MayPull does not set `is_unilateral = True`"):
+        simulate(falling([floor(0, MayPull())]), EventDriven(), 0.0, 0.6, 0.6, state([1.0]))
+    with pytest.raises(ValueError, match="own that does not sets `is_unilateral = True`"):
+        GapStabilized(MayPull())
 
 
 def test_event_driven_asks_the_law_itself():

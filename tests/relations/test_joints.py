@@ -125,6 +125,13 @@ def test_bad_joints():
         hinge(Q, POINT, AXIS[:2])
 
 
+@pytest.mark.parametrize("q", [State(Q, jnp.zeros(12)), jnp.zeros(3)], ids=["state", "tree"])
+def test_joints_are_made_at_poses(q):
+    for make in (lambda: ball_joint(q, POINT), lambda: fixed_joint(q)):
+        with pytest.raises(TypeError, match=r"q must be the Pose .* state.q .* system.frames\(q\)"):
+            make()
+
+
 def two_spheres(t, pose):
     del t
     d = pose.position[0] - pose.position[1]

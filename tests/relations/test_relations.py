@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from quick import quick_jit
 
-from diffnsd import State
+from diffnsd import Interaction, State
 from diffnsd.groups import SO3, Euclidean, Pose, PoseGroup, rotate, rotation_matrix
+from diffnsd.laws import Equality
 from diffnsd.relations import BodyPointsPlane, ContactFrame, GapRelation, tangents
 from diffnsd.relations._base import AbstractRelation
+from diffnsd.systems import LagrangianSystem
 
 RANDOM = np.random.default_rng(0)
 
@@ -289,3 +291,20 @@ def test_a_relation_says_how_many_rows_it_has():
 
     with pytest.raises(TypeError, match=r"Forgetful does not say .*write `rows = 1`"):
         Forgetful()
+
+
+def test_outputs_of_a_wrong_shape():
+    class Flat(AbstractRelation):
+        rows = 1
+
+        def output(self, group, t, state, lam):
+            return state.v
+
+    with pytest.raises(
+        ValueError, match=r"Flat.output must have shape \(c, k\), here \(c, 1\).* \(2,\)"
+    ):
+        Flat().observe(Euclidean(2), 0.0, jnp.zeros(2))
+    first_order = Interaction(Flat(), Equality())
+    with pytest.raises(ValueError, match=r"Flat.output must have shape \(c, k\)"):
+        system = LagrangianSystem(np.eye(2))
+        first_order.output(system, 0.0, system.state(jnp.zeros(2)), jnp.zeros((2, 1)))

@@ -139,3 +139,5 @@ def test_a_mesh_of_two_axes_is_refused(batch):
 def test_leaves_of_different_length_are_refused():
     with pytest.raises(ValueError, match="leading axis"):
         rollout(stop, (jnp.ones(3), jnp.ones(4)))
+    with pytest.raises(ValueError, match=r"such as jnp.array\(\[0.1, 0.2\]\)"):
+        rollout(stop, [0.1, 0.2])

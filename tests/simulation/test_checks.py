@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 from quick import quick_jit
 
-from diffnsd import EulerMoreau, Interaction, Model, MoreauJean, Pose, SaveAt, State, simulate
+from diffnsd import (
+    EulerMoreau,
+    Interaction,
+    Model,
+    MoreauJean,
+    Pose,
+    PrescribedVelocity,
+    SaveAt,
+    State,
+    simulate,
+)
 from diffnsd.laws import (
     AbstractLaw,
     Complementarity,
@@ -125,6 +135,85 @@ def test_bad_input_is_refused_with_the_remedy(name):
     with pytest.raises(ValueError, match=words):
         model, start = make()
         reached(model, start or AT_REST)
+
+
+def run_with(model=None, method=None, start=BALL, **options):
+    model = bouncing_ball() if model is None else model
+    method = MoreauJean() if method is None else method
+    return simulate(model, method, 0.0, 0.1, 0.1, start, **options)
+
+
+GAP = GapRelation(lambda t, q: q)
+KINDS = {
+    "a system for a model": (
+        lambda: run_with(LagrangianSystem(np.eye(1))),
+        r"model must be a Model; wrap a system as Model\(.* got .* diffnsd.systems.LagrangianSystem",
+    ),
+    "a class for a method": (
+        lambda: run_with(method=MoreauJean),
+        r"integrator is the class MoreauJean; pass an instance: MoreauJean\(",
+    ),
+    "an array for a state": (
+        lambda: run_with(start=jnp.ones(1)),
+        r"state0 must be a State; make one with system.state.* got an array of shape \(1,\)",
+    ),
+    "a number for what to save": (
+        lambda: run_with(saveat=10),
+        r"saveat must be SaveAt\(steps=10\)",
+    ),
+    "a function for an event": (
+        lambda: run_with(event=abs),
+        r"event must be an Event\(condition\)",
+    ),
+    "a law for interactions": (
+        lambda: Model(BODY, NewtonImpact()),
+        r"interactions must be made of Interaction\(relation, law\).* got .* diffnsd.laws.NewtonImpact",
+    ),
+    "a law among interactions": (
+        lambda: Model(BODY, [Interaction(POINTS, NewtonImpact()), NewtonImpact()]),
+        r"interactions must be made of Interaction\(relation, law\)",
+    ),
+    "an interaction for what is prescribed": (
+        lambda: Model(BODY, (), Interaction(PrescribedVelocity(0), Equality())),
+        r"prescribed must be made of PrescribedVelocity\(",
+    ),
+    "a class for a system": (lambda: Model(LagrangianSystem), "system is the class Lagrangian"),
+    "a law before its relation": (
+        lambda: Interaction(NewtonImpact(), GAP),
+        r"relation must be a relation, .* in Interaction\(relation, law\); got .* diffnsd.laws.Newton",
+    ),
+    "a function for a relation": (
+        lambda: Interaction(lambda t, q: q, NewtonImpact()),
+        r"relation must be a relation, such as GapRelation\(function\).* type function",
+    ),
+    "a class for a law": (
+        lambda: Interaction(GAP, NewtonImpact),
+        r"law is the class NewtonImpact; pass an instance",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_arguments_of_another_kind_are_refused_with_the_remedy(name):
+    make, words = KINDS[name]
+    with pytest.raises(TypeError, match=words):
+        make()
+
+
+@pytest.mark.parametrize("mask", [[0.5], [1.0], [2], [-1]])
+def test_masks_are_booleans(mask):
+    with pytest.raises(ValueError, match=r"the mask must be booleans.* write a comparison"):
+        Interaction(GAP, NewtonImpact(), mask=mask)
+    known = Interaction(GAP, NewtonImpact(), mask=[0, 1]).mask
+    assert known is not None and known.on.dtype == bool and known.on.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("mu", [jnp.array([0.1, 0.2]), jnp.ones((1, 1))])
+def test_parameters_that_fit_no_number_of_contacts(mu):
+    with pytest.raises(
+        ValueError, match=r"the parameter mu of a law has shape .* contacts is 1: .*vmap"
+    ):
+        run_with(sliding_block(mu=mu), start=block_state(0.0))
 
 
 def away(t, q):
@@ -306,6 +395,7 @@ def test_the_message_names_the_step_and_its_residual():
 
 def test_the_message_of_a_run_that_went_well_is_empty():
     out = simulate(bouncing_ball(), MoreauJean(), 0.0, 0.3, 0.1, BALL)
+    assert repr(out.result).endswith("RESULTS<succeeded>")
     assert out.message == "" and out.stats.failed_residual == 0 and out.stats.end_time == 0.3
 
 

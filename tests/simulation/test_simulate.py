@@ -111,6 +111,14 @@ def test_ways_to_save_that_are_refused(steps):
         SaveAt(steps=steps)
 
 
+@pytest.mark.filterwarnings("ignore:A JAX array is being set as static")
+def test_times_to_save_at_are_those_of_steps():
+    with pytest.raises(
+        ValueError, match=r"is a number, not an array of times.* SaveAt\(steps=10\)"
+    ):
+        SaveAt(jnp.linspace(0, 1, 11))
+
+
 def drop(parameters, adjoint):
     """A number that depends on every saved time, in steps that do not fill the segments."""
     e, height, speed = parameters

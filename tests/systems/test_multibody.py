@@ -491,6 +491,10 @@ def test_what_a_joint_does_not_have_is_refused():
         Ball(axis=(0, 1, 0))
     with pytest.raises(TypeError, match="Free joint has no point"):
         Free(point=(0, 1, 0))
+    with pytest.raises(
+        TypeError, match="Hinge joint has no dampng; its options are axis, .*damping"
+    ):
+        Hinge((0, 1, 0), dampng=0.1)
 
 
 def test_a_fixed_body_moves_with_its_parent():

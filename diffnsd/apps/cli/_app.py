@@ -93,16 +93,38 @@ def identify(
 
 @app.command()
 def simulate(
-    name: Annotated[str, typer.Argument(help="A ready model; a wrong name lists them.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="A ready model (a wrong name lists them), or an MJCF or URDF file."),
+    ],
     out: Annotated[Path | None, typer.Option(help="Folder for motion.npz and motion.svg.")] = None,
+    seconds: Annotated[float, typer.Option(help="Of a file: how long.")] = 1.0,
+    dt: Annotated[
+        float | None, typer.Option(help="Of a file: the step; by default its own.")
+    ] = None,
+    controls: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of a file: a .npz with controls (k, nu), and times (k,) if not each step."
+        ),
+    ] = None,
+    ignore: Annotated[
+        str,
+        typer.Option(help="Of a file: elements without counterpart to leave out, comma separated."),
+    ] = "",
 ) -> None:
-    """Simulates a ready model and prints its energy and contacts."""
+    """Simulates a ready model or a file, and prints its energy and contacts."""
     with _Session() as session:
+        from ._mechanism import is_file, simulate_file
         from ._ready import simulate_ready
 
         folder = None if out is None else session.folder(out)
         with session.stage(f"compiling and simulating {name}"):
-            lines = simulate_ready(name, folder)
+            if is_file(name):
+                left_out = [n.strip() for n in ignore.split(",") if n.strip()]
+                lines = simulate_file(name, seconds, dt, controls, left_out, folder)
+            else:
+                lines = simulate_ready(name, folder)
         for line in lines:
             session.print(line)
 

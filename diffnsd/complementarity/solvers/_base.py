@@ -39,8 +39,13 @@ class AbstractSolver(eqx.Module):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names for the index `solved_by`: 0 is the start, then the links and the fallback."""
-        return "start", *(type(link).__name__ for link in (*self.links, *self.fallback))
+        """Names for the index `solved_by`: 0 is the start, then the links and the fallback.
+
+        A kind that comes again is numbered: `Newton`, `Newton 2`.
+        """
+        kinds = [type(link).__name__ for link in (*self.links, *self.fallback)]
+        again = [kinds[: i + 1].count(kind) for i, kind in enumerate(kinds)]
+        return "start", *(k if n == 1 else f"{k} {n}" for k, n in zip(kinds, again, strict=True))
 
     def tolerance_for(self, dtype) -> float:
         """The residual to aim at: `tolerance`, or 1e-9 in float64 and 1e-5 in float32.

@@ -2,6 +2,7 @@
 
 import equinox as eqx
 
+from ..._expects import expects
 from ._base import AbstractContactSolver, AbstractSolver, check_tolerance
 
 
@@ -12,7 +13,8 @@ class Chain(AbstractSolver):
 
     A chain moves to its next method when a method has used its `steps` or terminates, and ends when the
     residual is at most `tolerance`. Methods that cannot solve the sets of a problem are left out.
-    The result names the link that solved it: `solved_by = i` is `names[i]`, 0 the start.
+    The result names the link that solved it: `solved_by = i` is `names[i]`, 0 the start; a second `Newton`
+    in the chain is named `Newton 2`.
 
     **Arguments:**
 
@@ -22,7 +24,8 @@ class Chain(AbstractSolver):
     - `tolerance`: relative residual to aim at; `None` is 1e-9 in float64 and 1e-5 in float32.
     - `accept_tolerance`: residual accepted as success, at least `tolerance`, which is the default.
 
-    **Raises:** `ValueError` if there is no method, or a tolerance is not positive.
+    **Raises:** `TypeError` if a method is no solver. `ValueError` if there is none, or a tolerance is not
+    positive.
     """
 
     methods: tuple[AbstractSolver, ...] = eqx.field(static=True, converter=tuple)
@@ -35,11 +38,8 @@ class Chain(AbstractSolver):
         check_tolerance(self.tolerance)
         check_tolerance(self.accept_tolerance)
         for method in (*self.methods, *self.then):
-            if not isinstance(method, AbstractSolver):
-                raise ValueError(
-                    f"a chain is made of solvers, such as Chain((Newton(5), Splitting(200))), got "
-                    f"{method!r}."
-                )
+            what = "a solver of complementarity.solvers, as in Chain((Newton(5), Splitting(200)))"
+            expects("a method of a chain", method, AbstractSolver, what)
         if not self.methods:
             raise ValueError("a chain needs a method at least, such as Chain((Newton(5),)).")
 

@@ -119,10 +119,14 @@ class EventDriven(AbstractIntegrator):
                 )
             others = interaction.rows - len(slips) - law.is_unilateral
             if len(slips) > 1 or (others and not law.holds_gap):
+                name = type(law).__name__
+                reason = f"not {name} with {interaction.rows} rows"
+                if others == 1 and not law.is_unilateral:
+                    reason = f"and {name} does not set `is_unilateral = True`"
                 return (
                     "EventDriven moves unilateral contacts with one row or with friction in the plane, "
-                    f"dry friction of single rows, and joints, not {type(law).__name__} with "
-                    f"{interaction.rows} rows; use Located(MoreauJean()), whose derivatives are true too"
+                    f"dry friction of single rows, and joints, {reason}; use Located(MoreauJean()), "
+                    "whose derivatives are true too"
                 )
         return None
 

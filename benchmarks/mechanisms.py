@@ -1,0 +1,158 @@
+"""Mechanisms from MJCF files: diffnsd beside MuJoCo (C, all cores), and what of a file is loaded.
+
+    python benchmarks/mechanisms.py FILE.xml [FILE.xml ...] --json mechanisms.json --batches 1 256
+
+Of every file: whether it loads; the largest relative difference of mass matrix, forces, frames and Jacobians from those of
+MuJoCo at 20 random states; a step of a fall from its reference with random controls, its gradient by
+the initial velocity (reverse mode), and what both cost to compile. A file with another force than MuJoCo's is
+not timed. MuJoCo's contacts are soft, ours hard, so that the motions differ after the first contact.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import mujoco.rollout
+import numpy as np
+
+import _harness
+import diffnsd as nsd
+from diffnsd import io
+from diffnsd.groups import rotation_matrix
+from diffnsd.laws import CoulombFriction, GapStabilized
+
+STEPS, REPETITIONS = 200, 5
+
+
+def stabilized(mu, e):
+    return GapStabilized(CoulombFriction(mu, e))
+
+
+def largest_difference(model: nsd.Model, m: Any, actuated: bool) -> float:
+    """Relative, of `M`, forces, frames and Jacobians at random states."""
+    m.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
+    d, rng, system, zero = mujoco.MjData(m), np.random.default_rng(0), model.system, jnp.zeros(())
+
+    @jax.jit
+    def ours(q, v, u):
+        frames = system.frames(q)
+        turns = rotation_matrix(frames.orientation.T)
+        force = system.force(zero, nsd.State(q, v), u if actuated else None)
+        return system.mass(zero, q), force, frames.position, turns, system.jacobian(q)
+
+    worst = 0.0
+    for _ in range(20):
+        q, d.ctrl[:] = m.qpos0.copy(), rng.normal(size=m.nu) if actuated else 0.0
+        mujoco.mj_integratePos(m, q, 0.7 * rng.normal(size=m.nv), 1.0)
+        d.qpos[:], d.qvel[:] = q, rng.normal(size=m.nv)
+        mujoco.mj_forward(m, d)
+        mass, rows = np.zeros((m.nv, m.nv)), []
+        mujoco.mj_fullM(m, d, mass)
+        for b in range(1, m.nbody):
+            linear, angular = np.zeros((2, 3, m.nv))
+            mujoco.mj_jacBody(m, d, linear, angular, b)
+            rows += [linear, d.xmat[b].reshape(3, 3).T @ angular]
+        turns = np.moveaxis(d.xmat[1:].reshape(-1, 3, 3), 0, -1)
+        force = d.qfrc_passive - d.qfrc_bias + d.qfrc_actuator
+        theirs = mass, force, d.xpos[1:], turns, np.concatenate(rows)
+        for a, b in zip(ours(q, d.qvel, d.ctrl), theirs, strict=True):
+            scale = max(float(np.max(np.abs(b), initial=0)), 1e-9)
+            worst = max(worst, float(np.max(np.abs(np.asarray(a) - b), initial=0)) / scale)
+    return worst
+
+
+def our_times(model: nsd.Model, h: float, start: nsd.State, controls, batch: int) -> dict:
+    """Microseconds of a step and of its gradient, and seconds of compiling them."""
+    velocities = jax.random.normal(jax.random.key(0), (batch, len(start.v)), start.v.dtype) / 10
+
+    def run(v):
+        return nsd.simulate(
+            model,
+            nsd.MoreauJean(theta=1.0),
+            0.0,
+            STEPS * h,
+            h,
+            nsd.State(start.q, v),
+            controls,
+            saveat=nsd.SaveAt.end(),
+            start_tolerance=np.inf,
+            throw=False,
+        )
+
+    def failed(v):
+        solution = run(v)
+        return jnp.sum(solution.states.v**2), solution.result == nsd.RESULTS.successful
+
+    both = jax.vmap(run), jax.vmap(jax.grad(lambda v: failed(v)[0]))
+    found: dict = {}
+    for name, function in zip(("", "gradient_"), both, strict=True):
+        begin = time.perf_counter()
+        compiled = jax.jit(function).lower(velocities).compile()
+        found[f"{name}compile_s"] = time.perf_counter() - begin
+        jax.block_until_ready(compiled(velocities))
+        times = []
+        for _ in range(REPETITIONS):
+            begin = time.perf_counter()
+            jax.block_until_ready(compiled(velocities))
+            times.append(time.perf_counter() - begin)
+        found[f"{name}us_per_step"] = float(np.median(times)) / batch / STEPS * 1e6
+    solved = jax.jit(jax.vmap(lambda v: failed(v)[1]))(velocities)
+    return found | {"failed": int(batch - np.sum(np.asarray(solved)))}
+
+
+def their_time(m: Any, batch: int) -> float:
+    """Microseconds of a step of MuJoCo in C, all cores."""
+    d = mujoco.MjData(m)
+    size = mujoco.mj_stateSize(m, mujoco.mjtState.mjSTATE_FULLPHYSICS)
+    state = np.zeros((batch, size))
+    mujoco.mj_getState(m, d, state[0], mujoco.mjtState.mjSTATE_FULLPHYSICS)
+    state[:] = state[0]
+    state[:, 1 + m.nq : 1 + m.nq + m.nv] = np.random.default_rng(0).normal(size=(batch, m.nv)) / 10
+    workers = [mujoco.MjData(m) for _ in range(min(batch, 2))]
+    times = []
+    for _ in range(REPETITIONS + 1):
+        begin = time.perf_counter()
+        mujoco.rollout.rollout(m, workers, state, nstep=STEPS)
+        times.append(time.perf_counter() - begin)
+    return float(np.median(times[1:])) / batch / STEPS * 1e6
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = _harness.parser(__doc__ or "", (1, 256))
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--only-load", action="store_true", help="compare, do not time")
+    options = parser.parse_args(arguments)
+    jax.config.update("jax_enable_x64", True)
+    rows = []
+    for file in options.files:
+        name = "/".join(file.parts[-2:])
+        try:
+            model, elements, start = io.load_mjcf(file, law=stabilized, max_active=12)
+        except ValueError as error:
+            print(f"{name}: refused: {str(error).splitlines()[1:4] or error}", flush=True)
+            rows.append({"file": name, "loaded": False, "why": str(error)})
+            continue
+        m = mujoco.MjModel.from_xml_path(str(file))
+        difference = largest_difference(model, m, bool(elements.plan.actuators))
+        row = {"file": name, "loaded": True, "velocities": m.nv, "difference": difference}
+        row["contacts"] = sum(model.contacts(jnp.zeros(()), start.q))
+        print(name, {k: row[k] for k in ("velocities", "contacts", "difference")}, flush=True)
+        if options.only_load or difference > 1e-8:
+            rows.append(row)
+            continue
+        m = mujoco.MjModel.from_xml_path(str(file))
+        for batch in options.batches:
+            controls = jnp.zeros(m.nu) if elements.plan.actuators else None
+            ours = our_times(model, elements.timestep, start, controls, batch)
+            theirs = their_time(m, batch)
+            ours |= {"mujoco_us_per_step": theirs, "ratio": theirs / ours["us_per_step"]}
+            print(f"  batch {batch}:", {k: float(f"{v:.3g}") for k, v in ours.items()}, flush=True)
+            rows.append(row | {"batch": batch} | ours)
+    _harness.write_json(options.json, rows) if options.json else None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Simulating the mechanism of a file from the command line."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from ...integrators import MoreauJean
+from ...io import Elements, SampledControls, load_mjcf
+from ...laws import CoulombFriction, GapStabilized
+from ...simulation import Solution, simulate
+
+ENDINGS = (".xml", ".mjcf", ".urdf")
+
+
+def is_file(name: str) -> bool:
+    """Whether the name is that of a file, not of a ready model."""
+    return Path(name).suffix.lower() in ENDINGS
+
+
+def stabilized(mu, e):
+    """The law of contacts between geoms: without penetration at the ends of steps."""
+    return GapStabilized(CoulombFriction(mu, e))
+
+
+def simulate_file(
+    path: str,
+    seconds: float,
+    dt: float | None,
+    controls: Path | None,
+    ignore: list[str],
+    folder: Path | None,
+) -> list[str]:
+    """Simulates a file from its first keyframe, or its reference; writes `motion.npz` to `folder`, if given.
+
+    **Raises:** `ValueError` if the file, the times or the controls are wrong.
+    """
+    model, elements, start = load_mjcf(path, ignore=ignore, law=stabilized)
+    h = elements.timestep if dt is None else dt
+    if not seconds > 0 or not h > 0:
+        raise ValueError(f"--seconds and --dt must be positive, got {seconds:g} and {h:g}.")
+    frames = list(elements.keyframes.values())
+    if frames:
+        start = model.system.state(*frames[0])
+    args = None if controls is None else load_controls(controls, len(elements.plan.actuators), h)
+    steps = max(1, round(seconds / h))
+    run = jax.jit(
+        lambda state, args: simulate(
+            model,
+            MoreauJean(theta=1.0),
+            0.0,
+            steps * h,
+            h,
+            state,
+            args,
+            start_tolerance=np.inf,
+            throw=False,
+        )
+    )(start, args)
+    if folder is not None:
+        write_motion(run, elements, folder / "motion.npz")
+    worst = float(np.max(np.asarray(run.stats.residual)))
+    gaps = [float(np.min(np.asarray(g))) for g in run.gaps if g is not None and np.size(g)]
+    lines = [f"not loaded: {line}" for line in elements.report]
+    lines.append(f"{steps} steps of {h:g} s; largest relative residual {worst:.1e}")
+    if run.energy is not None:
+        total = np.asarray(run.energy.total)
+        lines.append(f"energy {total[0]:.6g} J at the start, {total[-1]:.6g} J at the end")
+    lines.append(f"smallest gap {min(gaps, default=0.0):.3g} (m, or rad of a joint)")
+    return lines + ([run.message] if run.message else [])
+
+
+def load_controls(path: Path, count: int, h: float) -> SampledControls:
+    """Controls of a `.npz` file: `controls (k, nu)`, held from the times `times (k,)`, or a step each.
+
+    **Raises:** `ValueError` naming the key that is missing or has the wrong shape.
+    """
+    with np.load(path, allow_pickle=False) as data:
+        if "controls" not in data:
+            raise ValueError(f"{path} has no key controls, but {', '.join(data) or 'none'}.")
+        values = np.asarray(data["controls"], float)
+        times = np.asarray(data["times"], float) if "times" in data else h * np.arange(len(values))
+    if values.ndim != 2 or values.shape[1] != count:
+        raise ValueError(f"controls in {path} must have shape (k, {count}), got {values.shape}.")
+    if not np.all(np.isfinite(values)):
+        raise ValueError(f"controls in {path} has entries that are not finite.")
+    return SampledControls(times, values)
+
+
+def write_motion(run: Solution, elements: Elements, path: Path) -> None:
+    """Times, `qpos` and `qvel` in the order of the file, energy and the impulses of contacts."""
+    arrays = {
+        "times": np.asarray(run.ts),
+        "qpos": np.asarray(run.states.q),
+        "qvel": np.asarray(run.states.v),
+        "joints": np.array([joint[0] for joint in elements.plan.joints]),
+    }
+    if run.energy is not None:
+        arrays["energy"] = np.asarray(run.energy.total)
+    for i, impulse in enumerate(run.impulses):
+        arrays[f"impulse{i}"] = np.asarray(impulse)
+    np.savez_compressed(path, allow_pickle=False, **arrays)

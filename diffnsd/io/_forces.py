@@ -1,0 +1,183 @@
+"""Forces of actuators, tendons and a surrounding fluid."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._jax import concrete, is_traced
+from .._numerics import as_float
+from .._types import Args, Scalar, State, Vector
+from ..groups import AbstractGroup, rotation_matrix
+
+
+class Coordinates(eqx.Module):
+    """One number for each entry of `v`: angle, displacement, or part of a rotation vector.
+
+    **Arguments:** `group`: of the joint coordinates; `free`: which entries belong to free joints: 0.
+    """
+
+    group: AbstractGroup = eqx.field(static=True)
+    free: tuple[bool, ...] = eqx.field(static=True)
+
+    def __call__(self, q: Array) -> Vector:
+        return jnp.where(np.array(self.free), 0, self.group.log(q))
+
+
+class Actuators(eqx.Module):
+    """Forces `gain u + bias` along coordinates, limited by ranges: MJCF's `general` actuator.
+
+    With the length `l = T x` of every actuator and its rate, `gain = g0 + g1 l + g2 l'`; the bias likewise.
+
+    **Arguments:** `transmission`: `T (a, n)`; `gain`, `bias`: `(a, 3)`; `controls`, `forces`: ranges
+    `(a, 2)`; `totals`: ranges of the sums in the entries of `v`, `(n, 2)`.
+    """
+
+    coordinates: Coordinates
+    transmission: Float[Array, "a n"]
+    gain: Float[Array, "a 3"]
+    bias: Float[Array, "a 3"]
+    controls: Float[Array, "a 2"]
+    forces: Float[Array, "a 2"]
+    totals: Float[Array, "n 2"]
+
+    def given(self, t: Scalar, state: State, args: Args) -> Float[Array, " a"]:
+        """The controls `u`: `args`, or what it returns for `(t, state)`, zero without it.
+
+        **Raises:** `ValueError` if their shape is not `(a,)`.
+        """
+        count = len(self.gain)
+        found = jnp.zeros(count) if args is None else args(t, state) if callable(args) else args
+        found = jnp.asarray(found, state.v.dtype)
+        if found.shape != (count,):
+            raise ValueError(
+                f"args must be the controls of the {count} actuators, shape ({count},), or a function "
+                f"(t, state) of them; got shape {found.shape}."
+            )
+        return found
+
+    def force(self, t: Scalar, state: State, args: Args) -> Float[Array, " a"]:
+        """The force of every actuator [N, N m]."""
+        u = jnp.clip(self.given(t, state, args), self.controls[:, 0], self.controls[:, 1])
+        length = self.transmission @ self.coordinates(state.q)
+        known = jnp.stack([jnp.ones_like(length), length, self.transmission @ state.v], axis=1)
+        force = jnp.sum(self.gain * known, axis=1) * u + jnp.sum(self.bias * known, axis=1)
+        return jnp.clip(force, self.forces[:, 0], self.forces[:, 1])
+
+    def __call__(self, t: Scalar, state: State, args: Args) -> Vector:
+        total = self.force(t, state, args) @ self.transmission
+        return jnp.clip(total, self.totals[:, 0], self.totals[:, 1])
+
+
+class TendonLength(eqx.Module):
+    """Lengths of fixed tendons, `C x`, a function `(t, q) -> (k,)` [m, rad]."""
+
+    coordinates: Coordinates
+    coefficients: Float[Array, "k n"]
+
+    def __call__(self, t: Scalar, q: Array) -> Float[Array, " k"]:
+        return self.coefficients @ self.coordinates(q)
+
+
+class TendonSprings(eqx.Module):
+    """Springs, relaxed within a range of lengths, and dampers along fixed tendons."""
+
+    length: TendonLength
+    stiffness: Float[Array, " k"]
+    damping: Float[Array, " k"]
+    relaxed: Float[Array, "k 2"]
+
+    def __call__(self, t: Scalar, state: State, args: Args) -> Vector:
+        length = self.length(t, state.q)
+        beyond = length - jnp.clip(length, self.relaxed[:, 0], self.relaxed[:, 1])
+        rate = self.length.coefficients @ state.v
+        return -(self.stiffness * beyond + self.damping * rate) @ self.length.coefficients
+
+
+class Total(eqx.Module):
+    """The sum of generalised forces."""
+
+    parts: tuple[Any, ...]
+
+    def __call__(self, t: Scalar, state: State, args: Args) -> Vector:
+        return sum((part(t, state, args) for part in self.parts), jnp.zeros_like(state.v))
+
+
+class Fluid(eqx.Module):
+    """Drag of a medium on bodies, each replaced by the box with its mass and moments of inertia.
+
+    **Arguments:** `density` [kg/m³], `viscosity` [Pa s], `wind` [m/s], `(3,)`; `box`: edges `(b, 3)`;
+    `centre`, `axes`: of the box in the frame of the body, `(b, 3)`, `(b, 3, 3)`.
+
+    Reference: E. Todorov, T. Erez, Y. Tassa, MuJoCo (2012), doi:10.1109/IROS.2012.6386109, whose
+    documentation calls it the inertia model of passive forces.
+    """
+
+    density: Scalar
+    viscosity: Scalar
+    wind: Float[Array, "3"]
+    box: Float[Array, "b 3"]
+    centre: Float[Array, "b 3"]
+    axes: Float[Array, "b 3 3"]
+
+    def __call__(self, t: Scalar, state: State, args: Args) -> Float[Array, "b 6"]:
+        rotation = jnp.moveaxis(rotation_matrix(state.q.orientation.T), -1, 0)
+        v = state.v.reshape(-1, 6)
+        own = jnp.einsum("bji,bj->bi", rotation, v[:, :3] - self.wind[None])
+        linear = _turned(self.axes, own + jnp.cross(v[:, 3:], self.centre))
+        angular = _turned(self.axes, v[:, 3:])
+        edge, mean = self.box, jnp.mean(self.box, axis=1, keepdims=True)
+        other, third = jnp.roll(edge, -1, axis=1), jnp.roll(edge, -2, axis=1)
+        force = -3 * jnp.pi * mean * self.viscosity * linear
+        force -= self.density / 2 * other * third * jnp.abs(linear) * linear
+        couple = -jnp.pi * mean**3 * self.viscosity * angular
+        couple -= self.density / 64 * edge * (other**4 + third**4) * jnp.abs(angular) * angular
+        force = jnp.einsum("bij,bj->bi", self.axes, force)
+        couple = jnp.einsum("bij,bj->bi", self.axes, couple) + jnp.cross(self.centre, force)
+        return jnp.concatenate([jnp.einsum("bij,bj->bi", rotation, force), couple], axis=1)
+
+
+def _turned(axes: Float[Array, "b 3 3"], x: Float[Array, "b 3"]) -> Float[Array, "b 3"]:
+    """Coordinates along axes given as columns."""
+    return jnp.einsum("bji,bj->bi", axes, x)
+
+
+def equal_box(mass: Float[Array, " b"], moments: Float[Array, "b 3"]) -> Float[Array, "b 3"]:
+    """Edges [m] of boxes with these masses and principal moments of inertia, `m (b² + c²) / 12`."""
+    square = 6 * (jnp.sum(moments, axis=1, keepdims=True) - 2 * moments)
+    heavy = mass > 0
+    square = square / jnp.where(heavy, mass, 1)[:, None]
+    there = heavy[:, None] & (square > 0)
+    return jnp.where(there, jnp.sqrt(jnp.where(there, square, 1)), 0)
+
+
+class SampledControls(eqx.Module):
+    """Controls that are held between samples, as `args` of a simulation.
+
+    **Arguments:** `times`: increasing [s], `(k,)`; `values`: from each of these times on, `(k, nu)`; before
+    the first time, the first ones.
+
+    **Raises:** `ValueError` if shapes do not match, or known times do not increase.
+    """
+
+    times: Float[Array, " k"]
+    values: Float[Array, "k nu"]
+
+    def __init__(self, times, values):
+        self.times, self.values = as_float(times), as_float(values)
+        if self.times.ndim != 1 or self.values.ndim != 2 or len(self.times) != len(self.values):
+            raise ValueError(
+                f"times must have shape (k,) and values (k, nu), got {self.times.shape} and "
+                f"{self.values.shape}."
+            )
+        known = concrete(self.times)
+        if not is_traced(known) and np.any(np.diff(known) <= 0):
+            raise ValueError("the times of controls must increase.")
+
+    def __call__(self, t: Scalar, state: State) -> Float[Array, " nu"]:
+        # A step that ends on a sample by rounding must not take the one before.
+        after = t + 64 * jnp.finfo(self.times.dtype).eps * jnp.max(jnp.abs(self.times))
+        index = jnp.searchsorted(self.times, after, side="right") - 1
+        return self.values[jnp.clip(index, 0)]

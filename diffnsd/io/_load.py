@@ -1,0 +1,209 @@
+"""Reads mechanisms from MJCF and URDF files."""
+
+import dataclasses
+import os
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from .._jax import eval_now
+from .._types import State
+from ..laws import CoulombFriction
+from ..model import Model
+from ._elements import Elements, as_values
+from ._plan import Plan
+from ._read import BALL, FREE, JOINT, Reader
+from ._support import softened, without_counterpart, without_ignored
+
+
+def load_mjcf(
+    source: str | os.PathLike,
+    *,
+    ignore: Sequence[str] = (),
+    restitution: float | None = None,
+    law: Callable = CoulombFriction,
+    max_active: int | None = 16,
+    assets: dict[str, bytes] | None = None,
+) -> tuple[Model, Elements, State]:
+    """The model of an MJCF or URDF file, read by the parser of MuJoCo.
+
+        model, elements, start = io.load_mjcf("hopper.xml")
+        run = simulate(model, MoreauJean(), 0.0, 1.0, elements.timestep, start, args=controls)
+
+    Defaults, includes, meshes and inertias are resolved by the parser. Bodies become a `Multibody` whose
+    `q` and `v` have the order of `qpos` and `qvel`. Geoms become shapes in contact, with the larger of their
+    two frictions, as in MuJoCo. Limits, dry friction of joints and tendons, equalities, actuators and the
+    drag of a fluid are those of the file. `args` of a simulation are the controls, `(nu,)`, or a function
+    `(t, state)` of them. Contacts are hard: `elements.report` lists what has no counterpart here.
+
+    **Arguments:**
+
+    - `source`: a path, or the text of a file.
+    - `ignore`: names of elements without counterpart that are left out, as the error lists them
+      (`"tendon/string"`), or their kinds (`"tendon"`).
+    - `restitution`: of all contacts and limits; by default that of `<numeric name="restitution">` in the
+      `custom` part of the file, else 0.
+    - `law`: `law(mu, e)` of the contacts, with `mu (c,)`, such as
+      `lambda mu, e: GapStabilized(CoulombFriction(mu, e))`.
+    - `max_active`: how many contacts between geoms are solved at a time, those with the smallest gaps; a
+      step in which more close ends with `contact_overflow`. `None`: all that are possible.
+    - `assets`: contents of the files that a text refers to, by name.
+
+    **Returns:** the model; its `Elements`, numbers by name, which make the model anew from other numbers; the
+    state at `qpos0`, at rest.
+
+    **Raises:** `ImportError` without MuJoCo; `ValueError`, with the words of the parser, if the file does not
+    parse, or with a list of the elements that change the motion and are not supported.
+    """
+    mujoco = _mujoco()
+    try:
+        compiled = _spec(mujoco, source, assets).compile()
+    except ValueError as error:
+        raise ValueError(f"MuJoCo cannot compile the file: {error}") from None
+    reader = Reader(mujoco, compiled)
+    plan = _with_mimics(source, reader, reader.plan())
+    missing = list(without_counterpart(reader, plan))
+    open_ = [(n, why) for n, why in missing if not {n, n.partition("/")[0]} & set(ignore)]
+    if open_:
+        listed = "\n".join(f"  {name}: {why}" for name, why in open_)
+        kinds = sorted({name.partition("/")[0] for name, _ in open_})
+        raise ValueError(
+            f"the file has elements that change the motion and have no counterpart:\n{listed}\n"
+            f"To load it without them, give ignore={kinds}, or their names."
+        )
+    if not compiled.nv:
+        raise ValueError("nothing in the file can move: it has no joint.")
+    plan = without_ignored(plan, {name for name, _ in missing})
+    report = tuple(f"{n}: {why} (ignored)" for n, why in missing) + tuple(softened(reader, plan))
+    reader.keep("contact", restitution=_restitution(mujoco, compiled, restitution))
+    frames = {
+        reader.name("key", k): (compiled.key_qpos[k], compiled.key_qvel[k])
+        for k in range(compiled.nkey)
+    }
+    keyframes = eval_now(
+        lambda: {k: (jnp.asarray(q, float), jnp.asarray(v, float)) for k, (q, v) in frames.items()}
+    )
+    values = as_values(reader.values)
+    elements = Elements(
+        values, keyframes, plan, law, max_active, report, float(compiled.opt.timestep)
+    )
+    model = elements.model()
+    return model, elements, model.system.state(jnp.asarray(np.array(compiled.qpos0), float))
+
+
+def _mujoco() -> Any:
+    try:
+        import mujoco
+    except ImportError:
+        raise ImportError(
+            'reading MJCF and URDF needs MuJoCo: pip install "diffnsd[io]".'
+        ) from None
+    return mujoco
+
+
+def _spec(mujoco: Any, source: str | os.PathLike, assets: dict[str, bytes] | None) -> Any:
+    """What the parser of MuJoCo reads, before it is compiled."""
+    text = isinstance(source, str) and source.lstrip().startswith("<")
+    if not text and not Path(source).is_file():
+        raise ValueError(
+            f"there is no file {source}; give a path, or the text of an MJCF or URDF file."
+        )
+    try:
+        if text:
+            return mujoco.MjSpec.from_string(source, assets=assets or {})
+        return mujoco.MjSpec.from_file(os.fspath(source), assets=assets or {})
+    except ValueError as error:
+        raise ValueError(f"MuJoCo cannot read the file: {error}") from None
+
+
+def _with_mimics(source: str | os.PathLike, reader: Reader, plan: Plan) -> Plan:
+    """The plan with the `mimic` joints of a URDF file as equalities, which the parser drops.
+
+    **Raises:** `ValueError` if one names a joint that does not exist, or moves in more than one way.
+    """
+    text = (
+        source
+        if isinstance(source, str) and source.lstrip().startswith("<")
+        else Path(source).read_text()
+    )
+    root = ElementTree.fromstring(text)
+    if root.tag != "robot":
+        return plan
+    numbers = {joint[0]: i for i, joint in enumerate(plan.joints) if joint[2] not in (FREE, BALL)}
+    found = []
+    for joint in root.iter("joint"):
+        mimic = joint.find("mimic")
+        if mimic is None:
+            continue
+        names = f"joint/{joint.get('name')}", f"joint/{mimic.get('joint')}"
+        if strange := [n for n in names if n not in numbers]:
+            raise ValueError(
+                f"a mimic joint names {strange[0]}, which is no hinge and no slide of the file."
+            )
+        name = f"mimic/{joint.get('name')}"
+        data = [float(mimic.get("offset", 0)), float(mimic.get("multiplier", 1)), 0.0, 0.0, 0.0]
+        reader.replace(f"{name}/data", data)
+        found.append((name, JOINT, *(numbers[n] for n in names)))
+    return dataclasses.replace(plan, equalities=(*plan.equalities, *found))
+
+
+def _restitution(mujoco: Any, m: Any, given: float | None) -> float:
+    if given is not None:
+        return given
+    index = mujoco.mj_name2id(m, mujoco.mjtObj.mjOBJ_NUMERIC, "restitution")
+    return float(m.numeric_data[m.numeric_adr[index]]) if index >= 0 else 0.0
+
+
+def save_mjcf(
+    elements: Elements,
+    source: str | os.PathLike,
+    path: str | os.PathLike,
+    assets: dict[str, bytes] | None = None,
+) -> None:
+    """Writes an MJCF file with the numbers of `elements`, such as those that were identified.
+
+    Only numbers that differ from those of the source are changed; of the friction of a geom, that of sliding.
+    The writer of MuJoCo gives six digits.
+
+    **Arguments:** `source`, `assets`: as they were loaded; `path`: the file to write.
+
+    **Raises:** as `load_mjcf`; `ValueError` if the source has other elements, or a file cannot hold a
+    number.
+    """
+    mujoco = _mujoco()
+    spec = _spec(mujoco, source, assets)
+    # Masses that geoms imply could not be changed otherwise.
+    spec.compiler.inertiafromgeom = int(mujoco.mjtInertiaFromGeom.mjINERTIAFROMGEOM_AUTO)
+    spec.compiler.saveinertial = True
+    compiled = spec.compile()
+    reader = Reader(mujoco, compiled)
+    reader.plan()
+    wanted = {n: np.asarray(x) for n, x in elements.values.items() if n != "contact/restitution"}
+    if strange := [n for n in wanted if n not in reader.values]:
+        raise ValueError(
+            f"the source has no {strange[0]}; give the file that the elements were loaded from."
+        )
+    changed = {n: x for n, x in wanted.items() if not np.array_equal(x, reader.values[n])}
+    if fixed := [
+        n for n in changed if n not in reader.views or not np.all(np.isfinite(changed[n]))
+    ]:
+        raise ValueError(f"{fixed[0]} cannot be changed in a file; change it there by hand.")
+    for name, value in changed.items():
+        reader.views[name][...] = value
+    try:
+        spec.copy_back(compiled)
+        text = spec.to_xml()
+    except (mujoco.FatalError, ValueError) as error:
+        raise ValueError(f"MuJoCo cannot write these numbers: {error}") from None
+    again = Reader(mujoco, mujoco.MjModel.from_xml_string(text, assets))
+    again.plan()
+    for name, value in wanted.items():
+        found, known = again.values[name], np.isfinite(value)
+        scale = np.max(np.abs(value[known]), initial=1e-3)
+        if not np.allclose(found[known], value[known], rtol=0, atol=1e-5 * scale):
+            raise ValueError(f"MuJoCo wrote {name} as {found.tolist()}, not {value.tolist()}.")
+    Path(path).write_text(text)

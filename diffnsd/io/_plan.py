@@ -1,0 +1,35 @@
+"""What a file describes, without its numbers."""
+
+import dataclasses
+
+Rows = tuple[tuple, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The elements of a file by name, and how they are connected; bodies are numbered without the world.
+
+    **Arguments:**
+
+    - `bodies`: `(name, parent)`, `None` for the world.
+    - `joints`: `(name, body, type, entry of q, entry of v)` with the type of MuJoCo.
+    - `geoms`: `(name, type, body)`.
+    - `pairs`: `(geom1, geom2, dimensions, name)`: of contacts that are possible; dimensions 1 is without
+      friction, and the name is that of an explicit pair, or `None`.
+    - `tendons`: `(name, ((joint, coefficient), ...))`.
+    - `actuators`: `(name, type of transmission, joint or tendon)`.
+    - `equalities`: `(name, type, first, second)`, bodies, joints or tendons by the type.
+    - `limited`, `rubbing`: names of joints and tendons with limits, and with dry friction.
+    - `disabled`: what the options of the file switch off, such as `"contact"`.
+    """
+
+    bodies: Rows = ()
+    joints: Rows = ()
+    geoms: Rows = ()
+    pairs: Rows = ()
+    tendons: Rows = ()
+    actuators: Rows = ()
+    equalities: Rows = ()
+    limited: tuple[str, ...] = ()
+    rubbing: tuple[str, ...] = ()
+    disabled: frozenset[str] = frozenset()

@@ -1,0 +1,201 @@
+"""Reads a model that MuJoCo has compiled: its numbers by name, and its plan."""
+
+from typing import Any
+
+import numpy as np
+
+from ._plan import Plan
+
+FREE, BALL, SLIDE, HINGE = range(4)
+PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = range(8)
+SIZES = {PLANE: 0, SPHERE: 1, CAPSULE: 2, ELLIPSOID: 3, CYLINDER: 2, BOX: 3}
+CONNECT, WELD, JOINT = range(3)
+OPEN = (-np.inf, np.inf)
+
+
+class Reader:
+    """The elements of a compiled model.
+
+    `values` collects their numbers by name, `views` the places of these in the arrays of the model.
+    """
+
+    def __init__(self, mujoco: Any, model: Any):
+        self.mujoco, self.m = mujoco, model
+        self.values: dict[str, np.ndarray] = {}
+        self.views: dict[str, np.ndarray] = {}
+        flags = {
+            name.removeprefix("mjDSBL_").lower(): int(getattr(mujoco.mjtDisableBit, name))
+            for name in dir(mujoco.mjtDisableBit)
+            if name.startswith("mjDSBL_")
+        }
+        self.disabled = frozenset(k for k, bit in flags.items() if model.opt.disableflags & bit)
+
+    def name(self, kind: str, index: int) -> str:
+        """The name of an element, its number if it has none."""
+        found = self.mujoco.mj_id2name(
+            self.m, getattr(self.mujoco.mjtObj, f"mjOBJ_{kind.upper()}"), index
+        )
+        return f"{kind}/{found or index}"
+
+    def keep(self, name: str, **views) -> None:
+        """Keeps arrays of an element."""
+        for key, view in views.items():
+            self.values[f"{name}/{key}"] = np.array(view, float)
+            self.views[f"{name}/{key}"] = view
+
+    def keep_number(self, name: str, **views) -> None:
+        """Keeps numbers of an element, each the first entry of a view whose entries are all equal."""
+        self.keep(name, **views)
+        for key in views:
+            self.values[f"{name}/{key}"] = self.values[f"{name}/{key}"].reshape(-1)[0]
+
+    def replace(self, name: str, value) -> None:
+        """Another value for a number or an array of an element."""
+        self.values[name] = np.array(value, float)
+
+    def plan(self) -> Plan:
+        """The plan of the file; on the way all numbers are collected."""
+        m = self.m
+        self.keep("option", gravity=m.opt.gravity, wind=m.opt.wind)
+        self.replace("option/density", m.opt.density)
+        self.replace("option/viscosity", m.opt.viscosity)
+        if "gravity" in self.disabled:
+            self.replace("option/gravity", np.zeros(3))
+        bodies = tuple(self._body(b) for b in range(1, m.nbody))
+        joints = tuple(self._joint(j) for j in range(m.njnt))
+        geoms = tuple(self._geom(g) for g in range(m.ngeom))
+        tendons = tuple(self._tendon(k) for k in range(m.ntendon))
+        return Plan(
+            bodies,
+            joints,
+            geoms,
+            tuple(self._pairs()),
+            tendons,
+            tuple(
+                self._actuator(a) for a in range(m.nu if "actuation" not in self.disabled else 0)
+            ),
+            tuple(self._equality(e) for e in range(m.neq) if m.eq_active0[e]),
+            tuple(self._limited()),
+            tuple(self._rubbing()),
+            self.disabled,
+        )
+
+    def _body(self, b: int) -> tuple:
+        m, name = self.m, self.name("body", b)
+        self.keep_number(name, mass=m.body_mass[b : b + 1])
+        self.keep(name, inertia=m.body_inertia[b], ipos=m.body_ipos[b], iquat=m.body_iquat[b])
+        self.keep(name, pos=m.body_pos[b], quat=m.body_quat[b])
+        parent = int(m.body_parentid[b]) - 1
+        return name, None if parent < 0 else parent
+
+    def _joint(self, j: int) -> tuple:
+        m, name, kind = self.m, self.name("joint", j), int(self.m.jnt_type[j])
+        at, dof = int(m.jnt_qposadr[j]), int(m.jnt_dofadr[j])
+        entries, rates = at + (7, 4, 1, 1)[kind], dof + (6, 3, 1, 1)[kind]
+        self.keep(name, axis=m.jnt_axis[j], pos=m.jnt_pos[j], range=m.jnt_range[j])
+        self.keep(name, springref=m.qpos_spring[at:entries])
+        self.keep_number(name, ref=m.qpos0[at : at + 1], stiffness=m.jnt_stiffness[j : j + 1])
+        self.keep_number(name, damping=m.dof_damping[dof:rates], armature=m.dof_armature[dof:rates])
+        self.keep_number(name, frictionloss=m.dof_frictionloss[dof:rates])
+        for flag, key in (("spring", "stiffness"), ("damper", "damping")):
+            if flag in self.disabled:
+                self.replace(f"{name}/{key}", 0.0)
+        self.keep(name, actuatorfrcrange=m.jnt_actfrcrange[j])
+        if not m.jnt_actfrclimited[j]:
+            self.replace(f"{name}/actuatorfrcrange", OPEN)
+        return name, int(m.jnt_bodyid[j]) - 1, kind, at, dof
+
+    def _geom(self, g: int) -> tuple:
+        m, name, kind = self.m, self.name("geom", g), int(self.m.geom_type[g])
+        body = int(m.geom_bodyid[g]) - 1
+        self.keep(name, pos=m.geom_pos[g], quat=m.geom_quat[g])
+        self.keep_number(name, friction=m.geom_friction[g][:1])
+        if kind in SIZES:
+            self.keep(name, size=m.geom_size[g][: SIZES[kind]])
+        if kind == MESH:
+            first, count = (int(x[m.geom_dataid[g]]) for x in (m.mesh_vertadr, m.mesh_vertnum))
+            self.keep(name, vertices=m.mesh_vert[first : first + count])
+        return name, kind, None if body < 0 else body
+
+    def _tendon(self, k: int) -> tuple:
+        m, name = self.m, self.name("tendon", k)
+        rows = range(m.tendon_adr[k], m.tendon_adr[k] + m.tendon_num[k])
+        self.keep_number(
+            name, stiffness=m.tendon_stiffness[k : k + 1], damping=m.tendon_damping[k : k + 1]
+        )
+        self.keep_number(name, frictionloss=m.tendon_frictionloss[k : k + 1])
+        self.keep(name, springlength=m.tendon_lengthspring[k], range=m.tendon_range[k])
+        joint = int(self.mujoco.mjtWrap.mjWRAP_JOINT)
+        return name, tuple(
+            (int(m.wrap_objid[i]), float(m.wrap_prm[i])) for i in rows if m.wrap_type[i] == joint
+        )
+
+    def _actuator(self, a: int) -> tuple:
+        m, name = self.m, self.name("actuator", a)
+        self.keep(name, gear=m.actuator_gear[a], gainprm=m.actuator_gainprm[a][:3])
+        self.keep(name, biasprm=m.actuator_biasprm[a][:3])
+        self.keep(name, ctrlrange=m.actuator_ctrlrange[a], forcerange=m.actuator_forcerange[a])
+        if m.actuator_gaintype[a] != int(self.mujoco.mjtGain.mjGAIN_AFFINE):
+            self.replace(f"{name}/gainprm", self.values[f"{name}/gainprm"] * (1, 0, 0))
+        if m.actuator_biastype[a] != int(self.mujoco.mjtBias.mjBIAS_AFFINE):
+            self.replace(f"{name}/biasprm", np.zeros(3))
+        if not m.actuator_ctrllimited[a] or "clampctrl" in self.disabled:
+            self.replace(f"{name}/ctrlrange", OPEN)
+        if not m.actuator_forcelimited[a]:
+            self.replace(f"{name}/forcerange", OPEN)
+        return name, int(m.actuator_trntype[a]), int(m.actuator_trnid[a][0])
+
+    def _equality(self, e: int) -> tuple:
+        m, name = self.m, self.name("equality", e)
+        self.keep(name, data=m.eq_data[e])
+        return name, int(m.eq_type[e]), int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
+
+    def _limited(self):
+        if not {"constraint", "limit"} & self.disabled:
+            yield from (self.name("joint", j) for j in range(self.m.njnt) if self.m.jnt_limited[j])
+            yield from (
+                self.name("tendon", k) for k in range(self.m.ntendon) if self.m.tendon_limited[k]
+            )
+
+    def _rubbing(self):
+        m = self.m
+        if not {"constraint", "frictionloss"} & self.disabled:
+            of_joint = m.dof_frictionloss[m.jnt_dofadr] if m.njnt else np.zeros(0)
+            yield from (self.name("joint", j) for j in range(m.njnt) if of_joint[j])
+            yield from (
+                self.name("tendon", k) for k in range(m.ntendon) if m.tendon_frictionloss[k]
+            )
+
+    def _pairs(self):
+        """Geoms that may touch, by the rules of MuJoCo: explicit pairs, then groups, welds and parents."""
+        m = self.m
+        if {"constraint", "contact"} & self.disabled:
+            return
+        given = set()
+        for p in range(m.npair):
+            one, two, name = int(m.pair_geom1[p]), int(m.pair_geom2[p]), self.name("pair", p)
+            self.keep_number(name, friction=m.pair_friction[p][:1])
+            given.add(frozenset((one, two)))
+            yield one, two, int(m.pair_dim[p]), name
+        excluded = set(m.exclude_signature.tolist())
+        for one in range(m.ngeom):
+            for two in range(one + 1, m.ngeom):
+                if frozenset((one, two)) in given or not self._may_touch(one, two, excluded):
+                    continue
+                ranks = m.geom_priority[one], m.geom_priority[two]
+                dims = int(m.geom_condim[one]), int(m.geom_condim[two])
+                wins = max(dims) if ranks[0] == ranks[1] else dims[int(ranks[1] > ranks[0])]
+                yield one, two, wins, None
+
+    def _may_touch(self, one: int, two: int, excluded: set[int]) -> bool:
+        m = self.m
+        kinds, affinities = m.geom_contype, m.geom_conaffinity
+        if not (kinds[one] & affinities[two] or kinds[two] & affinities[one]):
+            return False
+        bodies = sorted((int(m.geom_bodyid[one]), int(m.geom_bodyid[two])))
+        welds = [int(m.body_weldid[b]) for b in bodies]
+        above = [int(m.body_weldid[m.body_parentid[w]]) for w in welds]
+        related = welds[0] and welds[1] and (welds[0] == above[1] or welds[1] == above[0])
+        if welds[0] == welds[1] or (related and "filterparent" not in self.disabled):
+            return False
+        return (bodies[0] << 16) + bodies[1] not in excluded

@@ -1,0 +1,139 @@
+"""What a file may hold that a model does not."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .. import shapes
+from ._elements import SHAPES, TENDON
+from ._plan import Plan
+from ._read import BALL, FREE, MESH, Reader
+
+KINDS = "plane hfield sphere capsule ellipsoid cylinder box mesh sdf".split()
+
+
+def without_counterpart(reader: Reader, plan: Plan) -> Iterator[tuple[str, str]]:
+    """What changes the motion and is not supported: the element, and a sentence."""
+    m, mujoco = reader.m, reader.mujoco
+    yield from _of_actuators(reader, m, mujoco)
+    for k in range(m.ntendon):
+        rows = range(m.tendon_adr[k], m.tendon_adr[k] + m.tendon_num[k])
+        if any(m.wrap_type[i] != int(mujoco.mjtWrap.mjWRAP_JOINT) for i in rows):
+            yield reader.name("tendon", k), "is a spatial tendon; only fixed ones are supported"
+        elif (
+            m.tendon_armature[k]
+            or np.any(m.tendon_stiffnesspoly[k])
+            or np.any(m.tendon_dampingpoly[k])
+        ):
+            yield (
+                reader.name("tendon", k),
+                "has an armature, or a spring or damper that is not linear",
+            )
+        elif any(m.jnt_type[m.wrap_objid[i]] in (FREE, BALL) for i in rows):
+            yield reader.name("tendon", k), "runs over a joint that is no hinge and no slide"
+    for e in range(m.neq):
+        if m.eq_active0[e] and m.eq_type[e] > int(mujoco.mjtEq.mjEQ_TENDON):
+            yield reader.name("equality", e), "is not of type connect, weld, joint or tendon"
+        elif m.eq_active0[e] and m.eq_objtype[e] == int(mujoco.mjtObj.mjOBJ_SITE):
+            yield reader.name("equality", e), "is stated between sites; state it between bodies"
+    for j in range(m.njnt):
+        if np.any(m.jnt_stiffnesspoly[j]) or np.any(m.dof_dampingpoly[m.jnt_dofadr[j]]):
+            yield reader.name("joint", j), "has a spring or a damper that is not linear"
+    for b in range(1, m.nbody):
+        if m.body_gravcomp[b]:
+            yield reader.name("body", b), "has gravcomp, a compensation of its weight"
+        if m.body_mocapid[b] >= 0:
+            yield reader.name("body", b), "is moved by mocap; here it would stay where it is"
+    if m.nflex:
+        yield "flex", "deformable bodies are not supported"
+    if m.nplugin:
+        yield "plugin", "plugins are not supported"
+    if (m.opt.density or m.opt.viscosity) and m.ngeom and np.any(m.geom_fluid[:, 0]):
+        yield "fluidshape", "the ellipsoid model of drag is not supported, only that of equal boxes"
+    yield from _of_contacts(m, plan)
+
+
+def _of_actuators(reader: Reader, m: Any, mujoco: Any) -> Iterator[tuple[str, str]]:
+    kinds = int(mujoco.mjtTrn.mjTRN_JOINT), int(mujoco.mjtTrn.mjTRN_TENDON)
+    gains = int(mujoco.mjtGain.mjGAIN_FIXED), int(mujoco.mjtGain.mjGAIN_AFFINE)
+    biases = int(mujoco.mjtBias.mjBIAS_NONE), int(mujoco.mjtBias.mjBIAS_AFFINE)
+    for a in range(m.nu):
+        name = reader.name("actuator", a)
+        if m.actuator_trntype[a] not in kinds:
+            yield name, "acts on something else than a joint or a tendon"
+        elif m.actuator_dyntype[a] != int(mujoco.mjtDyn.mjDYN_NONE):
+            yield name, "has an activation of its own (dyntype)"
+        elif m.actuator_gaintype[a] not in gains or m.actuator_biastype[a] not in biases:
+            yield (
+                name,
+                "has a gain or a bias that is neither fixed nor affine, such as that of a muscle",
+            )
+        elif (
+            np.any(m.actuator_armature[a])
+            or np.any(m.actuator_damping[a])
+            or np.any(m.actuator_delay[a])
+        ):
+            yield name, "has an armature, damping or delay"
+
+
+def _of_contacts(m: Any, plan: Plan) -> Iterator[tuple[str, str]]:
+    turning = [p for p in plan.pairs if p[2] > 3]
+    if turning:
+        yield (
+            "condim",
+            f"{len(turning)} pairs of geoms have torsional or rolling friction (condim 4 or 6)",
+        )
+    missing: Counter = Counter()
+    for pair in plan.pairs:
+        kinds = (SHAPE_TYPES.get(plan.geoms[g][1]) for g in pair[:2])
+        if not shapes.is_supported(*kinds):
+            missing[_kinds_of(plan, pair)] += 1
+    for name, count in missing.items():
+        yield name, f"{count} pairs of geoms of these kinds may touch, which is not supported"
+    if np.any(m.geom_surfacevel) or np.any(m.geom_adhesion):
+        yield "surfacevel", "geoms with adhesion or a moving surface are not supported"
+
+
+SHAPE_TYPES = {MESH: shapes.ConvexHull} | {k: type(make(np.ones(3))) for k, make in SHAPES.items()}
+
+
+def _kinds_of(plan: Plan, pair: tuple) -> str:
+    one, two = sorted(plan.geoms[g][1] for g in pair[:2])
+    return f"contact/{KINDS[one]}-{KINDS[two]}"
+
+
+def without_ignored(plan: Plan, names: set[str]) -> Plan:
+    """The plan without the elements of these names, and without the actuators of such tendons."""
+    kept = [k for k, (name, _) in enumerate(plan.tendons) if name not in names]
+    actuators = []
+    for name, kind, which in plan.actuators:
+        if name not in names and (kind != TENDON or which in kept):
+            actuators.append((name, kind, kept.index(which) if kind == TENDON else which))
+    return dataclasses.replace(
+        plan,
+        tendons=tuple(plan.tendons[k] for k in kept),
+        actuators=tuple(actuators),
+        equalities=tuple(e for e in plan.equalities if e[0] not in names),
+        pairs=tuple(p for p in plan.pairs if _kinds_of(plan, p) not in names),
+        limited=tuple(n for n in plan.limited if n not in names),
+        rubbing=tuple(n for n in plan.rubbing if n not in names),
+    )
+
+
+def softened(reader: Reader, plan: Plan) -> Iterator[str]:
+    """What has no counterpart because contacts, limits and joints are hard here: one sentence each."""
+    m = reader.m
+    if plan.pairs or plan.limited or plan.equalities or plan.rubbing:
+        yield (
+            "softness (solref, solimp, impratio): contacts, limits, equalities and dry friction are hard here"
+        )
+    if np.any(m.geom_margin) or np.any(m.jnt_margin):
+        yield "margin: contacts and limits act when they close, not before"
+    yield (
+        "solver options (integrator, cone, iterations, tolerances): the method is that given to simulate"
+    )
+    if m.nsensor:
+        yield f"{m.nsensor} sensors are not read"

@@ -1,0 +1,215 @@
+"""Mechanisms from MJCF and URDF files against MuJoCo, closed forms, and what must be refused."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+import diffnsd as nsd
+from diffnsd import identification, io
+
+ZERO = jnp.zeros(())
+EVERYTHING = """<mujoco><compiler angle="radian"/><option
+ gravity="0.2 0 -9" density="30" viscosity=".2" wind="1 0 .5"/>
+<custom><numeric name="restitution" data="0.4"/></custom>
+<worldbody><geom name="floor" type="plane" size="1 1 1" friction=".3"/>
+ <body name="base" pos="0 0 2"><freejoint name="root"/>
+  <geom name="trunk" type="box" size=".1 .2 .3" pos=".1 0 .05" euler=".1 .2 .3" friction=".5"/>
+  <body name="arm" pos=".2 .1 .5" euler=".4 0 .1">
+   <joint name="ball" type="ball" pos="0 .05 .1" stiffness="3" damping=".2" armature=".01" range="0 1.2"/>
+   <geom type="capsule" size=".05 .2" pos="0 .1 0" mass=".3"/>
+   <body name="hand" pos="0 .8 0">
+    <joint name="turn" axis="1 .2 0" pos=".01 .02 .03" damping=".1" ref=".3" range="-1 2" frictionloss=".2"/>
+    <joint name="reach" type="slide" axis="0 1 1" stiffness="4" springref=".2" actuatorfrcrange="-2 1"/>
+    <geom name="tip" type="sphere" size=".1" friction=".7"/>
+  </body></body></body>
+ <body pos="2 0 1"><joint name="first" axis="0 1 0"/><geom type="cylinder" size=".05 .3"/>
+  <body pos="0 0 .5"><joint name="second" axis="0 1 0"/><geom type="ellipsoid" size=".1 .05 .2"/>
+  </body></body>
+</worldbody>
+<tendon><fixed name="string" stiffness="5" damping=".3" springlength=".1 .4" range="-1 1"><joint joint="first"
+  coef="1"/><joint joint="second" coef="-.5"/></fixed></tendon>
+<actuator><motor joint="turn" gear="30" ctrlrange="-.5 .5"/>
+ <position name="servo" joint="first" kp="20" kv="1"/>
+ <velocity joint="reach" kv="3" forcerange="-1 2"/><motor tendon="string" gear="2"/>
+ <motor joint="ball" gear="1 2 3"/>
+ <general joint="second" gainprm="2" biastype="affine" biasprm="1 -3 -.1"/></actuator>
+<equality><joint joint1="second" joint2="first" polycoef="0 .5 .1 0 0" active="false"/></equality>
+<contact><exclude body1="base" body2="hand"/></contact></mujoco>"""
+
+
+def test_forces_are_those_of_mujoco():
+    m = mujoco.MjModel.from_xml_string(EVERYTHING)
+    m.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
+    d, rng = mujoco.MjData(m), np.random.default_rng(0)
+    model, _, start = io.load_mjcf(EVERYTHING, ignore=["contact"])
+    system = model.system
+    np.testing.assert_allclose(start.q, m.qpos0, atol=1e-15)
+    ours = jax.jit(lambda q, v, u: system.force(ZERO, nsd.State(q, v), u))
+    for _ in range(20):
+        q, u = m.qpos0.copy(), rng.normal(size=m.nu)
+        mujoco.mj_integratePos(m, q, rng.normal(size=m.nv), 0.7)
+        d.qpos[:], d.qvel[:], d.ctrl[:] = q, rng.normal(size=m.nv), u
+        mujoco.mj_forward(m, d)
+        expected = d.qfrc_passive + d.qfrc_actuator - d.qfrc_bias
+        scale = np.max(np.abs(expected))
+        np.testing.assert_allclose(ours(q, d.qvel, u), expected, atol=1e-13 * scale)  # 1e-15
+
+
+def test_pairs_that_may_touch_are_those_of_mujoco():
+    shapes = ' <geom name="{}" size=".5" contype="{}" conaffinity="{}"/>'
+    text = f"""<mujoco><worldbody>{shapes.format("w", 1, 1)}
+     <body name="a"><joint/>{shapes.format("a1", 1, 1)}{shapes.format("a2", 2, 4)}
+      <body name="b"><joint/>{shapes.format("b1", 1, 1)}{shapes.format("b2", 4, 2)}
+       <body name="c">{shapes.format("c1", 1, 3)}<body name="d"><joint/>{shapes.format("d1", 1, 1)}</body>
+     </body></body></body><body name="e"><joint/>{shapes.format("e1", 1, 1)}</body></worldbody>
+     <contact><exclude body1="e" body2="d"/><pair geom1="a1" geom2="b1" friction=".9 .9 .1 .1 .1"/></contact>
+    </mujoco>"""
+    m = mujoco.MjModel.from_xml_string(text)
+    d = mujoco.MjData(m)
+    mujoco.mj_forward(m, d)  # all spheres lie in one another
+    _, elements, _ = io.load_mjcf(text)
+    pairs = elements.plan.pairs
+    assert {frozenset(p[:2]) for p in pairs} == {frozenset(c.geom.tolist()) for c in d.contact}
+    frictions = {frozenset(c.geom.tolist()): c.friction[0] for c in d.contact}
+    for pair in pairs:
+        assert float(elements._friction(*pair)) == frictions[frozenset(pair[:2])]
+
+
+SLIDE = """<mujoco><option timestep=".001"/><worldbody><geom name="floor" type="plane" size="1 1 1" friction=".2"/>
+ <body name="block" pos="0 0 .1"><freejoint/><geom name="block" type="box" size=".2 .2 .1" friction="{}"/></body>
+</worldbody></mujoco>"""
+
+
+def test_a_parameter_is_identified_by_its_name_in_the_file():
+    """The larger friction counts: that of the floor as long as that of the block is smaller."""
+    _, elements, start = io.load_mjcf(SLIDE.format(0.1), max_active=None)
+    params, rebuild = identification.parameters(
+        elements, lambda e: {"mu": e["geom/floor/friction"], "other": e["geom/block/friction"]}
+    )
+    start = eqx.tree_at(lambda s: s.v, start, start.v.at[0].set(1.0))
+
+    def distance(params):
+        model = rebuild(params).model()
+        run = nsd.simulate(model, nsd.MoreauJean(theta=1.0), 0.0, 0.6, elements.timestep, start)
+        return run.states.q[-1, 0]
+
+    value, slope = jax.value_and_grad(distance)(params)
+    assert abs(value - 1 / (2 * 0.2 * 9.81)) < 1e-3  # 5e-4
+    by_name = dict(zip(params.names, slope.raw, strict=True))
+    assert abs(by_name["mu"] + 1 / (2 * 0.2**2 * 9.81)) < 0.02  # 6e-3 of 1.27
+    assert by_name["other"] == 0
+
+
+FOUR_BAR = """<mujoco><option timestep=".001"/><worldbody>
+ <body name="crank"><joint name="crank" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 .3" size=".01"/>
+  <body name="rod" pos="0 0 .3"><joint axis="0 1 0"/><geom type="capsule" fromto="0 0 0 .5 0 0" size=".01"/>
+  </body></body>
+ <body name="rocker" pos=".5 0 0"><joint axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 .3" size=".01"/></body>
+</worldbody>
+<contact><exclude body1="rod" body2="rocker"/><exclude body1="crank" body2="rocker"/></contact>
+<equality><connect body1="rod" body2="rocker" anchor=".5 0 0"/></equality></mujoco>"""
+
+
+def test_a_loop_of_the_file_stays_closed_and_keeps_its_energy():
+    """A parallelogram: its rod only translates, so that it swings as a pendulum of known period."""
+    model, elements, start = io.load_mjcf(FOUR_BAR)
+    start = eqx.tree_at(lambda s: s.v, start, jnp.array([1.0, -1.0, 1.0]))
+    run = nsd.simulate(model, nsd.Projected(nsd.MoreauJean()), 0.0, 0.5, elements.timestep, start)
+    q = run.states.q
+    gaps = jax.vmap(lambda q: model.gaps(ZERO, q)[-1])(q)
+    assert np.max(np.abs(gaps)) < 1e-8  # 2e-10
+    np.testing.assert_allclose(q[:, 0], q[:, 2], atol=1e-8)  # 1e-9
+    np.testing.assert_allclose(q[:, 1], -q[:, 0], atol=1e-8)
+    total = run.energy.total
+    assert np.max(np.abs(total - total[0])) < 1e-3 * np.max(np.abs(run.energy.kinetic))  # 2e-4
+
+
+URDF = """<robot name="gripper"><link name="base"/>
+ <link name="left"><inertial><mass value="1"/><inertia ixx=".1" iyy=".1" izz=".1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+ <link name="right"><inertial><mass value="1"/><inertia ixx=".1" iyy=".1" izz=".1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+ <joint name="drive" type="prismatic"><parent link="base"/><child link="left"/><axis xyz="1 0 0"/>
+  <limit lower="-1" upper="1" effort="1" velocity="1"/></joint>
+ <joint name="follow" type="prismatic"><parent link="base"/><child link="right"/><axis xyz="1 0 0"/>
+  <mimic joint="{}" multiplier="-2" offset=".1"/><limit lower="-3" upper="3" effort="1" velocity="1"/></joint></robot>"""
+
+
+def test_mimic_joints_of_urdf_move_together():
+    model, _, start = io.load_mjcf(URDF.format("drive"))
+    start = nsd.State(jnp.array([0.0, 0.1]), jnp.array([0.3, -0.6]))
+    run = nsd.simulate(model, nsd.MoreauJean(), 0.0, 1.0, 0.01, start)
+    np.testing.assert_allclose(run.states.q[-1], [0.3, -0.5], atol=1e-9)  # 1e-16
+    with pytest.raises(ValueError, match="a mimic joint names joint/nowhere"):
+        io.load_mjcf(URDF.format("nowhere"))
+
+
+def test_what_is_saved_is_what_was_loaded(tmp_path):
+    _, elements, _ = io.load_mjcf(EVERYTHING, ignore=["contact"])
+    new = {
+        "body/hand/mass": elements["body/hand/mass"] * 1.5,
+        "joint/turn/damping": jnp.array(0.123),
+        "geom/tip/friction": jnp.array(0.77),
+        "geom/trunk/size": jnp.array([0.11, 0.21, 0.31]),
+        "actuator/servo/gear": elements["actuator/servo/gear"] * 2,
+        "option/gravity": jnp.array([0.0, 0.0, -3.0]),
+    }
+    changed = eqx.tree_at(lambda e: e.values, elements, elements.values | new)
+    path = tmp_path / "fitted.xml"
+    io.save_mjcf(changed, EVERYTHING, path)
+    _, again, _ = io.load_mjcf(path)
+    for name, value in changed.values.items():
+        scale = np.max(np.abs(value), initial=1e-3)
+        np.testing.assert_allclose(again[name], value, atol=1e-5 * scale, rtol=1e-5)  # six digits
+    with pytest.raises(ValueError, match="the source has no body/hand"):
+        io.save_mjcf(changed, FOUR_BAR, path)
+
+
+BODY = '<body name="b"><joint name="j"/><geom size=".1"/><site name="s"/></body>'
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("<mujoco><worldbody><body></worldbody></mujoco>", "MuJoCo cannot read the file"),
+        ("nowhere.xml", "there is no file nowhere.xml"),
+        ("<mujoco/>", "it has no joint"),
+        (f"<mujoco><worldbody>{BODY}</worldbody><actuator><motor site='s' name='m'/></actuator></mujoco>",
+         "actuator/m: acts on something else"),
+        (f"<mujoco><worldbody>{BODY}</worldbody><actuator><general joint='j' dyntype='filter' dynprm='1'/>"
+         "</actuator></mujoco>", "has an activation"),
+        (f"<mujoco><worldbody><geom condim='4' size='1'/>{BODY}</worldbody></mujoco>", "condim: 1 pairs"),
+        (f"<mujoco><worldbody>{BODY}<site name='w'/></worldbody><tendon><spatial name='t'><site site='s'/>"
+         "<site site='w'/></spatial></tendon></mujoco>", "tendon/t: is a spatial tendon"),
+        ("<mujoco><worldbody><body name='b' gravcomp='1'><joint/><geom size='.1'/></body></worldbody></mujoco>",
+         "body/b: has gravcomp"),
+        ("<mujoco><worldbody><body name='b'><joint/></body></worldbody></mujoco>", "cannot compile"),
+        ("<mujoco><asset><mesh name='m' file='missing.stl'/></asset></mujoco>", "missing.stl"),
+    ],
+)  # fmt: skip
+def test_files_that_are_refused(text, words):
+    with pytest.raises(ValueError, match=words):
+        io.load_mjcf(text)
+
+
+def test_what_is_ignored_is_reported():
+    text = f"""<mujoco><worldbody>{BODY}<site name='w'/></worldbody><tendon><spatial name='t'><site site='s'/>
+     <site site='w'/></spatial></tendon><actuator><motor tendon='t'/><motor joint='j'/></actuator></mujoco>"""
+    for ignored in ("tendon", "tendon/t"):
+        _, elements, _ = io.load_mjcf(text, ignore=[ignored])
+        assert (
+            "tendon/t: is a spatial tendon; only fixed ones are supported (ignored)"
+            in elements.report
+        )
+        assert len(elements.plan.actuators) == 1
+    with pytest.raises(ValueError, match="tendon/t"):
+        io.load_mjcf(text, ignore=["tendon/u"])
+
+
+def test_names_and_controls_that_do_not_fit():
+    model, elements, start = io.load_mjcf(EVERYTHING, ignore=["contact"])
+    with pytest.raises(KeyError, match="geom/floor/friction"):
+        elements["geom/ground/friction"]
+    with pytest.raises(ValueError, match="controls of the 6 actuators"):
+        nsd.simulate(model, nsd.MoreauJean(), 0.0, 0.1, 0.01, start, args=jnp.zeros(5))
