@@ -53,7 +53,8 @@ def newton_step(
     x, y = frame @ gradient
     a, b, x = jnp.where(on_edge, c, a), jnp.where(on_edge, 0, b), jnp.where(on_edge, 0, x)
     determinant, size = a * c - b * b, (jnp.abs(a) + jnp.abs(c)) ** 2
-    usable = jnp.abs(determinant) > 1e-9 * size
+    tiny = 1e7 * jnp.finfo(n.dtype).eps * (core1.scale + core2.scale + jnp.max(jnp.abs(between)))
+    usable = (jnp.abs(determinant) > 1e-9 * size) & (size > tiny**2)
     inverse = jnp.where(usable, 1 / jnp.where(usable, determinant, 1), 0)
     step = inverse * jnp.stack([c * x - b * y, a * y - b * x])
     return unit(base + step @ frame, base)

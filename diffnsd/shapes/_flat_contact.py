@@ -115,9 +115,11 @@ def _outermost(points, true, face, up, other, slots: int, tolerance: Array) -> A
     around = jnp.asarray(_AROUND, up.dtype) @ jnp.stack([side, jnp.cross(up, side)])
     around = around if slots == 4 else jnp.stack([along, -along])
     found = jnp.argmax(jnp.where(true[:, None], points @ around.T, -jnp.inf), axis=0)
-    deepest = jnp.argmin(jnp.where(true, points @ up, jnp.inf))
+    heights = points @ up
+    deepest = jnp.argmin(jnp.where(true, heights, jnp.inf))
     apart = jnp.sum((points[found] - points[deepest]) ** 2, axis=-1)
-    here = (jnp.arange(slots) == jnp.argmin(apart)) & (jnp.min(apart) > tolerance**2)
+    is_lower = heights[deepest] < jnp.min(heights[found]) - tolerance
+    here = is_lower & (jnp.arange(slots) == jnp.argmin(apart))
     return jnp.where(here, deepest, found)
 
 

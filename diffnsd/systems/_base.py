@@ -114,11 +114,13 @@ class AbstractSystem(eqx.Module):
         """
         return None
 
-    def step_matrix(self, t: Scalar, state: State, args: Args, h: Scalar) -> Matrix | None:
-        """An approximation of `M − h ∂f/∂v − h² ∂f/∂q`, shape `(n, n)`, or `None`, the default.
+    def linear_step(
+        self, t: Scalar, state: State, args: Args, h: Scalar
+    ) -> tuple[Matrix, Vector] | None:
+        """An approximation of `M − h ∂f/∂v − h² ∂f/∂q`, `(n, n)`, and the force `f`; `None`, the default.
 
-        Where it is given, linearised steps use it in place of derivatives of their equations, and start from
-        the velocity that it predicts, so that they keep their order.
+        Where it is given, linearised steps use the matrix in place of derivatives of their equations, and
+        start from the velocity that both predict, so that they keep their order.
 
         **Arguments:** `h`: the length of the step times the weight of its end.
         """

@@ -45,7 +45,7 @@ class Multibody(AbstractSystem):
     of `qpos` and `qvel` of MuJoCo.
 
     Methods that linearise their step once (`MoreauJean()`) use `M`, springs, dampers and `forcing` for it
-    and predict the velocity of the end, see `step_matrix`: a step then costs a tenth, and keeps its order.
+    and predict the velocity of the end, see `linear_step`: a step then costs a tenth, and keeps its order.
     `newton=Newton(10)` solves the implicit equations.
 
     Contacts and joints (`BodyPointsPlane`, `sphere_on_plane`, `hinge`, ...) are stated as for free bodies,
@@ -281,20 +281,26 @@ class Multibody(AbstractSystem):
             total = total + given.reshape(-1) @ rows
         return total
 
-    def step_matrix(self, t: Scalar, state: State, args: Args, h: Scalar) -> Matrix | None:
+    def linear_step(
+        self, t: Scalar, state: State, args: Args, h: Scalar
+    ) -> tuple[Matrix, Vector] | None:
         """Inertia, springs and dampers, and `forcing` by its derivatives; without Coriolis forces."""
         if self.wrench is not None:
             return None
-        own = self._per_rate(self.damping * h + self.stiffness * h * h)
-        matrix = self.mass(t, state.q) + jnp.diag(own)
+        at = self.placed(state.q)
+        own = self._per_rate(self.armature + self.damping * h + self.stiffness * h * h)
+        matrix = composite_mass(self, at) + jnp.diag(own)
+        force = self._passive(state) - bias(self, at, state.v, self.gravity)
         if self.forcing is None:
-            return matrix
+            return matrix, force
 
         def driven(step):
             q = self.group.compose(state.q, self.group.exp(h * step))
-            return self._driven(t, State(q, state.v + step), args)
+            total = self._driven(t, State(q, state.v + step), args)
+            return total, total
 
-        return matrix - h * jax.jacfwd(driven)(jnp.zeros_like(state.v))
+        slope, now = jax.jacfwd(driven, has_aux=True)(jnp.zeros_like(state.v))
+        return matrix - h * slope, force + now
 
     def potential(self, t: Scalar, q: Config) -> Scalar:
         """Potential energy of gravity and of the springs [J]."""

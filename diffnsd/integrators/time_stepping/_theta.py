@@ -13,7 +13,15 @@ from .._base import Carry, StepInfo, check_fractions
 from .._contacts import zero_impulses
 from .._step import Newton
 from ._points import AbstractPoint, AtStart
-from ._theta_step import AbstractStepScheme, Smooth, Step, rows, theta_rule, theta_step
+from ._theta_step import (
+    AbstractStepScheme,
+    Smooth,
+    Step,
+    linear_parts,
+    rows,
+    theta_rule,
+    theta_step,
+)
 
 
 class AbstractThetaScheme(AbstractStepScheme):
@@ -157,6 +165,9 @@ def step_matrices(
     if problem is not None:
         raise ValueError(f"no step matrices: {problem}.")
     zero = tuple(jnp.swapaxes(z, 0, 1) for z in zero_impulses(model, t0, state))
-    step = Step(scheme, model, t0, h, state, args, zero).equations()(state.v, zero).dense()
-    outputs, inputs = rows(step)
-    return StepMatrices(step.matrix, outputs, outputs @ jnp.linalg.solve(step.matrix, inputs.T))
+    linear = linear_parts(scheme, model, t0, h, state, args)
+    step = Step(scheme, model, t0, h, state, args, zero, linear=linear)
+    problem = step.equations()(state.v, zero).dense()
+    outputs, inputs = rows(problem)
+    compliances = outputs @ jnp.linalg.solve(problem.matrix, inputs.T)
+    return StepMatrices(problem.matrix, outputs, compliances)

@@ -42,14 +42,12 @@ from ._points import AbstractPoint, AtIterate
 class Smooth(NamedTuple):
     """A scheme on one step: `defect(v)`, and `gain` times a force.
 
-    `matrix`: that of a linearised step, and `guess`: the velocity at which it is linearised; by default the
-    derivative of `defect`, and the velocity at the start.
+    `matrix`: that of a linearised step, by default the derivative of `defect`.
     """
 
     defect: Callable[[Vector], Vector]
     gain: Callable[[Vector], Vector]
     matrix: Array | None = None
-    guess: Vector | None = None
 
 
 class AbstractStepScheme(AbstractIntegrator):
@@ -78,7 +76,8 @@ class Step(eqx.Module):
     """A step of a scheme: everything that its equations depend on.
 
     **Arguments:** `scheme`: an `AbstractStepScheme`; `model`: with the interactions that are solved;
-    `warm`: initial multipliers, per interaction `(k, c)`; `input0`: `r0`, with a weight below 1.
+    `warm`: initial multipliers, per interaction `(k, c)`; `input0`: `r0`, with a weight below 1; `linear`:
+    matrix and force of a linearised step, if the system gives them (`AbstractSystem.linear_step`).
     """
 
     scheme: Any
@@ -89,6 +88,7 @@ class Step(eqx.Module):
     args: Args
     warm: tuple[Array, ...]
     input0: Vector | None = None
+    linear: tuple[Array, Vector] | None = None
 
     def place(self, point: AbstractPoint, v: Vector) -> Config:
         """The configuration at a point of the step with the end velocity `v`; `None` without positions."""
@@ -138,9 +138,11 @@ class Step(eqx.Module):
         return not by_force and not (interactions and self.scheme.contacts_at.is_implicit)
 
     def guess(self) -> Vector:
-        """The velocity at which the equations are linearised first."""
-        predicted = self.scheme.smooth(self).guess if self.is_linear else None
-        return self.state.v if predicted is None else predicted
+        """The velocity at which the equations are linearised first: as at the start, or as predicted."""
+        if self.linear is None or not self.is_linear:
+            return self.state.v
+        matrix, force = self.linear
+        return self.state.v + newton_solve(matrix, self.h * force)
 
     def motion(self) -> tuple[Callable, tuple[Contact, ...]]:
         """The function `(v, z)` -> residual of the equations and outputs; the `Contact`s."""
@@ -207,8 +209,12 @@ def _acts_by_force(interaction: Interaction) -> bool:
 def theta_rule(step: Step, mass_at: AbstractPoint | None = None) -> Smooth:
     """The theta rule on `M dv = f dt`, with the mass matrix at `mass_at`, by default the theta point."""
     system, t0, h, state, args = step.model.system, step.t0, step.h, step.state, step.args
-    theta = step.scheme.theta
-    known = h * (1 - theta) * system.force(t0, state, args) if theta < 1 else 0
+    theta, matrix, force = step.scheme.theta, None, None
+    if step.linear is not None:
+        matrix, force = step.linear
+    elif theta < 1:
+        force = system.force(t0, state, args)
+    known = h * (1 - theta) * force if theta < 1 else 0
 
     def defect(v):
         gained = State(step.place(mass_at or AtIterate(theta), v), v - state.v)
@@ -218,12 +224,14 @@ def theta_rule(step: Step, mass_at: AbstractPoint | None = None) -> Smooth:
     def gain(r):
         return h * r
 
-    linearised = theta > 0 and step.scheme.newton.max_iterations == 1
-    matrix = system.step_matrix(t0, state, args, h * theta) if linearised else None
-    if matrix is None:
-        return Smooth(defect, gain)
-    force = system.force(t0, state, args)
-    return Smooth(defect, gain, matrix, state.v + newton_solve(matrix, h * force))
+    return Smooth(defect, gain, matrix)
+
+
+def linear_parts(scheme, model: Model, t0, h, state: State, args: Args):
+    """`Step.linear` of a scheme that linearises its equations once, `None` where they are solved."""
+    if scheme.theta == 0 or scheme.newton.max_iterations > 1:
+        return None
+    return model.system.linear_step(t0, state, args, h * scheme.theta)
 
 
 def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, input0=None):
@@ -238,7 +246,8 @@ def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, inpu
     interactions, selections = [i for i, _ in chosen], [s for _, s in chosen]
     pairs = zip(selections, warm, strict=True)
     z0 = tuple(jnp.moveaxis(s.pick(part), 0, 1) for s, part in pairs)
-    step = Step(scheme, Model(model.system, interactions), t0, h, state, args, z0, input0)
+    linear = linear_parts(scheme, model, t0, h, state, args)
+    step = Step(scheme, Model(model.system, interactions), t0, h, state, args, z0, input0, linear)
     guess = jnp.concatenate([step.guess(), *own_parts(interactions, z0)])
     v, z, stats, converged = solve_step(
         Step.equations, step, guess, z0, scheme.solver, scheme.newton, scheme.adjoint
