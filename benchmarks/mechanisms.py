@@ -2,12 +2,14 @@
 
     python benchmarks/mechanisms.py FILE.xml [FILE.xml ...] --json mechanisms.json --batches 1 256
 
-Of every file: whether it loads; the largest relative difference of mass matrix, forces, frames and Jacobians from those of
-MuJoCo at 20 random states; a step of a fall from its reference with random controls, its gradient by
-the initial velocity (reverse mode), and what both cost to compile. A file with another force than MuJoCo's is
-not timed. MuJoCo's contacts are soft, ours hard, so that the motions differ after the first contact.
+Of every file: whether it loads; the largest relative difference of mass matrix, forces, frames and
+Jacobians from those of MuJoCo at 20 random states; a step of a fall from its reference without
+controls, its gradient by the initial velocity (reverse mode), and what both cost to compile. A file
+with other forces than MuJoCo's is not timed. MuJoCo's contacts are soft and ours are hard, so that the
+motions differ after the first contact.
 """
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -151,7 +153,8 @@ def main(arguments: list[str] | None = None) -> None:
             ours |= {"mujoco_us_per_step": theirs, "ratio": theirs / ours["us_per_step"]}
             print(f"  batch {batch}:", {k: float(f"{v:.3g}") for k, v in ours.items()}, flush=True)
             rows.append(row | {"batch": batch} | ours)
-    _harness.write_json(options.json, rows) if options.json else None
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

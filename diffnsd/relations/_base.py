@@ -195,33 +195,31 @@ class OnFrames(AbstractWrappedRelation):
     relation: AbstractRelation
     system: Any
 
-    def _placed(self, q: Config) -> tuple[PoseGroup, Config]:
-        return PoseGroup(len(self.system.masses)), self.system.frames(q)
+    @property
+    def _bodies(self) -> PoseGroup:
+        return PoseGroup(len(self.system.masses))
 
     def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
-        bodies = jax.eval_shape(self.system.frames, q)
-        return self.relation.count(PoseGroup(len(self.system.masses)), t, bodies)
+        return self.relation.count(self._bodies, t, jax.eval_shape(self.system.frames, q))
 
     def gap(self, t: Scalar, q: Config) -> PerContact | None:
         return self.relation.gap(t, self.system.frames(q))
 
     def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
-        bodies, poses = self._placed(q)
-        seen = self.relation.observe(bodies, t, poses)
-        return Contacts(seen.gap, times(seen.H, self.system.jacobian(q)), seen.drift)
+        poses, rows = self.system.moving_frames(q)
+        seen = self.relation.observe(self._bodies, t, poses)
+        return Contacts(seen.gap, times(seen.H, rows), seen.drift)
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        bodies, poses = self._placed(state.q)
-        there = State(poses, self.system.jacobian(state.q) @ state.v)
-        return self.relation.output(bodies, t, there, lam)
+        poses, rows = self.system.moving_frames(state.q)
+        return self.relation.output(self._bodies, t, State(poses, rows @ state.v), lam)
 
     def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
-        bodies, poses = self._placed(state.q)
-        rows = self.system.jacobian(state.q)
-        return self.relation.input(bodies, t, State(poses, rows @ state.v), lam) @ rows
+        poses, rows = self.system.moving_frames(state.q)
+        return self.relation.input(self._bodies, t, State(poses, rows @ state.v), lam) @ rows
 
     def check(self, group: AbstractGroup) -> str | None:
-        return self.relation.check(PoseGroup(len(self.system.masses)))
+        return self.relation.check(self._bodies)
 
     def take(self, pick: Callable[[Array], Array]) -> "OnFrames | None":
         taken = self.relation.take(pick)

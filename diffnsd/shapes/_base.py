@@ -43,6 +43,7 @@ class Closest(eqx.Module):
 
     @property
     def gap(self) -> Float[Array, " s"]:
+        """The gaps [m]."""
         return jnp.sum(self.normal * (self.point1 - self.point2), axis=-1)
 
     def swapped(self) -> "Closest":

@@ -42,7 +42,7 @@ def _grid() -> tuple[np.ndarray, np.ndarray]:
         middle = points[near].sum(axis=1)
         points = np.concatenate([points, middle / np.linalg.norm(middle, axis=1, keepdims=True)])
     order = np.argsort(-(points @ points.T), axis=1, kind="stable")
-    return points, order[:, : MEMORY - 1]
+    return points, order[:, :7]
 
 
 _GRID, _AROUND = _grid()

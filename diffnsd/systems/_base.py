@@ -128,7 +128,7 @@ class AbstractSystem(eqx.Module):
 
     @property
     def has_joints(self) -> bool:
-        """Whether joints place its bodies: it then has their `frames(q)` and `jacobian(q)`."""
+        """Whether joints place its bodies: it then has `frames(q)` and `moving_frames(q)`."""
         return False
 
     @property

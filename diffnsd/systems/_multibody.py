@@ -183,17 +183,21 @@ class Multibody(AbstractSystem):
         """
         if np.shape(q) != self.rest.shape:
             raise ValueError(f"q must have shape {self.rest.shape}, got {np.shape(q)}.")
-        last = self.tree.tables.last
-        position, turn = self._links(q)
-        return Pose(position[:, last].T, turn[:, last].T)
+        return self._poses(self._links(q))
 
-    def placed(self, q: Config) -> "Placed":
+    def _poses(self, links: tuple[Array, Array]) -> Pose:
+        position, turn = (x[:, self.tree.tables.last].T for x in links)
+        return Pose(position, turn)
+
+    def placed(self, q: Config) -> Placed:
         """Frames and motion vectors at a configuration, from which everything else follows."""
-        tables = self.tree.tables
-        position, turn = self._links(q)
+        return self._placed(self._links(q))
+
+    def _placed(self, links: tuple[Array, Array]) -> Placed:
+        tables, (position, turn) = self.tree.tables, links
         rotation = rotation_matrix(turn)
         link, joint = tables.link, tables.joint[tables.link]
-        unit = tables.unit.T.astype(q.dtype)
+        unit = tables.unit.T.astype(position.dtype)
         axes = jnp.where(tables.by_axis[None], unit_vectors(self.axes.T)[:, joint], unit)
         own = rotation[:, :, link]
         along = jnp.where(tables.in_world[None], unit, weighted_sum(own, axes, axis=1))
@@ -218,12 +222,17 @@ class Multibody(AbstractSystem):
         They are the velocity of the origin of the frame, world frame, and the angular velocity, frame of
         the body, as `v` of `NewtonEulerSystem`.
         """
-        at, tables = self.placed(q), self.tree.tables
+        return self.moving_frames(q)[1]
+
+    def moving_frames(self, q: Config) -> tuple[Pose, Float[Array, "6*b n"]]:
+        """`frames(q)` and `jacobian(q)` in one pass over the tree."""
+        links, tables = self._links(q), self.tree.tables
+        at = self._placed(links)
         angular, linear = at.motion[:3, None], at.motion[3:, None]
         moved = linear + cross(angular, at.position[:, :, None])
         turned = weighted_sum(jnp.swapaxes(at.rotation, 0, 1)[..., None], angular, axis=1)
         rows = jnp.where(tables.moves[tables.last][None], jnp.concatenate([moved, turned]), 0)
-        return jnp.swapaxes(rows, 0, 1).reshape(-1, rows.shape[2])
+        return self._poses(links), jnp.swapaxes(rows, 0, 1).reshape(-1, rows.shape[2])
 
     # Dynamics.
 
@@ -273,8 +282,8 @@ class Multibody(AbstractSystem):
             given = self.forcing(t, state, args)
             total = shaped("forcing(t, state, args)", given, total.shape, total.dtype)
         if self.wrench is not None:
-            rows = self.jacobian(state.q)
-            bodies = State(self.frames(state.q), rows @ state.v)
+            poses, rows = self.moving_frames(state.q)
+            bodies = State(poses, rows @ state.v)
             wrench = self.wrench(t, bodies, args)
             shape = (len(self.masses), 6)
             given = shaped("wrench(t, state, args)", wrench, shape, total.dtype)

@@ -78,8 +78,10 @@ def test_pairs_that_may_touch_are_those_of_mujoco():
         assert float(elements._friction(*pair)) == frictions[frozenset(pair[:2])]
 
 
-SLIDE = """<mujoco><option timestep=".001"/><worldbody><geom name="floor" type="plane" size="1 1 1" friction=".2"/>
- <body name="block" pos="0 0 .1"><freejoint/><geom name="block" type="box" size=".2 .2 .1" friction="{}"/></body>
+SLIDE = """<mujoco><option timestep=".001"/><worldbody>
+ <geom name="floor" type="plane" size="1 1 1" friction=".2"/>
+ <body name="block" pos="0 0 .1"><freejoint/>
+  <geom name="block" type="box" size=".2 .2 .1" friction="{}"/></body>
 </worldbody></mujoco>"""
 
 
@@ -107,7 +109,8 @@ FOUR_BAR = """<mujoco><option timestep=".001"/><worldbody>
  <body name="crank"><joint name="crank" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 .3" size=".01"/>
   <body name="rod" pos="0 0 .3"><joint axis="0 1 0"/><geom type="capsule" fromto="0 0 0 .5 0 0" size=".01"/>
   </body></body>
- <body name="rocker" pos=".5 0 0"><joint axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 .3" size=".01"/></body>
+ <body name="rocker" pos=".5 0 0"><joint axis="0 1 0"/>
+  <geom type="capsule" fromto="0 0 0 0 0 .3" size=".01"/></body>
 </worldbody>
 <contact><exclude body1="rod" body2="rocker"/><exclude body1="crank" body2="rocker"/></contact>
 <equality><connect body1="rod" body2="rocker" anchor=".5 0 0"/></equality></mujoco>"""
@@ -127,13 +130,15 @@ def test_a_loop_of_the_file_stays_closed_and_keeps_its_energy():
     assert np.max(np.abs(total - total[0])) < 1e-3 * np.max(np.abs(run.energy.kinetic))  # 2e-4
 
 
-URDF = """<robot name="gripper"><link name="base"/>
- <link name="left"><inertial><mass value="1"/><inertia ixx=".1" iyy=".1" izz=".1" ixy="0" ixz="0" iyz="0"/></inertial></link>
- <link name="right"><inertial><mass value="1"/><inertia ixx=".1" iyy=".1" izz=".1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+INERTIAL = """<inertial><mass value="1"/>
+ <inertia ixx=".1" iyy=".1" izz=".1" ixy="0" ixz="0" iyz="0"/></inertial>"""
+URDF = f"""<robot name="gripper"><link name="base"/>
+ <link name="left">{INERTIAL}</link><link name="right">{INERTIAL}</link>
  <joint name="drive" type="prismatic"><parent link="base"/><child link="left"/><axis xyz="1 0 0"/>
   <limit lower="-1" upper="1" effort="1" velocity="1"/></joint>
  <joint name="follow" type="prismatic"><parent link="base"/><child link="right"/><axis xyz="1 0 0"/>
-  <mimic joint="{}" multiplier="-2" offset=".1"/><limit lower="-3" upper="3" effort="1" velocity="1"/></joint></robot>"""
+  <mimic joint="{{}}" multiplier="-2" offset=".1"/>
+  <limit lower="-3" upper="3" effort="1" velocity="1"/></joint></robot>"""
 
 
 def test_mimic_joints_of_urdf_move_together():
@@ -182,7 +187,8 @@ BODY = '<body name="b"><joint name="j"/><geom size=".1"/><site name="s"/></body>
         (f"<mujoco><worldbody><geom condim='4' size='1'/>{BODY}</worldbody></mujoco>", "condim: 1 pairs"),
         (f"<mujoco><worldbody>{BODY}<site name='w'/></worldbody><tendon><spatial name='t'><site site='s'/>"
          "<site site='w'/></spatial></tendon></mujoco>", "tendon/t: is a spatial tendon"),
-        ("<mujoco><worldbody><body name='b' gravcomp='1'><joint/><geom size='.1'/></body></worldbody></mujoco>",
+        ("<mujoco><worldbody><body name='b' gravcomp='1'><joint/><geom size='.1'/></body></worldbody>"
+         "</mujoco>",
          "body/b: has gravcomp"),
         ("<mujoco><worldbody><body name='b'><joint/></body></worldbody></mujoco>", "cannot compile"),
         ("<mujoco><asset><mesh name='m' file='missing.stl'/></asset></mujoco>", "missing.stl"),
