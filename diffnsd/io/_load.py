@@ -176,9 +176,14 @@ def save_mjcf(
     """
     mujoco = _mujoco()
     spec = _spec(mujoco, source, assets)
-    # Masses that geoms imply could not be changed otherwise.
     spec.compiler.inertiafromgeom = int(mujoco.mjtInertiaFromGeom.mjINERTIAFROMGEOM_AUTO)
     spec.compiler.saveinertial = True
+    given = spec.compile()
+    # Masses are stated, not implied by geoms: neither could be changed alone otherwise.
+    for body in spec.bodies[1:]:
+        body.explicitinertial = True
+        body.mass, body.inertia = given.body_mass[body.id], given.body_inertia[body.id]
+        body.ipos, body.iquat = given.body_ipos[body.id], given.body_iquat[body.id]
     compiled = spec.compile()
     reader = Reader(mujoco, compiled)
     reader.plan()

@@ -50,11 +50,11 @@ def convex_pair(
     ends1, ends2 = edge_ends(core1, features[2]), edge_ends(core2, features[3])
     lines = parallel(ends1[1] - ends1[0], ends2[1] - ends2[0], LINES)
     lines &= (kind == EDGE1) | (kind == EDGE2) | (kind == CROSSED)
-    ends1, ends2 = ends1 - core1.offset(n), ends2 + core2.offset(n)
+    ends1, ends2 = ends1 - core1.offset(n)[None], ends2 + core2.offset(n)[None]
     line1, line2, common = line_places(ends1, ends2, n, gap, slots)
     flat, lines = (kind >= FACE1) & level, lines & common
-    point1 = jnp.where(flat, face1, jnp.where(lines, line1, one1))
-    point2 = jnp.where(flat, face2, jnp.where(lines, line2, one2))
+    point1 = jnp.where(flat, face1, jnp.where(lines, line1, one1[None]))
+    point2 = jnp.where(flat, face2, jnp.where(lines, line2, one2[None]))
     return Closest(point1, point2, jnp.broadcast_to(n, point1.shape))
 
 
@@ -93,7 +93,8 @@ def _nearest(core1: Core, core2: Core, n: Array, kind: Array, features: tuple) -
     """The gap, and one point of each shape that has it."""
     base1, base2 = _between(core1, core2, kind, features)
     gap = jnp.dot(n, base1 - base2) - core1.spread(n) - core2.spread(n)
-    point1, point2 = base1 - _steady_offset(core1, n), base2 + _steady_offset(core2, n)
+    point1 = base1 - _offset(core1, n, kind >= FACE1)
+    point2 = base2 + _offset(core2, n, kind >= FACE1)
     arm1, arm2 = _arms(core1, core2, features)
     across = jnp.cross(arm2, n)
     slope = jnp.dot(arm1, across)
@@ -105,9 +106,9 @@ def _nearest(core1: Core, core2: Core, n: Array, kind: Array, features: tuple) -
     return gap, point1, point1 - gap * n
 
 
-def _steady_offset(core: Core, n: Array) -> Float[Array, "3"]:
-    """`core.offset(n)`; a point fixed on the rim of a disc that is almost orthogonal to `n`."""
+def _offset(core: Core, n: Array, on_face: Array) -> Float[Array, "3"]:
+    """`core.offset(n)`; on a face that is almost flat against a disc, a point that is fixed on the rim."""
     if core.axes is None:
         return jnp.zeros_like(n)
-    blunt = core.spread(n) > 1e-3 * core.scale
-    return core.offset(jnp.where(blunt, n, jax.lax.stop_gradient(n)))
+    is_fixed = on_face & (core.spread(n) < 1e-3 * core.scale)
+    return core.offset(jnp.where(is_fixed, jax.lax.stop_gradient(n), n))

@@ -38,7 +38,7 @@ class Core(eqx.Module):
     @property
     def scale(self) -> Array:
         """The order of magnitude of the size [m]."""
-        size = jnp.max(jnp.abs(self.vertices - self.vertices[0]))
+        size = jnp.max(jnp.abs(self.vertices - self.vertices[:1]))
         return size if self.axes is None else size + jnp.max(jnp.abs(self.axes))
 
     @property
@@ -59,22 +59,24 @@ class Core(eqx.Module):
         """The point of the ellipsoid with the largest `n · a`; its centre where all of a disc has it."""
         if self.axes is None:
             return jnp.zeros_like(n)
-        return self._arm(n) @ self.axes.T
-
-    def _arm(self, n: Float[Array, "3"]) -> Float[Array, "k"]:
-        along = n @ self.axes
-        square = jnp.sum(along * along)
-        positive = square > _tiny(self.axes)
-        return jnp.where(positive, along / jnp.sqrt(jnp.where(positive, square, 1)), 0)
+        return _arm(self.axes, n) @ self.axes.T
 
     def curvature(self, n: Float[Array, "3"]) -> Float[Array, "3 3"]:
         """Derivative of `offset` by `n`."""
         if self.axes is None:
             return jnp.zeros((3, 3), n.dtype)
-        arm, spread = self._arm(n), self.spread(n)
-        flat = jnp.eye(arm.size, dtype=n.dtype) - arm[:, None] * arm
+        arm, spread = _arm(self.axes, n), self.spread(n)
+        flat = jnp.eye(arm.size, dtype=n.dtype) - arm[:, None] * arm[None]
         inverse = jnp.where(spread > 0, 1 / jnp.where(spread > 0, spread, 1), 0)
         return self.axes @ flat @ self.axes.T * inverse
+
+
+def _arm(axes: Float[Array, "3 k"], n: Float[Array, "3"]) -> Float[Array, " k"]:
+    """`offset` in units of the half axes."""
+    along = n @ axes
+    square = jnp.sum(along * along)
+    positive = square > _tiny(axes)
+    return jnp.where(positive, along / jnp.sqrt(jnp.where(positive, square, 1)), 0)
 
 
 def _tiny(axes: Array) -> Array:
@@ -91,7 +93,7 @@ def _sphere(shape: Sphere, frame: Frame) -> Core:
 
 
 def _ellipsoid(shape: Ellipsoid, frame: Frame) -> Core:
-    axes = frame.rotation * shape.radii
+    axes = frame.rotation * shape.radii[None]
     return Core(frame.centre[None], axes, *_no_faces(axes), ())
 
 
@@ -115,7 +117,9 @@ def _cylinder(shape: Cylinder, frame: Frame) -> Core:
 
 
 def _box(shape: Box, frame: Frame) -> Core:
-    vertices = frame.to_world(_BOX_CORNERS * shape.half_sizes)
+    vertices = frame.to_world(
+        shape.half_sizes[None] * jnp.asarray(_BOX_CORNERS, shape.half_sizes.dtype)
+    )
     normals = jnp.asarray(_BOX_NORMALS, vertices.dtype) @ frame.rotation.T
     return Core(vertices, None, normals, vertices[_BOX_FACES], _BOX_EDGES)
 

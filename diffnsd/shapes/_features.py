@@ -151,7 +151,7 @@ def choose(core1: Core, core2: Core, n: Float[Array, "3"]) -> tuple:
     normal2 = core2.normals[face2] if len(core2.normals) else n
     # What is flatter is preferred where there is a tie.
     scale = 1e3 * jnp.finfo(n.dtype).eps * (core1.scale + core2.scale)
-    bonus = np.array([0, 1, 1, 2, 3, 3, -1])
+    bonus = jnp.array([0, 1, 1, 2, 3, 3, -1], n.dtype)
 
     def round_(n, _):
         tried, exists = _improved(core1, core2, n)

@@ -40,7 +40,7 @@ def _across(core: Core, m: Float[Array, "3"]) -> Float[Array, "3"]:
 
 def _line(core: Core, m: Float[Array, "3"]) -> Float[Array, "2 3"]:
     """The line of a cylinder or capsule that looks most in direction `m`."""
-    return core.vertices + core.offset(_across(core, m))
+    return core.vertices + core.offset(_across(core, m))[None]
 
 
 def _padded(points: Array, size: int) -> Float[Array, "k 3"]:
@@ -51,7 +51,7 @@ def _inside(points: Array, corners: Array, normal: Array) -> Array:
     """How far points lie inside each side of a polygon [m], `(points, sides)`."""
     sides = jnp.roll(corners, -1, axis=0) - corners
     inward = jax.vmap(lambda side: unit(jnp.cross(normal, side), jnp.zeros_like(side)))(sides)
-    return jnp.sum((points[:, None] - corners) * inward, axis=-1)
+    return jnp.sum((points[:, None] - corners[None]) * inward[None], axis=-1)
 
 
 def _clipped(
@@ -64,8 +64,8 @@ def _clipped(
     # Points of it above corners of the face.
     slope = jnp.dot(normal, up)
     steep = jnp.abs(slope) < 0.05
-    height = (other[0] - face) @ normal / jnp.where(steep, 1, slope)
-    over = face + jnp.where(is_face & ~steep, height, 0)[:, None] * up
+    height = (other[:1] - face) @ normal / jnp.where(steep, 1, slope)
+    over = face + jnp.where(is_face & ~steep, height, 0)[:, None] * up[None]
     covered = is_face & ~steep & (jnp.min(_inside(over, other, normal), axis=1) >= -tolerance)
     # Crossings of its sides with those of the face.
     after = jnp.roll(depth, -1, axis=0)
@@ -97,13 +97,13 @@ def flat_places(
     up = jnp.where(on_first, -n, n)
     tolerance = 1e5 * jnp.finfo(n.dtype).eps * (core1.scale + core2.scale)
     points, true = _clipped(face, up, other, normal, is_face, tolerance)
-    lowest = jnp.min(jnp.where(true, (points - face[0]) @ up, jnp.inf))
+    lowest = jnp.min(jnp.where(true, (points - face[:1]) @ up, jnp.inf))
     first = jnp.dot(point - face[0], up) < lowest - tolerance
     points, true = jnp.concatenate([point[None], points]), jnp.concatenate([first[None], true])
     chosen = points[
         _outermost(*jax.lax.stop_gradient((points, true, face, up, other)), slots, tolerance)
     ]
-    below = chosen - ((chosen - face[0]) @ up)[:, None] * up
+    below = chosen - ((chosen - face[:1]) @ up)[:, None] * up[None]
     level = jnp.abs(jnp.dot(normal, up)) > ALIGNED
     return jnp.where(on_first, below, chosen), jnp.where(on_first, chosen, below), level
 
@@ -117,7 +117,7 @@ def _outermost(points, true, face, up, other, slots: int, tolerance: Array) -> A
     found = jnp.argmax(jnp.where(true[:, None], points @ around.T, -jnp.inf), axis=0)
     heights = points @ up
     deepest = jnp.argmin(jnp.where(true, heights, jnp.inf))
-    apart = jnp.sum((points[found] - points[deepest]) ** 2, axis=-1)
+    apart = jnp.sum((points[found] - points[deepest][None]) ** 2, axis=-1)
     is_lower = heights[deepest] < jnp.min(heights[found]) - tolerance
     here = is_lower & (jnp.arange(slots) == jnp.argmin(apart))
     return jnp.where(here, deepest, found)
@@ -131,9 +131,9 @@ def line_places(
     **Returns:** `point1`, `point2`, and whether there is a common part.
     """
     arm = unit(ends1[1] - ends1[0], n)
-    along1, along2 = (ends1 - ends1[0]) @ arm, (ends2 - ends1[0]) @ arm
+    along1, along2 = (ends1 - ends1[:1]) @ arm, (ends2 - ends1[:1]) @ arm
     start = jnp.maximum(jnp.min(along1), jnp.min(along2))
     stop = jnp.minimum(jnp.max(along1), jnp.max(along2))
     where = jnp.stack([start, stop] * (slots // 2))
-    point1 = ends1[0] + where[:, None] * arm
-    return point1, point1 - gap * n, stop > start
+    point1 = ends1[:1] + where[:, None] * arm[None]
+    return point1, point1 - gap * n[None], stop > start

@@ -107,7 +107,7 @@ def _low_corners(points: Array) -> Array:
     The directions look down at a slope of ten, which finds the corners of a face that lies on the ground.
     """
     angles = 2 * np.pi * (np.arange(SLOTS) + 0.5) / SLOTS
-    around = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    around = jnp.asarray(np.stack([np.cos(angles), np.sin(angles)], axis=1), points.dtype)
     found = jnp.argmax(0.1 * points[:, :2] @ around.T - points[:, 2:], axis=0)
     lowest = jnp.argmin(points[:, 2])
     arm = points[lowest, :2] - jnp.mean(points[:, :2], axis=0)

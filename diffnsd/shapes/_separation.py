@@ -21,11 +21,11 @@ MEMORY = 8
 """Points that a search keeps."""
 STARTS = 10
 """Local maxima of the grid from which a search starts."""
-FIRST_STEPS = 3
+FIRST_STEPS = 4
 """Steps of all searches."""
 KEPT = 3
 """Searches that go on, with the one that is free."""
-STEPS = 10
+STEPS = 12
 """Largest number of steps of these."""
 _PAIRS = np.array(list(combinations(range(MEMORY), 2)))
 _TRIPLES = np.array(list(combinations(range(MEMORY), 3)))
@@ -42,7 +42,7 @@ def _grid() -> tuple[np.ndarray, np.ndarray]:
         middle = points[near].sum(axis=1)
         points = np.concatenate([points, middle / np.linalg.norm(middle, axis=1, keepdims=True)])
     order = np.argsort(-(points @ points.T), axis=1, kind="stable")
-    return points, order[:, :7]
+    return points, order[:, : MEMORY - 1]
 
 
 _GRID, _AROUND = _grid()
@@ -106,7 +106,7 @@ def _advance(core1: Core, core2: Core, at: _Search) -> _Search:
     """One cutting plane, near the best direction where shapes overlap, as there may be many maxima."""
     tried, usable = _candidates(at.points)
     free = at.free | (at.best > 0)
-    within = free | (jnp.sum((tried - at.n) ** 2, axis=-1) < at.radius**2)
+    within = free | (jnp.sum((tried - at.n[None]) ** 2, axis=-1) < at.radius**2)
     bounds = jnp.where(usable & within, jnp.min(tried @ at.points.T, axis=-1), -jnp.inf)
     k = jnp.argmax(bounds)
     found = jnp.isfinite(bounds[k])
