@@ -62,7 +62,7 @@ class AbstractShape(eqx.Module):
         """What is wrong with the sizes, in a sentence, or `None`."""
         for name, value in vars(self).items():
             known = concrete(value)
-            if is_traced(known):
+            if not eqx.is_array(value) or is_traced(known):
                 continue
             if not np.all(np.isfinite(known)):
                 return f"{name} of a {type(self).__name__} must be finite, got {np.asarray(known).tolist()}"

@@ -176,3 +176,19 @@ def test_a_geom_in_many_pairs_is_one_parameter():
     relation = shape_contacts([(b, GROUND) for b in balls] + [(balls[0], balls[1])])
     leaves = jax.tree.leaves(eqx.filter(relation.function.tables, eqx.is_array))
     assert sorted(x.shape for x in leaves) == sorted([(3,), (3, 3), (3, 3, 3), (1, 3), (1, 3, 3)])
+
+
+def test_a_hull_of_corners_is_a_box():
+    """Gaps of a turned cube over the ground and over another one, stated as a box and as a hull."""
+    corners = np.stack(np.meshgrid(*[[-0.1, 0.1]] * 3), axis=-1).reshape(-1, 3)
+    system = nsd.NewtonEulerSystem(np.ones(2), np.ones((2, 3)))
+    turn = np.array([[0.9, 0.3, -0.2, 0.1], [0.8, 0.1, 0.4, 0.2]])
+    turn /= np.linalg.norm(turn, axis=1, keepdims=True)
+    q = system.state([[0.0, 0.0, 0.3], [0.05, 0.0, 0.8]], turn).q
+    least = []
+    for shape in (shapes.Box([0.1] * 3), shapes.ConvexHull(corners)):
+        one, two = Geom(shape, 0), Geom(shape, 1)
+        gap = shape_contacts([(one, GROUND), (two, one)]).gap(jnp.zeros(()), q)
+        least.append([np.sort(gap[:8]), [np.min(gap[8:])]])
+    for box, hull in zip(*least, strict=True):
+        np.testing.assert_allclose(hull, box, atol=1e-12)  # 1e-15
