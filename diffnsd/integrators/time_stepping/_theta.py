@@ -17,7 +17,6 @@ from ._theta_step import (
     AbstractStepScheme,
     Smooth,
     Step,
-    linear_parts,
     rows,
     theta_rule,
     theta_step,
@@ -45,6 +44,11 @@ class AbstractThetaScheme(AbstractStepScheme):
     @property
     def prediction(self) -> float | None:
         return self.gamma
+
+    def linear_parts(self, model: Model, t0, h, state: State, args: Args):
+        if self.theta == 0 or self.newton.max_iterations > 1:
+            return None
+        return model.system.linear_step(t0, state, args, h * self.theta)
 
     def smooth(self, step: Step) -> Smooth:
         return theta_rule(step, self.mass_at)
@@ -165,7 +169,7 @@ def step_matrices(
     if problem is not None:
         raise ValueError(f"no step matrices: {problem}.")
     zero = tuple(jnp.swapaxes(z, 0, 1) for z in zero_impulses(model, t0, state))
-    linear = linear_parts(scheme, model, t0, h, state, args)
+    linear = scheme.linear_parts(model, t0, h, state, args)
     step = Step(scheme, model, t0, h, state, args, zero, linear=linear)
     problem = step.equations()(state.v, zero).dense()
     outputs, inputs = rows(problem)

@@ -67,6 +67,10 @@ class AbstractStepScheme(AbstractIntegrator):
         """Weight of the new input, in [0, 1]; the previous one has the rest."""
         return 1.0
 
+    def linear_parts(self, model: Model, t0, h, state: State, args: Args):
+        """`Step.linear`; `None`, the default, where a step is linearised by its derivatives, or solved."""
+        return None
+
     @abstractmethod
     def smooth(self, step: "Step") -> Smooth:
         """The equations of a step without its laws, and how a force enters them."""
@@ -227,13 +231,6 @@ def theta_rule(step: Step, mass_at: AbstractPoint | None = None) -> Smooth:
     return Smooth(defect, gain, matrix)
 
 
-def linear_parts(scheme, model: Model, t0, h, state: State, args: Args):
-    """`Step.linear` of a scheme that linearises its equations once, `None` where they are solved."""
-    if scheme.theta == 0 or scheme.newton.max_iterations > 1:
-        return None
-    return model.system.linear_step(t0, state, args, h * scheme.theta)
-
-
 def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, input0=None):
     """One step; see this module's docstring.
 
@@ -246,7 +243,7 @@ def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, inpu
     interactions, selections = [i for i, _ in chosen], [s for _, s in chosen]
     pairs = zip(selections, warm, strict=True)
     z0 = tuple(jnp.moveaxis(s.pick(part), 0, 1) for s, part in pairs)
-    linear = linear_parts(scheme, model, t0, h, state, args)
+    linear = scheme.linear_parts(model, t0, h, state, args)
     step = Step(scheme, Model(model.system, interactions), t0, h, state, args, z0, input0, linear)
     guess = jnp.concatenate([step.guess(), *own_parts(interactions, z0)])
     v, z, stats, converged = solve_step(
