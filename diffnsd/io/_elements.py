@@ -75,11 +75,12 @@ class Elements(eqx.Module):
     - `values`: the numbers. `law`, `max_active`: of the contacts between geoms, see `load_mjcf`.
     - `plan`: the elements, by name, and how they are connected. `report`: what in the file has no
       counterpart, a sentence each. `timestep`: of the file [s].
-    - `keyframes`: `(q, v)` by name.
+    - `hulls`: of meshes, by the names of their geoms. `keyframes`: `(q, v, controls)` by name.
     """
 
     values: dict[str, Array]
-    keyframes: dict[str, tuple[Array, Array]]
+    hulls: dict[str, shapes.ConvexHull]
+    keyframes: dict[str, tuple[Array, Array, Array]]
     plan: Plan = eqx.field(static=True)
     law: Callable = eqx.field(static=True)
     max_active: int | None = eqx.field(static=True)
@@ -114,8 +115,7 @@ class Elements(eqx.Module):
         if self.plan.tendons:
             parts.append(self._tendon_springs())
         forcing = None if not parts else parts[0] if len(parts) == 1 else Total(tuple(parts))
-        medium = ("option/density", "option/viscosity")
-        wrench = self._fluid() if any(np.any(np.asarray(self[n])) for n in medium) else None
+        wrench = self._fluid() if self.plan.is_in_fluid else None
         return Multibody(bodies, self["option/gravity"], forcing, wrench)
 
     def _body(self, index: int) -> Body:
@@ -216,10 +216,7 @@ class Elements(eqx.Module):
     def geom(self, index: int) -> Geom:
         """A geom of the file, placed on its body."""
         name, kind, body = self.plan.geoms[index]
-        if kind == MESH:
-            shape = shapes.ConvexHull(self[f"{name}/vertices"])
-        else:
-            shape = SHAPES[kind](self[f"{name}/size"])
+        shape = self.hulls[name] if kind == MESH else SHAPES[kind](self[f"{name}/size"])
         return Geom(shape, body, self[f"{name}/pos"], self[f"{name}/quat"])
 
     def _contacts(self) -> Interaction:
@@ -232,7 +229,7 @@ class Elements(eqx.Module):
         )
 
     def _friction(self, one: int, two: int, dimensions: int, name: str | None) -> Array:
-        """Of the two geoms the larger friction counts."""
+        """Of the two geoms the larger friction counts; of equal ones each has half of the derivative."""
         if dimensions == 1:
             return jnp.zeros(())
         if name is not None:
@@ -277,7 +274,7 @@ class Elements(eqx.Module):
                 ends = data[0:3], eye, data[3:6], eye
             else:
                 turn = rotation_matrix(data[6:10])
-                ends = data[3:6] + turn @ data[0:3], turn, data[0:3], eye
+                ends = data[3:6], turn, data[0:3], eye
             turns = () if kind == CONNECT else (0, 1, 2)
             if bodies[0] is None:
                 bodies, ends = bodies[::-1], (*ends[2:], *ends[:2])

@@ -156,8 +156,9 @@ def equal_box(mass: Float[Array, " b"], moments: Float[Array, "b 3"]) -> Float[A
 class SampledControls(eqx.Module):
     """Controls that are held between samples, as `args` of a simulation.
 
-    **Arguments:** `times`: increasing [s], `(k,)`; `values`: from each of these times on, `(k, nu)`; before
-    the first time, the first ones.
+    **Arguments:** `times`: increasing [s], `(k,)`; `values`: after each of these times until the next, which
+    is included, so that an implicit step that ends there still has them, `(k, nu)`; before the first time,
+    the first ones.
 
     **Raises:** `ValueError` if shapes do not match, or known times do not increase.
     """
@@ -177,7 +178,7 @@ class SampledControls(eqx.Module):
             raise ValueError("the times of controls must increase.")
 
     def __call__(self, t: Scalar, state: State) -> Float[Array, " nu"]:
-        # A step that ends on a sample by rounding must not take the one before.
-        after = t + 64 * jnp.finfo(self.times.dtype).eps * jnp.max(jnp.abs(self.times))
-        index = jnp.searchsorted(self.times, after, side="right") - 1
+        # A step that ends at a sample, but for rounding, belongs to the one before.
+        before = t - 64 * jnp.finfo(self.times.dtype).eps * jnp.max(jnp.abs(self.times))
+        index = jnp.searchsorted(self.times, before, side="left") - 1
         return self.values[jnp.clip(index, 0)]

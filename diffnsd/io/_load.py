@@ -9,14 +9,16 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from .._jax import eval_now
 from .._types import State
 from ..laws import CoulombFriction
 from ..model import Model
+from ..shapes import ConvexHull
 from ._elements import Elements, as_values
 from ._plan import Plan
-from ._read import BALL, FREE, JOINT, Reader
+from ._read import BALL, FREE, JOINT, MESH, Reader
 from ._support import softened, without_counterpart, without_ignored
 
 
@@ -80,19 +82,49 @@ def load_mjcf(
     plan = without_ignored(plan, {name for name, _ in missing})
     report = tuple(f"{n}: {why} (ignored)" for n, why in missing) + tuple(softened(reader, plan))
     reader.keep("contact", restitution=_restitution(mujoco, compiled, restitution))
-    frames = {
-        reader.name("key", k): (compiled.key_qpos[k], compiled.key_qvel[k])
-        for k in range(compiled.nkey)
-    }
-    keyframes = eval_now(
-        lambda: {k: (jnp.asarray(q, float), jnp.asarray(v, float)) for k, (q, v) in frames.items()}
-    )
     values = as_values(reader.values)
     elements = Elements(
-        values, keyframes, plan, law, max_active, report, float(compiled.opt.timestep)
+        values,
+        _hulls(reader, plan),
+        _keyframes(reader),
+        plan,
+        law,
+        max_active,
+        report,
+        float(compiled.opt.timestep),
     )
     model = elements.model()
     return model, elements, model.system.state(jnp.asarray(np.array(compiled.qpos0), float))
+
+
+def _hulls(reader: Reader, plan: Plan) -> dict[str, ConvexHull]:
+    """Convex hulls of the meshes that may touch.
+
+    **Raises:** `ValueError` with the name of the geom, if its hull has too many corners or no volume.
+    """
+    found = {}
+    for g in sorted({g for pair in plan.pairs for g in pair[:2]}):
+        name, kind, _ = plan.geoms[g]
+        if kind == MESH:
+            try:
+                found[name] = ConvexHull(reader.hull_points(g))
+            except ValueError as error:
+                raise ValueError(
+                    f"{name}: {error} In a file, maxhullvert of its mesh simplifies a hull."
+                ) from None
+    return found
+
+
+def _keyframes(reader: Reader) -> dict[str, tuple[Array, Array, Array]]:
+    """Configuration, velocity and controls of every keyframe."""
+    m = reader.m
+    names = [reader.name("key", k).removeprefix("key/") for k in range(m.nkey)]
+    parts = (m.key_qpos, m.key_qvel, m.key_ctrl)
+    return eval_now(
+        lambda: {
+            n: tuple(jnp.asarray(np.array(x[k]), float) for x in parts) for k, n in enumerate(names)
+        }
+    )
 
 
 def _mujoco() -> Any:
@@ -105,9 +137,13 @@ def _mujoco() -> Any:
     return mujoco
 
 
+def _is_text(source: str | os.PathLike) -> bool:
+    return isinstance(source, str) and source.lstrip().startswith("<")
+
+
 def _spec(mujoco: Any, source: str | os.PathLike, assets: dict[str, bytes] | None) -> Any:
     """What the parser of MuJoCo reads, before it is compiled."""
-    text = isinstance(source, str) and source.lstrip().startswith("<")
+    text = _is_text(source)
     if not text and not Path(source).is_file():
         raise ValueError(
             f"there is no file {source}; give a path, or the text of an MJCF or URDF file."
@@ -125,14 +161,10 @@ def _with_mimics(source: str | os.PathLike, reader: Reader, plan: Plan) -> Plan:
 
     **Raises:** `ValueError` if one names a joint that does not exist, or moves in more than one way.
     """
-    text = (
-        source
-        if isinstance(source, str) and source.lstrip().startswith("<")
-        else Path(source).read_text()
-    )
-    root = ElementTree.fromstring(text)
-    if root.tag != "robot":
+    text = str(source) if _is_text(source) else Path(source).read_text()
+    if "<robot" not in text:
         return plan
+    root = ElementTree.fromstring(text)
     numbers = {joint[0]: i for i, joint in enumerate(plan.joints) if joint[2] not in (FREE, BALL)}
     found = []
     for joint in root.iter("joint"):
@@ -181,34 +213,50 @@ def save_mjcf(
     given = spec.compile()
     # Masses are stated, not implied by geoms: neither could be changed alone otherwise.
     for body in spec.bodies[1:]:
-        body.explicitinertial = True
+        body.explicitinertial, body.fullinertia = True, np.full(6, np.nan)
         body.mass, body.inertia = given.body_mass[body.id], given.body_inertia[body.id]
         body.ipos, body.iquat = given.body_ipos[body.id], given.body_iquat[body.id]
+    _add_mimics(mujoco, spec, elements)
     compiled = spec.compile()
     reader = Reader(mujoco, compiled)
     reader.plan()
-    wanted = {n: np.asarray(x) for n, x in elements.values.items() if n != "contact/restitution"}
+    own = ("contact/restitution", "mimic/")
+    wanted = {n: np.asarray(x) for n, x in elements.values.items() if not n.startswith(own)}
     if strange := [n for n in wanted if n not in reader.values]:
         raise ValueError(
             f"the source has no {strange[0]}; give the file that the elements were loaded from."
         )
     changed = {n: x for n, x in wanted.items() if not np.array_equal(x, reader.values[n])}
     if fixed := [
-        n for n in changed if n not in reader.views or not np.all(np.isfinite(changed[n]))
+        n for n, x in changed.items() if n not in reader.views or not np.all(np.isfinite(x))
     ]:
         raise ValueError(f"{fixed[0]} cannot be changed in a file; change it there by hand.")
     for name, value in changed.items():
         reader.views[name][...] = value
+    if not _is_text(source):
+        # Meshes stay where they are.
+        spec.meshdir = os.path.join(os.path.dirname(os.path.abspath(source)), spec.meshdir)
     try:
         spec.copy_back(compiled)
-        text = spec.to_xml()
+        Path(path).write_text(spec.to_xml())
     except (mujoco.FatalError, ValueError) as error:
         raise ValueError(f"MuJoCo cannot write these numbers: {error}") from None
-    again = Reader(mujoco, mujoco.MjModel.from_xml_string(text, assets))
+    again = Reader(mujoco, _spec(mujoco, path, assets).compile())
     again.plan()
     for name, value in wanted.items():
         found, known = again.values[name], np.isfinite(value)
         scale = np.max(np.abs(value[known]), initial=1e-3)
         if not np.allclose(found[known], value[known], rtol=0, atol=1e-5 * scale):
             raise ValueError(f"MuJoCo wrote {name} as {found.tolist()}, not {value.tolist()}.")
-    Path(path).write_text(text)
+
+
+def _add_mimics(mujoco: Any, spec: Any, elements: Elements) -> None:
+    """The `mimic` joints of a URDF file as equalities, which MJCF has."""
+    for name, _, one, two in elements.plan.equalities:
+        if name.startswith("mimic/"):
+            joints = (elements.plan.joints[j][0].removeprefix("joint/") for j in (one, two))
+            equality = spec.add_equality()
+            equality.type, equality.objtype = mujoco.mjtEq.mjEQ_JOINT, mujoco.mjtObj.mjOBJ_JOINT
+            equality.name = name.removeprefix("mimic/")
+            equality.name1, equality.name2 = joints
+            equality.data[:5] = np.asarray(elements[f"{name}/data"])

@@ -15,12 +15,12 @@ class Plan:
     - `joints`: `(name, body, type, entry of q, entry of v)` with the type of MuJoCo.
     - `geoms`: `(name, type, body)`.
     - `pairs`: `(geom1, geom2, dimensions, name)`: of contacts that are possible; dimensions 1 is without
-      friction, and the name is that of an explicit pair, or `None`.
+      friction, and the name is that of the element whose friction counts, `None` for the larger one.
     - `tendons`: `(name, ((joint, coefficient), ...))`.
     - `actuators`: `(name, type of transmission, joint or tendon)`.
     - `equalities`: `(name, type, first, second)`, bodies, joints or tendons by the type.
     - `limited`, `rubbing`: names of joints and tendons with limits, and with dry friction.
-    - `disabled`: what the options of the file switch off, such as `"contact"`.
+    - `is_in_fluid`: whether a medium resists the motion.
     """
 
     bodies: Rows = ()
@@ -32,4 +32,4 @@ class Plan:
     equalities: Rows = ()
     limited: tuple[str, ...] = ()
     rubbing: tuple[str, ...] = ()
-    disabled: frozenset[str] = frozenset()
+    is_in_fluid: bool = False

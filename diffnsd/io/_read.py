@@ -31,11 +31,13 @@ class Reader:
         self.disabled = frozenset(k for k, bit in flags.items() if model.opt.disableflags & bit)
 
     def name(self, kind: str, index: int) -> str:
-        """The name of an element, its number if it has none."""
-        found = self.mujoco.mj_id2name(
-            self.m, getattr(self.mujoco.mjtObj, f"mjOBJ_{kind.upper()}"), index
-        )
-        return f"{kind}/{found or index}"
+        """The name of an element; its number if it has none, `#` before it if another one is named so."""
+        known = getattr(self.mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
+        found = self.mujoco.mj_id2name(self.m, known, index)
+        if not found:
+            taken = self.mujoco.mj_name2id(self.m, known, str(index)) >= 0
+            found = f"#{index}" if taken else str(index)
+        return f"{kind}/{found}"
 
     def keep(self, name: str, **views) -> None:
         """Keeps arrays of an element."""
@@ -71,14 +73,16 @@ class Reader:
             geoms,
             tuple(self._pairs()),
             tendons,
-            tuple(
-                self._actuator(a) for a in range(m.nu if "actuation" not in self.disabled else 0)
-            ),
-            tuple(self._equality(e) for e in range(m.neq) if m.eq_active0[e]),
+            tuple(self._actuators()),
+            tuple(self._equality(e) for e in range(m.neq) if self.holds(e)),
             tuple(self._limited()),
             tuple(self._rubbing()),
-            self.disabled,
+            bool(m.opt.density or m.opt.viscosity),
         )
+
+    def holds(self, e: int) -> bool:
+        """Whether an equality takes part."""
+        return bool(self.m.eq_active0[e]) and not {"constraint", "equality"} & self.disabled
 
     def _body(self, b: int) -> tuple:
         m, name = self.m, self.name("body", b)
@@ -97,13 +101,17 @@ class Reader:
         self.keep_number(name, ref=m.qpos0[at : at + 1], stiffness=m.jnt_stiffness[j : j + 1])
         self.keep_number(name, damping=m.dof_damping[dof:rates], armature=m.dof_armature[dof:rates])
         self.keep_number(name, frictionloss=m.dof_frictionloss[dof:rates])
-        for flag, key in (("spring", "stiffness"), ("damper", "damping")):
-            if flag in self.disabled:
-                self.replace(f"{name}/{key}", 0.0)
+        self._switch_off(name)
         self.keep(name, actuatorfrcrange=m.jnt_actfrcrange[j])
         if not m.jnt_actfrclimited[j]:
             self.replace(f"{name}/actuatorfrcrange", OPEN)
         return name, int(m.jnt_bodyid[j]) - 1, kind, at, dof
+
+    def _switch_off(self, name: str) -> None:
+        """Springs and dampers that the options of the file disable."""
+        for flag, key in (("spring", "stiffness"), ("damper", "damping")):
+            if flag in self.disabled:
+                self.replace(f"{name}/{key}", 0.0)
 
     def _geom(self, g: int) -> tuple:
         m, name, kind = self.m, self.name("geom", g), int(self.m.geom_type[g])
@@ -112,9 +120,6 @@ class Reader:
         self.keep_number(name, friction=m.geom_friction[g][:1])
         if kind in SIZES:
             self.keep(name, size=m.geom_size[g][: SIZES[kind]])
-        if kind == MESH:
-            first, count = (int(x[m.geom_dataid[g]]) for x in (m.mesh_vertadr, m.mesh_vertnum))
-            self.keep(name, vertices=m.mesh_vert[first : first + count])
         return name, kind, None if body < 0 else body
 
     def _tendon(self, k: int) -> tuple:
@@ -125,21 +130,31 @@ class Reader:
         )
         self.keep_number(name, frictionloss=m.tendon_frictionloss[k : k + 1])
         self.keep(name, springlength=m.tendon_lengthspring[k], range=m.tendon_range[k])
+        self._switch_off(name)
         joint = int(self.mujoco.mjtWrap.mjWRAP_JOINT)
         return name, tuple(
             (int(m.wrap_objid[i]), float(m.wrap_prm[i])) for i in rows if m.wrap_type[i] == joint
         )
 
-    def _actuator(self, a: int) -> tuple:
+    def _actuators(self):
+        """Those with one control each, see `without_counterpart` for the others."""
+        m = self.m
+        for a in range(0 if "actuation" in self.disabled else m.nactuator):
+            if m.actuator_ctrlnum[a] == 1:
+                yield self._actuator(a, int(m.actuator_ctrladr[a]))
+
+    def _actuator(self, a: int, control: int) -> tuple:
         m, name = self.m, self.name("actuator", a)
         self.keep(name, gear=m.actuator_gear[a], gainprm=m.actuator_gainprm[a][:3])
         self.keep(name, biasprm=m.actuator_biasprm[a][:3])
-        self.keep(name, ctrlrange=m.actuator_ctrlrange[a], forcerange=m.actuator_forcerange[a])
+        self.keep(
+            name, ctrlrange=m.actuator_ctrlrange[control], forcerange=m.actuator_forcerange[a]
+        )
         if m.actuator_gaintype[a] != int(self.mujoco.mjtGain.mjGAIN_AFFINE):
             self.replace(f"{name}/gainprm", self.values[f"{name}/gainprm"] * (1, 0, 0))
         if m.actuator_biastype[a] != int(self.mujoco.mjtBias.mjBIAS_AFFINE):
             self.replace(f"{name}/biasprm", np.zeros(3))
-        if not m.actuator_ctrllimited[a] or "clampctrl" in self.disabled:
+        if not m.actuator_ctrllimited[control] or "clampctrl" in self.disabled:
             self.replace(f"{name}/ctrlrange", OPEN)
         if not m.actuator_forcelimited[a]:
             self.replace(f"{name}/forcerange", OPEN)
@@ -184,8 +199,24 @@ class Reader:
                     continue
                 ranks = m.geom_priority[one], m.geom_priority[two]
                 dims = int(m.geom_condim[one]), int(m.geom_condim[two])
-                wins = max(dims) if ranks[0] == ranks[1] else dims[int(ranks[1] > ranks[0])]
-                yield one, two, wins, None
+                if ranks[0] == ranks[1]:
+                    yield one, two, max(dims), None
+                else:
+                    first = int(ranks[1] > ranks[0])
+                    yield one, two, dims[first], self.name("geom", (one, two)[first])
+
+    def hull_points(self, g: int) -> np.ndarray:
+        """The corners of the hull of a mesh, as its geom has them."""
+        m, mesh = self.m, int(self.m.geom_dataid[g])
+        first, count = int(m.mesh_vertadr[mesh]), int(m.mesh_vertnum[mesh])
+        points, graph = m.mesh_vert[first : first + count], int(m.mesh_graphadr[mesh])
+        if graph < 0:
+            return np.array(points, float)
+        corners = int(
+            m.mesh_graph[graph]
+        )  # then the number of faces, places of edges, numbers of corners
+        listed = m.mesh_graph[graph + 2 + corners : graph + 2 + 2 * corners]
+        return np.array(points[listed], float)
 
     def _may_touch(self, one: int, two: int, excluded: set[int]) -> bool:
         m = self.m

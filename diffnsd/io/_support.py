@@ -34,11 +34,15 @@ def without_counterpart(reader: Reader, plan: Plan) -> Iterator[tuple[str, str]]
             )
         elif any(m.jnt_type[m.wrap_objid[i]] in (FREE, BALL) for i in rows):
             yield reader.name("tendon", k), "runs over a joint that is no hinge and no slide"
-    for e in range(m.neq):
-        if m.eq_active0[e] and m.eq_type[e] > int(mujoco.mjtEq.mjEQ_TENDON):
+        elif m.tendon_actfrclimited[k]:
+            yield reader.name("tendon", k), "limits the force of its actuators (actuatorfrcrange)"
+    for e in filter(reader.holds, range(m.neq)):
+        if m.eq_type[e] > int(mujoco.mjtEq.mjEQ_TENDON):
             yield reader.name("equality", e), "is not of type connect, weld, joint or tendon"
-        elif m.eq_active0[e] and m.eq_objtype[e] == int(mujoco.mjtObj.mjOBJ_SITE):
+        elif m.eq_objtype[e] == int(mujoco.mjtObj.mjOBJ_SITE):
             yield reader.name("equality", e), "is stated between sites; state it between bodies"
+        elif m.eq_type[e] == int(mujoco.mjtEq.mjEQ_WELD) and m.eq_data[e][10] == 0:
+            yield reader.name("equality", e), "is a weld with torquescale 0; state it as a connect"
     for j in range(m.njnt):
         if np.any(m.jnt_stiffnesspoly[j]) or np.any(m.dof_dampingpoly[m.jnt_dofadr[j]]):
             yield reader.name("joint", j), "has a spring or a damper that is not linear"
@@ -49,20 +53,30 @@ def without_counterpart(reader: Reader, plan: Plan) -> Iterator[tuple[str, str]]
             yield reader.name("body", b), "is moved by mocap; here it would stay where it is"
     if m.nflex:
         yield "flex", "deformable bodies are not supported"
+    for flag, why in (
+        ("OVERRIDE", "values of all contacts are overridden"),
+        ("SLEEP", "no body sleeps here"),
+    ):
+        if m.opt.enableflags & int(getattr(mujoco.mjtEnableBit, f"mjENBL_{flag}")):
+            yield f"flag/{flag.lower()}", why
     if m.nplugin:
         yield "plugin", "plugins are not supported"
     if (m.opt.density or m.opt.viscosity) and m.ngeom and np.any(m.geom_fluid[:, 0]):
         yield "fluidshape", "the ellipsoid model of drag is not supported, only that of equal boxes"
-    yield from _of_contacts(m, plan)
+    yield from _of_contacts(reader, m, plan)
 
 
 def _of_actuators(reader: Reader, m: Any, mujoco: Any) -> Iterator[tuple[str, str]]:
     kinds = int(mujoco.mjtTrn.mjTRN_JOINT), int(mujoco.mjtTrn.mjTRN_TENDON)
     gains = int(mujoco.mjtGain.mjGAIN_FIXED), int(mujoco.mjtGain.mjGAIN_AFFINE)
     biases = int(mujoco.mjtBias.mjBIAS_NONE), int(mujoco.mjtBias.mjBIAS_AFFINE)
-    for a in range(m.nu):
-        name = reader.name("actuator", a)
-        if m.actuator_trntype[a] not in kinds:
+    for a in range(m.nactuator):
+        name, group = reader.name("actuator", a), int(m.actuator_group[a])
+        if m.actuator_ctrlnum[a] != 1:
+            yield name, "has not one control"
+        elif 0 <= group <= 30 and m.opt.disableactuator & (1 << group):
+            yield name, "belongs to a group that is disabled"
+        elif m.actuator_trntype[a] not in kinds:
             yield name, "acts on something else than a joint or a tendon"
         elif m.actuator_dyntype[a] != int(mujoco.mjtDyn.mjDYN_NONE):
             yield name, "has an activation of its own (dyntype)"
@@ -74,18 +88,30 @@ def _of_actuators(reader: Reader, m: Any, mujoco: Any) -> Iterator[tuple[str, st
         elif (
             np.any(m.actuator_armature[a])
             or np.any(m.actuator_damping[a])
+            or np.any(m.actuator_dampingpoly[a])
             or np.any(m.actuator_delay[a])
         ):
             yield name, "has an armature, damping or delay"
 
 
-def _of_contacts(m: Any, plan: Plan) -> Iterator[tuple[str, str]]:
+def _of_contacts(reader: Reader, m: Any, plan: Plan) -> Iterator[tuple[str, str]]:
     turning = [p for p in plan.pairs if p[2] > 3]
     if turning:
         yield (
             "condim",
             f"{len(turning)} pairs of geoms have torsional or rolling friction (condim 4 or 6)",
         )
+    for p in range(m.npair):
+        bodies = m.geom_bodyid[m.pair_geom1[p]], m.geom_bodyid[m.pair_geom2[p]]
+        if bodies[0] == bodies[1]:
+            yield reader.name("pair", p), "is of two geoms of the same body"
+        elif m.pair_friction[p][0] != m.pair_friction[p][1] and m.pair_dim[p] > 1:
+            yield (
+                reader.name("pair", p),
+                "has two different frictions of sliding; the first would count",
+            )
+        elif m.pair_adhesion[p]:
+            yield reader.name("pair", p), "has adhesion"
     missing: Counter = Counter()
     for pair in plan.pairs:
         kinds = (SHAPE_TYPES.get(plan.geoms[g][1]) for g in pair[:2])
@@ -108,18 +134,25 @@ def _kinds_of(plan: Plan, pair: tuple) -> str:
 def without_ignored(plan: Plan, names: set[str]) -> Plan:
     """The plan without the elements of these names, and without the actuators of such tendons."""
     kept = [k for k, (name, _) in enumerate(plan.tendons) if name not in names]
-    actuators = []
+    actuators, equalities = [], []
     for name, kind, which in plan.actuators:
         if name not in names and (kind != TENDON or which in kept):
             actuators.append((name, kind, kept.index(which) if kind == TENDON else which))
+    for name, kind, *ends in plan.equalities:
+        there = [k for k in ends if k >= 0]
+        if name in names or (kind == TENDON and not set(there) <= set(kept)):
+            continue
+        found = [kept.index(k) if k >= 0 else k for k in ends] if kind == TENDON else ends
+        equalities.append((name, kind, *found))
+    gone = {name for name in names if name.startswith("tendon/")}
     return dataclasses.replace(
         plan,
         tendons=tuple(plan.tendons[k] for k in kept),
         actuators=tuple(actuators),
-        equalities=tuple(e for e in plan.equalities if e[0] not in names),
-        pairs=tuple(p for p in plan.pairs if _kinds_of(plan, p) not in names),
-        limited=tuple(n for n in plan.limited if n not in names),
-        rubbing=tuple(n for n in plan.rubbing if n not in names),
+        equalities=tuple(equalities),
+        pairs=tuple(p for p in plan.pairs if not {_kinds_of(plan, p), p[3]} & names),
+        limited=tuple(n for n in plan.limited if n not in gone),
+        rubbing=tuple(n for n in plan.rubbing if n not in gone),
     )
 
 
@@ -130,7 +163,7 @@ def softened(reader: Reader, plan: Plan) -> Iterator[str]:
         yield (
             "softness (solref, solimp, impratio): contacts, limits, equalities and dry friction are hard here"
         )
-    if np.any(m.geom_margin) or np.any(m.jnt_margin):
+    if any(map(np.any, (m.geom_margin, m.jnt_margin, m.pair_margin, m.tendon_margin))):
         yield "margin: contacts and limits act when they close, not before"
     yield (
         "solver options (integrator, cone, iterations, tolerances): the method is that given to simulate"

@@ -126,6 +126,43 @@ def test_simulate_a_circuit(tmp_path):
         assert motion["multipliers0"].shape == (len(motion["t"]), 1, 1)
 
 
+CART = """<mujoco><option timestep=".01" gravity="0 0 0"/><worldbody><body>
+ <joint name="track" type="slide" axis="1 0 0"/><geom size=".1" mass="2"/></body></worldbody>
+ <actuator><motor joint="track" gear="4"/></actuator></mujoco>"""
+
+
+def test_simulate_a_file_with_controls(tmp_path):
+    """A force of 4 N for 0.3 s on 2 kg, then none: the closed form of the motion."""
+    file, controls = tmp_path / "cart.xml", tmp_path / "controls.npz"
+    file.write_text(CART)
+    np.savez(controls, controls=[[1.0], [0.0]], times=[0.0, 0.3])
+    options = ["--seconds", "0.5", "--controls", str(controls), "--out", str(tmp_path)]
+    done = runner.invoke(app, ["simulate", str(file), *options])
+    assert done.exit_code == 0, done.output
+    with np.load(tmp_path / "motion.npz") as motion:
+        np.testing.assert_allclose(motion["qvel"][-1], 0.6, rtol=1e-12)
+        np.testing.assert_allclose(motion["qpos"][-1], 0.09 + 0.6 * 0.2, rtol=2e-2)  # first order
+        assert motion["joints"].tolist() == ["joint/track"] and motion["times"].shape == (51,)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "options", "sentence"),
+    [
+        ({"controls": np.zeros((3, 2))}, [], "must have shape (k, 1)"),
+        ({"control": np.zeros((3, 1))}, [], "has no key controls, but control"),
+        ({"controls": np.zeros((2, 1)), "times": [1.0, 0.0]}, [], "must increase"),
+        ({"controls": np.full((2, 1), np.nan)}, [], "not finite"),
+        ({"controls": np.zeros((3, 1))}, ["--seconds", "-1"], "must be positive"),
+    ],
+)
+def test_controls_of_a_file_that_do_not_fit_are_explained(tmp_path, arrays, options, sentence):
+    file, controls = tmp_path / "cart.xml", tmp_path / "controls.npz"
+    file.write_text(CART)
+    np.savez(controls, **arrays)
+    done = runner.invoke(app, ["simulate", str(file), "--controls", str(controls), *options])
+    assert done.exit_code == 2 and sentence in done.output.replace("\n", " "), done.output
+
+
 def test_version():
     done = runner.invoke(app, ["--version"])
     assert done.exit_code == 0 and done.output.strip() == f"diffnsd {version('diffnsd')}"

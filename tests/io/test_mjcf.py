@@ -219,3 +219,138 @@ def test_names_and_controls_that_do_not_fit():
         elements["geom/ground/friction"]
     with pytest.raises(ValueError, match="controls of the 6 actuators"):
         nsd.simulate(model, nsd.MoreauJean(), 0.0, 0.1, 0.01, start, args=jnp.zeros(5))
+
+
+TWO = """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1" friction=".3" {floor}/>
+ <body name="a"><joint name="p" axis="0 0 1" type="slide" stiffness="3"/>
+  <geom name="ball" size=".1" friction="1.5"/></body>
+ <body name="b" pos=".5 .1 .2" euler="20 30 40"><freejoint/>
+  <geom name="cube" type="box" size=".1 .1 .1"/></body></worldbody>{more}</mujoco>"""
+
+
+def test_the_geom_of_higher_priority_gives_the_friction():
+    for floor, expected in (('priority="2"', 0.3), ("", 1.5), ('priority="-1"', 1.5)):
+        _, elements, _ = io.load_mjcf(TWO.format(floor=floor, more=""))
+        pair = next(p for p in elements.plan.pairs if p[:2] == (0, 1))
+        assert float(elements._friction(*pair)) == pytest.approx(expected)
+
+
+def test_a_weld_holds_where_the_file_puts_it():
+    more = '<equality><weld body1="a" body2="b" anchor=".1 .2 .3"/></equality>'
+    model, _, start = io.load_mjcf(TWO.format(floor="", more=more))
+    gap = model.gaps(ZERO, start.q)[-1]
+    assert gap.shape == (6,) and float(np.max(np.abs(gap))) < 1e-12  # 1e-16
+    off, _, _ = io.load_mjcf(
+        TWO.format(floor="", more=more + '<option><flag equality="disable"/></option>')
+    )
+    assert len(off.interactions) == len(model.interactions) - 1
+
+
+def test_what_the_options_disable():
+    flags = (
+        '<option><flag spring="disable" damper="disable"/></option><tendon><fixed stiffness="5" '
+    )
+    more = flags + 'damping="2" springlength=".1"><joint joint="p" coef="1"/></fixed></tendon>'
+    model, _, start = io.load_mjcf(TWO.format(floor="", more=more))
+    moving = nsd.State(start.q.at[0].set(1.0), start.v.at[0].set(1.0))
+    force = model.system.force(ZERO, moving, None)
+    assert float(force[0]) == pytest.approx(
+        -9.81 * float(model.system.masses[0])
+    )  # its weight alone
+
+
+def test_elements_without_names_do_not_share_numbers():
+    text = """<mujoco><worldbody><body><joint name="1" damping="1"/><geom size=".1"/>
+     <body><joint damping="7"/><geom size=".1"/></body></body></worldbody></mujoco>"""
+    model, elements, _ = io.load_mjcf(text)
+    np.testing.assert_array_equal(model.system.damping, [1.0, 7.0])
+    assert float(elements["joint/1/damping"]) == 1 and float(elements["joint/#1/damping"]) == 7
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ('<equality><weld body1="a" body2="b" torquescale="0"/></equality>', "torquescale"),
+        ('<tendon><fixed name="t" actuatorfrcrange="-1 1"><joint joint="p" coef="1"/></fixed></tendon>',
+         "tendon/t: limits the force"),
+        ('<option actuatorgroupdisable="1"/><actuator><motor name="m" joint="p" group="1"/></actuator>',
+         "actuator/m: belongs to a group"),
+        ('<option><flag override="enable"/></option>', "flag/override"),
+        ('<contact><pair name="c" geom1="ball" geom2="cube" friction="1 .1 .1 .1 .1"/></contact>',
+         "pair/c: has two different"),
+        ('<actuator><pid name="m" joint="p" kp="1"/></actuator>', "actuator/m: has not one control"),
+    ],
+)  # fmt: skip
+def test_what_would_change_the_motion_in_silence_is_refused(more, words):
+    with pytest.raises(ValueError, match=words):
+        io.load_mjcf(TWO.format(floor="", more=more))
+
+
+def test_ignored_tendons_take_their_equalities_with_them():
+    tendons = "".join(
+        f'<{kind} name="{name}">{inside}</{kind}>'
+        for kind, name, inside in (
+            ("spatial", "s", '<site site="w"/><site site="x"/>'),
+            ("fixed", "t", '<joint joint="p" coef="1"/>'),
+            ("fixed", "u", '<joint joint="p" coef="2"/>'),
+        )
+    )
+    more = f'<worldbody><site name="w"/><site name="x" pos="1 0 0"/></worldbody><tendon>{tendons}</tendon>'
+    more += '<equality><tendon tendon1="s" tendon2="t"/><tendon tendon1="u"/></equality>'
+    _, elements, _ = io.load_mjcf(TWO.format(floor="", more=more), ignore=["tendon"])
+    assert [t[0] for t in elements.plan.tendons] == ["tendon/t", "tendon/u"]
+    assert [e[1:] for e in elements.plan.equalities] == [(3, 1, -1)]
+
+
+def test_meshes_are_hulls_and_files_of_meshes_can_be_saved(tmp_path):
+    corners = np.random.default_rng(0).normal(size=(400, 3))
+    corners /= np.linalg.norm(corners, axis=1, keepdims=True)
+    (tmp_path / "m.obj").write_text(
+        "".join(f"v {x} {y} {z}\n" for x, y, z in corners) + "f 1 2 3\nf 4 5 6\n"
+    )
+    text = """<mujoco><!-- a comment -- with dashes --><asset><mesh name="m" file="m.obj" inertia="convex"
+     maxhullvert="{}"/></asset><worldbody><geom type="plane" size="1 1 1"/>
+     <body name="b" pos="0 0 9"><freejoint/><geom name="g" type="mesh" mesh="m"/></body></worldbody>
+    </mujoco>"""
+    source, target = tmp_path / "source.xml", tmp_path / "deeper" / "target.xml"
+    target.parent.mkdir()
+    source.write_text(text.format(12))
+    model, elements, start = io.load_mjcf(source)
+    gap = model.gaps(ZERO, start.q)[0]
+    m = mujoco.MjModel.from_xml_path(str(source))
+    d = mujoco.MjData(m)
+    mujoco.mj_forward(m, d)
+    distance = mujoco.mj_geomDistance(m, d, 0, 1, 100.0, None)
+    assert float(np.min(gap)) == pytest.approx(
+        distance, abs=1e-6
+    )  # 1e-7: MuJoCo keeps meshes in float32
+    heavier = eqx.tree_at(lambda e: e.values["body/b/mass"], elements, replace_fn=lambda x: 2 * x)
+    io.save_mjcf(heavier, source, target)
+    _, again, _ = io.load_mjcf(target)
+    assert float(again["body/b/mass"]) == pytest.approx(
+        2 * float(elements["body/b/mass"]), rel=1e-5
+    )
+    source.write_text(text.format(100))
+    with pytest.raises(ValueError, match="geom/g: the hull has .* corners.*maxhullvert"):
+        io.load_mjcf(source)
+
+
+def test_urdf_is_saved_as_mjcf_with_its_mimics(tmp_path):
+    _, elements, _ = io.load_mjcf(URDF.format("drive"))
+    io.save_mjcf(elements, URDF.format("drive"), tmp_path / "gripper.xml")
+    model, _, start = io.load_mjcf(tmp_path / "gripper.xml")
+    held = model.gaps(ZERO, jnp.array([0.3, -0.5]))[-1]
+    assert held.shape == (1,) and abs(float(held[0])) < 1e-6
+
+
+def test_drag_is_differentiable_by_the_medium():
+    _, elements, start = io.load_mjcf(EVERYTHING)
+
+    def power(density):
+        medium = elements.values | {"option/density": density}
+        system = eqx.tree_at(lambda e: e.values, elements, medium).system()
+        return system.force(ZERO, nsd.State(start.q, jnp.ones_like(start.v)), None)
+
+    slope = jax.jit(jax.jacfwd(power))(jnp.array(30.0))
+    difference = (power(jnp.array(31.0)) - power(jnp.array(29.0))) / 2  # the drag is linear in it
+    np.testing.assert_allclose(slope, difference, atol=1e-12)  # 1e-14

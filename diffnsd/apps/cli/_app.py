@@ -119,14 +119,17 @@ def simulate(
         from ._ready import simulate_ready
 
         folder = None if out is None else session.folder(out)
+        solved = True
         with session.stage(f"compiling and simulating {name}"):
             if is_file(name):
                 left_out = [n.strip() for n in ignore.split(",") if n.strip()]
-                lines = simulate_file(name, seconds, dt, controls, left_out, folder)
+                lines, solved = simulate_file(name, seconds, dt, controls, left_out, folder)
             else:
                 lines = simulate_ready(name, folder)
         for line in lines:
             session.print(line)
+        if not solved:
+            raise typer.Exit(1)
 
 
 class _Session:

@@ -30,8 +30,10 @@ def simulate_file(
     controls: Path | None,
     ignore: list[str],
     folder: Path | None,
-) -> list[str]:
+) -> tuple[list[str], bool]:
     """Simulates a file from its first keyframe, or its reference; writes `motion.npz` to `folder`, if given.
+
+    **Returns:** lines to print, and whether all steps were solved.
 
     **Raises:** `ValueError` if the file, the times or the controls are wrong.
     """
@@ -39,10 +41,12 @@ def simulate_file(
     h = elements.timestep if dt is None else dt
     if not seconds > 0 or not h > 0:
         raise ValueError(f"--seconds and --dt must be positive, got {seconds:g} and {h:g}.")
-    frames = list(elements.keyframes.values())
-    if frames:
-        start = model.system.state(*frames[0])
-    args = None if controls is None else load_controls(controls, len(elements.plan.actuators), h)
+    count, args = len(elements.plan.actuators), None
+    for q, v, held in list(elements.keyframes.values())[:1]:
+        start = model.system.state(q, v)
+        args = held if count == len(held) else None
+    if controls is not None:
+        args = load_controls(controls, count, h)
     steps = max(1, round(seconds / h))
     run = jax.jit(
         lambda state, args: simulate(
@@ -67,7 +71,7 @@ def simulate_file(
         total = np.asarray(run.energy.total)
         lines.append(f"energy {total[0]:.6g} J at the start, {total[-1]:.6g} J at the end")
     lines.append(f"smallest gap {min(gaps, default=0.0):.3g} (m, or rad of a joint)")
-    return lines + ([run.message] if run.message else [])
+    return lines + ([run.message] if run.message else []), not run.message
 
 
 def load_controls(path: Path, count: int, h: float) -> SampledControls:
