@@ -9,6 +9,7 @@ from jaxtyping import Array
 
 from .. import shapes
 from .._jax import eval_now
+from .._numerics import safe_norm
 from ..groups import Euclidean, JointSpace, rotation_matrix
 from ..laws import DryFriction, Equality, NewtonImpact
 from ..model import Interaction, Model
@@ -153,7 +154,7 @@ class Elements(eqx.Module):
 
     def _along_joint(self, joint: int, gear: Array) -> Array:
         """A row of a transmission: the first entries of `gear` at the place of a joint."""
-        n = len(self._coordinates().free)
+        n = sum(RATES[kind] for _, _, kind, _, _ in self.plan.joints)
         _, _, kind, _, at = self.plan.joints[joint]
         return jnp.zeros(n).at[at : at + RATES[kind]].set(gear[: RATES[kind]])
 
@@ -309,11 +310,8 @@ class BallLimit(eqx.Module):
     at: int = eqx.field(static=True)
 
     def __call__(self, t, q):
-        w, *xyz = q[self.at : self.at + 4]
-        square = sum(x * x for x in xyz)
-        away = square > 0
-        size = jnp.where(away, jnp.sqrt(jnp.where(away, square, 1)), 0)
-        return (self.largest - 2 * jnp.arctan2(size, jnp.abs(w)))[None]
+        turned = 2 * jnp.arctan2(safe_norm(q[self.at + 1 : self.at + 4]), jnp.abs(q[self.at]))
+        return (self.largest - turned)[None]
 
 
 class Coupled(eqx.Module):

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._numerics import safe_norm
 from ._base import AbstractShape, Frame
 from ._hull import ConvexHull
 from ._primitives import Box, Capsule, Cylinder, Ellipsoid, Sphere
@@ -131,7 +132,7 @@ def _hull(shape: ConvexHull, frame: Frame) -> Core:
     polygons = vertices[faces]
     arms = polygons - polygons[:, :1]
     areas = jnp.sum(jnp.cross(arms[:, :-1], arms[:, 1:]), axis=1)
-    normals = areas / jnp.linalg.norm(areas, axis=-1, keepdims=True)
+    normals = areas / safe_norm(areas.T)[:, None]
     return Core(vertices, None, normals, polygons, shape.edges)
 
 

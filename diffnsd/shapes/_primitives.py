@@ -32,44 +32,38 @@ class Sphere(AbstractShape):
         return super().check() or positive(self, "radius")
 
 
-class Capsule(AbstractShape):
+class AbstractAroundAxis(AbstractShape):
+    """A shape around the z axis with a radius and a half length."""
+
+    radius: Float[Array, ""]
+    half_length: Float[Array, ""]
+
+    def __init__(self, radius, half_length):
+        self.radius = sized("radius", radius, ())
+        self.half_length = sized("half_length", half_length, ())
+
+    def check(self) -> str | None:
+        return super().check() or positive(self, "radius", "half_length")
+
+
+class Capsule(AbstractAroundAxis):
     """All points within `radius` [m] of the segment from `z = −half_length` to `z = half_length` [m].
 
     **Raises:** `ValueError` if a size is not a number.
     """
 
-    radius: Float[Array, ""]
-    half_length: Float[Array, ""]
-
-    def __init__(self, radius, half_length):
-        self.radius = sized("radius", radius, ())
-        self.half_length = sized("half_length", half_length, ())
-
     def bound(self) -> Float[Array, ""]:
         return self.radius + self.half_length
 
-    def check(self) -> str | None:
-        return super().check() or positive(self, "radius", "half_length")
 
-
-class Cylinder(AbstractShape):
+class Cylinder(AbstractAroundAxis):
     """The points within `radius` [m] of the z axis with `|z| <= half_length` [m].
 
     **Raises:** `ValueError` if a size is not a number.
     """
 
-    radius: Float[Array, ""]
-    half_length: Float[Array, ""]
-
-    def __init__(self, radius, half_length):
-        self.radius = sized("radius", radius, ())
-        self.half_length = sized("half_length", half_length, ())
-
     def bound(self) -> Float[Array, ""]:
         return jnp.sqrt(self.radius**2 + self.half_length**2)
-
-    def check(self) -> str | None:
-        return super().check() or positive(self, "radius", "half_length")
 
 
 class Box(AbstractShape):
