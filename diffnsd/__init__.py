@@ -146,5 +146,6 @@ from . import (
     diagnostics as diagnostics,
     identification as identification,
     models as models,
+    sensors as sensors,
 )
 from .rollout import bundled_gradient as bundled_gradient, rollout as rollout

@@ -28,19 +28,20 @@ FLOORS = (
     {"complementarity"},
     {"model", "_interaction"},
     {"integrators"},
-    {"simulation", "rollout", "control", "diagnostics"},
+    {"simulation", "rollout", "control", "diagnostics", "sensors"},
     {"identification", "models", "io"},
     {"viz", "apps"},
 )
 FLOOR = {family: floor for floor, families in enumerate(FLOORS) for family in families}
 
-# `_jax` and the shape vocabulary serve the whole of floor 0; diagnostics read the solutions of
+# `_jax` and the shape vocabulary serve the whole of floor 0; diagnostics and sensors read the solutions of
 # `simulation`, which knows nothing of them; an application uses the plots beside it.
 SIDEWAYS_ALLOWED = {
     *((family, "_types") for family in FLOORS[0] - {"_jax"}),
     *((family, "_jax") for family in FLOORS[0]),
     ("_block_rows", "_numerics"),
     ("diagnostics", "simulation"),
+    ("sensors", "simulation"),
     ("apps", "viz"),
     ("model", "_interaction"),
 }

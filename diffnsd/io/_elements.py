@@ -23,6 +23,7 @@ from ..relations import (
     RateRelation,
     shape_contacts,
 )
+from ..sensors import Sensors
 from ..systems import Ball, Body, Free, Hinge, Multibody, Slide
 from ._forces import Actuators, Coordinates, Fluid, TendonLength, TendonSprings, Total, equal_box
 from ._plan import Plan
@@ -41,6 +42,7 @@ from ._read import (
     SPHERE,
     WELD,
 )
+from ._sensors import sensors_of
 
 RATES = (6, 3, 1, 1)
 KINDS = (Free, Ball, Slide, Hinge)
@@ -66,10 +68,10 @@ class Elements(eqx.Module):
 
     Names are those of MJCF: `body/NAME/mass`, `inertia`, `ipos`, `iquat`, `pos`, `quat`;
     `joint/NAME/damping`, `stiffness`, `armature`, `frictionloss`, `range`, `axis`, `pos`, ...;
-    `geom/NAME/size`, `pos`, `quat`, `friction` (of sliding); `tendon/...`; `actuator/NAME/gear`,
-    `gainprm`, ...; `option/gravity`; and `contact/restitution`, which MJCF does not have. An element without
-    a name has its number. Masses and inertias are numbers of their own: they do not follow the sizes of
-    geoms.
+    `geom/NAME/size`, `pos`, `quat`, `friction` (of sliding); `tendon/...`; `actuator/NAME/gear`, `gainprm`,
+    ...; `site/NAME/pos`, `quat`, `size`; `option/gravity`; and `contact/restitution`, which MJCF does not
+    have. An element without a name has its number. Masses and inertias are numbers of their own: they do
+    not follow the sizes of geoms.
 
     **Arguments:**
 
@@ -104,6 +106,13 @@ class Elements(eqx.Module):
     def model(self) -> Model:
         """The model with these numbers."""
         return Model(self.system(), tuple(self._interactions()))
+
+    def sensors(self) -> Sensors:
+        """The sensors of the file, `elements.sensors()["gyro"]`; those without a name have numbers.
+
+        `report` lists those that are not read. Delays, noise and cutoffs are not part of them.
+        """
+        return sensors_of(self, SHAPES)
 
     # The tree of bodies and the forces on it.
 

@@ -19,6 +19,7 @@ from ..shapes import ConvexHull
 from ._elements import Elements, as_values
 from ._plan import Plan
 from ._read import BALL, FREE, JOINT, MESH, Reader
+from ._sensors import sensor_plan
 from ._support import softened, without_counterpart, without_ignored
 
 
@@ -80,6 +81,7 @@ def load_mjcf(
     if not compiled.nv:
         raise ValueError("nothing in the file can move: it has no joint.")
     plan = without_ignored(plan, {name for name, _ in missing})
+    plan = dataclasses.replace(plan, sensors=tuple(sensor_plan(reader, plan)))
     report = tuple(f"{n}: {why} (ignored)" for n, why in missing) + tuple(softened(reader, plan))
     reader.keep("contact", restitution=_restitution(mujoco, compiled, restitution))
     values = as_values(reader.values)

@@ -20,6 +20,7 @@ class Plan:
     - `actuators`: `(name, type of transmission, joint or tendon)`.
     - `equalities`: `(name, type, first, second)`, bodies, joints or tendons by the type.
     - `limited`, `rubbing`: names of joints and tendons with limits, and with dry friction.
+    - `sensors`: `(name, what makes it, ...)`, see `sensor_plan`.
     - `is_in_fluid`: whether a medium resists the motion.
     """
 
@@ -33,3 +34,4 @@ class Plan:
     limited: tuple[str, ...] = ()
     rubbing: tuple[str, ...] = ()
     is_in_fluid: bool = False
+    sensors: Rows = ()

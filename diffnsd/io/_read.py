@@ -58,7 +58,7 @@ class Reader:
     def plan(self) -> Plan:
         """The plan of the file; on the way all numbers are collected."""
         m = self.m
-        self.keep("option", gravity=m.opt.gravity, wind=m.opt.wind)
+        self.keep("option", gravity=m.opt.gravity, wind=m.opt.wind, magnetic=m.opt.magnetic)
         self.replace("option/density", m.opt.density)
         self.replace("option/viscosity", m.opt.viscosity)
         if "gravity" in self.disabled:
@@ -67,6 +67,8 @@ class Reader:
         joints = tuple(self._joint(j) for j in range(m.njnt))
         geoms = tuple(self._geom(g) for g in range(m.ngeom))
         tendons = tuple(self._tendon(k) for k in range(m.ntendon))
+        for s in range(m.nsite):
+            self._site(s)
         return Plan(
             bodies,
             joints,
@@ -121,6 +123,11 @@ class Reader:
         if kind in SIZES:
             self.keep(name, size=m.geom_size[g][: SIZES[kind]])
         return name, kind, None if body < 0 else body
+
+    def _site(self, s: int) -> None:
+        m, name, kind = self.m, self.name("site", s), int(self.m.site_type[s])
+        self.keep(name, pos=m.site_pos[s], quat=m.site_quat[s])
+        self.keep(name, size=m.site_size[s][: SIZES[kind]])
 
     def _tendon(self, k: int) -> tuple:
         m, name = self.m, self.name("tendon", k)

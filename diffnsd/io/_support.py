@@ -11,6 +11,7 @@ from .. import shapes
 from ._elements import SHAPES, TENDON
 from ._plan import Plan
 from ._read import BALL, FREE, MESH, Reader
+from ._sensors import unread_sensors
 
 KINDS = "plane hfield sphere capsule ellipsoid cylinder box mesh sdf".split()
 
@@ -168,5 +169,4 @@ def softened(reader: Reader, plan: Plan) -> Iterator[str]:
     yield (
         "solver options (integrator, cone, iterations, tolerances): the method is that given to simulate"
     )
-    if m.nsensor:
-        yield f"{m.nsensor} sensors are not read"
+    yield from unread_sensors(reader, plan)

@@ -1,6 +1,6 @@
 """Relations between the state and the local variables of contacts."""
 
-from ._base import AbstractRelation as AbstractRelation
+from ._base import AbstractRelation as AbstractRelation, ContactPlaces as ContactPlaces
 from ._body_points import BodyPointsPlane as BodyPointsPlane, tangents as tangents
 from ._compliant import CompliantRelation as CompliantRelation
 from ._contact_frame import ContactFrame as ContactFrame

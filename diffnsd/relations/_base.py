@@ -49,6 +49,19 @@ class Contacts(eqx.Module):
         return Contacts(self.gap, rows, self.drift[:k])
 
 
+class ContactPlaces(eqx.Module):
+    """Where the contacts between bodies in space are.
+
+    **Arguments:** `point`: halfway between the closest points [m], world frame, `(c, 3)`; `normal`: from
+    body 2 to body 1, `(c, 3)`; `body1`, `body2`: indices.
+    """
+
+    point: Float[Array, "c 3"]
+    normal: Float[Array, "c 3"]
+    body1: Bodies = eqx.field(static=True)
+    body2: Bodies = eqx.field(static=True)
+
+
 class AbstractRelation(eqx.Module):
     """A family of `c` contacts of the same kind.
 
@@ -110,6 +123,10 @@ class AbstractRelation(eqx.Module):
 
     def gap(self, t: Scalar, q: Config) -> PerContact | None:
         """Gaps [m], shape `(c,)`, positive when open; `None`, the default, if there are none."""
+        return None
+
+    def places(self, t: Scalar, q: Config) -> ContactPlaces | None:
+        """Where its contacts are in space; `None`, the default, if they are no contacts between bodies."""
         return None
 
     @abstractmethod
@@ -211,8 +228,7 @@ class OnFrames(AbstractWrappedRelation):
         return Contacts(seen.gap, times(seen.H, rows), seen.drift)
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
-        poses, rows = self.system.moving_frames(state.q)
-        return self.relation.output(self._bodies, t, State(poses, rows @ state.v), lam)
+        return self.relation.output(self._bodies, t, self.system.bodies(state), lam)
 
     def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
         poses, rows = self.system.moving_frames(state.q)

@@ -15,6 +15,7 @@ from ..groups import AbstractGroup, rotation_matrix
 from ._base import (
     AbstractBodyRelation,
     AbstractRelation,
+    ContactPlaces,
     Contacts,
     Indices,
     body_indices,
@@ -94,6 +95,15 @@ class BodyPointsPlane(AbstractBodyRelation):
         height = dot(n, centre) - self.offset
         local = weighted_sum(rotation, n)
         return height + weighted_sum(p, local)
+
+    def places(self, t: Scalar, q: Config) -> ContactPlaces:
+        rotation = rotation_matrix(of_bodies(q.orientation, self.body))
+        arms = weighted_sum(rotation, self.points.T, axis=1)
+        centre = of_bodies(q.position, self.body)
+        points = arms + jnp.broadcast_to(centre.T, self.points.shape).T
+        normal = jnp.broadcast_to(self.normal, self.points.shape)
+        middle = points.T - self._gap(q, rotation)[:, None] / 2 * normal
+        return ContactPlaces(middle, normal, self.body, None)
 
     def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
         """`H = e^T [1, −r^ R]`: `r × e` in body coordinates is the angular part of a row `e`."""

@@ -10,7 +10,7 @@ from .._block_rows import Bodies, in_lanes
 from .._numerics import cross
 from .._types import Config, Local, PerContact, Scalar, State
 from ..groups import AbstractGroup, Pose, rotation_matrix
-from ._base import AbstractWrappedRelation, Contacts, check_body
+from ._base import AbstractWrappedRelation, ContactPlaces, Contacts, check_body
 from ._body_points import tangents
 from ._contact_points import AbstractContactPoints
 
@@ -60,6 +60,10 @@ class ContactFrame(AbstractContactPoints):
         if self.rolling:
             rows += [row(jnp.zeros_like(e), e) for e in frame[1:]]
         return jnp.stack(rows)
+
+    def places(self, t: Scalar, q: Config) -> ContactPlaces:
+        p1, p2, n = self._points(t, q)
+        return ContactPlaces((p1 + p2) / 2, n, self.body1, self.body2)
 
     def check(self, group: AbstractGroup) -> str | None:
         return check_body("ContactFrame.body1", self.body1, group) or (

@@ -131,6 +131,10 @@ class AbstractSystem(eqx.Module):
         """Whether joints place its bodies: it then has `frames(q)` and `moving_frames(q)`."""
         return False
 
+    def bodies(self, state: State) -> State | None:
+        """The `Pose` of its bodies and their velocities `(6 b,)`; `None`, the default, if it has none."""
+        return None
+
     @property
     def kind(self) -> Kind:
         """The kind of the system, by default mechanical."""

@@ -234,6 +234,11 @@ class Multibody(AbstractSystem):
         rows = jnp.where(tables.moves[tables.last][None], jnp.concatenate([moved, turned]), 0)
         return self._poses(links), jnp.swapaxes(rows, 0, 1).reshape(-1, rows.shape[2])
 
+    def bodies(self, state: State) -> State:
+        """The frames of all bodies and their velocities `(6 b,)`, as those of a `NewtonEulerSystem`."""
+        poses, rows = self.moving_frames(state.q)
+        return State(poses, rows @ state.v)
+
     # Dynamics.
 
     def mass(self, t: Scalar, q: Config) -> Matrix:

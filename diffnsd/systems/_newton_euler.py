@@ -90,6 +90,14 @@ class NewtonEulerSystem(AbstractSystem):
         position, orientation, *rates = arrays
         return State(Pose(position, orientation), jnp.concatenate(rates, axis=1).reshape(-1))
 
+    @property
+    def centres(self) -> Float[Array, "b 3"]:
+        """Centres of mass in the frames of the bodies [m]: their origins."""
+        return jnp.zeros((*self.masses.shape, 3), self.masses.dtype)
+
+    def bodies(self, state: State) -> State:
+        return state
+
     def _spin_momentum(self, omega: Float[Array, "b 3"]) -> Float[Array, "b 3"]:
         if self.inertia.ndim == 2:
             return self.inertia * omega

@@ -62,7 +62,8 @@ def simulate_file(
         )
     )(start, args)
     if folder is not None:
-        write_motion(run, elements, folder / "motion.npz")
+        readings = elements.sensors()(model, run, args)
+        write_motion(run, elements, readings, folder / "motion.npz")
     worst = float(np.max(np.asarray(run.stats.residual)))
     gaps = [float(np.min(np.asarray(g))) for g in run.gaps if g is not None and np.size(g)]
     lines = [f"not loaded: {line}" for line in elements.report]
@@ -91,8 +92,8 @@ def load_controls(path: Path, count: int, h: float) -> SampledControls:
     return SampledControls(times, values)
 
 
-def write_motion(run: Solution, elements: Elements, path: Path) -> None:
-    """Times, `qpos` and `qvel` in the order of the file, energy and the impulses of contacts."""
+def write_motion(run: Solution, elements: Elements, readings: dict, path: Path) -> None:
+    """Times, `qpos` and `qvel` in the order of the file, energy, impulses of contacts, and sensors."""
     arrays = {
         "times": np.asarray(run.ts),
         "qpos": np.asarray(run.states.q),
@@ -103,4 +104,6 @@ def write_motion(run: Solution, elements: Elements, path: Path) -> None:
         arrays["energy"] = np.asarray(run.energy.total)
     for i, impulse in enumerate(run.impulses):
         arrays[f"impulse{i}"] = np.asarray(impulse)
+    for name, reading in readings.items():
+        arrays[f"sensor/{name}"] = np.asarray(reading)
     np.savez_compressed(path, allow_pickle=False, **arrays)
