@@ -45,8 +45,7 @@ class AbstractStateSensor(AbstractSensor):
 
     def at(self, model: Model, t: Scalar, state: State, args: Args = None) -> Float[Array, " k"]:
         """The reading in one state, `(k,)`."""
-        sensor = _in_precision(self, state)
-        return sensor.observe(model, Instant.of(model, t, state), args)
+        return Sensors({"": self}).at(model, t, state, args)[""]
 
     @abstractmethod
     def observe(self, model: Model, now: Instant, args: Args) -> Float[Array, " k"]:
@@ -136,19 +135,23 @@ class Sensors(eqx.Module):
         self, model: Model, t: Scalar, state: State, args: Args = None
     ) -> dict[str, Float[Array, " k"]]:
         """The readings in one state, of those sensors that need no more than the state."""
-        now = Instant.of(model, t, state)
-        sensors = _in_precision(self.sensors, state)
-        return {
-            name: sensor.observe(model, now, args)
-            for name, sensor in sensors.items()
-            if isinstance(sensor, AbstractStateSensor)
-        }
+        return _readings_at(self, model, t, state, args)
 
 
 def _in_precision(sensors, state: State):
     """The numbers of sensors in the precision of a state."""
     dtype = state.v.dtype
     return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, sensors)
+
+
+@eqx.filter_jit
+def _readings_at(sensors: Sensors, model: Model, t, state: State, args: Args) -> dict[str, Array]:
+    now = Instant.of(model, t, state)
+    return {
+        name: sensor.observe(model, now, args)
+        for name, sensor in _in_precision(sensors.sensors, state).items()
+        if isinstance(sensor, AbstractStateSensor)
+    }
 
 
 @eqx.filter_jit

@@ -1,11 +1,11 @@
 """What sensors see: bodies at an instant, and what happened between two of them."""
 
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from .._block_rows import gather
@@ -36,7 +36,7 @@ class Site(eqx.Module):
         position=(0.0, 0.0, 0.0),
         orientation=(1.0, 0.0, 0.0, 0.0),
     ):
-        if body is not None and (np.ndim(body) or int(body) != body or body < 0):
+        if body is not None and (not isinstance(body, Integral) or body < 0):
             raise ValueError(f"Site.body must be one index, or None for the world, got {body}.")
         self.body = None if body is None else int(body)
         self.position = eval_now(as_float, position)
