@@ -128,7 +128,8 @@ def test_simulate_a_circuit(tmp_path):
 
 CART = """<mujoco><option timestep=".01" gravity="0 0 0"/><worldbody><body>
  <joint name="track" type="slide" axis="1 0 0"/><geom size=".1" mass="2"/></body></worldbody>
- <actuator><motor joint="track" gear="4"/></actuator></mujoco>"""
+ <actuator><motor name="motor" joint="track" gear="4"/></actuator>
+ <sensor><actuatorfrc name="pull" actuator="motor"/><jointvel joint="track"/></sensor></mujoco>"""
 
 
 def test_simulate_a_file_with_controls(tmp_path):
@@ -143,6 +144,8 @@ def test_simulate_a_file_with_controls(tmp_path):
         np.testing.assert_allclose(motion["qvel"][-1], 0.6, rtol=1e-12)
         np.testing.assert_allclose(motion["qpos"][-1], 0.09 + 0.6 * 0.2, rtol=2e-2)  # first order
         assert motion["joints"].tolist() == ["joint/track"] and motion["times"].shape == (51,)
+        np.testing.assert_array_equal(motion["sensor/1"], motion["qvel"])
+        np.testing.assert_array_equal(motion["sensor/pull"][[0, 20, -1], 0], [1.0, 1.0, 0.0])
 
 
 @pytest.mark.parametrize(
