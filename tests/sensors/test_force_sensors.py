@@ -11,7 +11,7 @@ from diffnsd import sensors
 from diffnsd.groups import rotation_matrix
 from diffnsd.relations import Geom, shape_contacts
 from diffnsd.shapes import Box, HalfSpace, Sphere
-from diffnsd.systems import Body, Free, Hinge
+from diffnsd.systems import Body, Hinge
 
 H = 1e-3
 MASS, G = 3.0, 9.81
@@ -68,6 +68,7 @@ def test_a_box_at_rest_reads_its_weight(at_rest):
     np.testing.assert_array_equal(on_block()["corner"](model, run), got["corner"])
 
 
+@pytest.mark.slow
 def test_readings_of_a_batch_and_their_derivatives():
     """A ball at rest reads `m g`, so `d(reading)/dm = g`; its acceleration does not depend on the mass."""
     ball = nsd.NewtonEulerSystem(MASS, 0.1)
@@ -89,6 +90,26 @@ def test_readings_of_a_batch_and_their_derivatives():
     for jacobian in (jax.jacfwd, jax.jacrev):
         slope = jax.jit(jacobian(read))(masses[1])
         np.testing.assert_allclose(slope, [G, 0.0], atol=1e-8)  # 1e-12
+
+
+def test_points_of_a_body_touch_where_its_shape_does():
+    """The corners of a box as points, or as a shape: the same places, above, on and below the floor."""
+    rng = np.random.default_rng(0)
+    signs = np.array([[i, j, k] for i in (-1, 1) for j in (-1, 1) for k in (-1, 1)])
+    corners = nsd.BodyPointsPlane(signs * np.array(HALF), offset=-0.2)
+    floor = Geom(HalfSpace(), None, (0.0, 0.0, -0.2))
+    shape = shape_contacts([(Geom(Box(HALF), 0), floor)])
+    pose = nsd.Pose(jnp.asarray(rng.normal(size=(1, 3))), jnp.asarray(TILT)[None])
+    one, two = (relation.places(jnp.zeros(()), pose) for relation in (corners, shape))
+    assert one is not None and two is not None
+    assert (one.body1, one.body2) == (two.body1, two.body2) == (0, None)
+    listed = [np.asarray(x.point)[np.lexsort(np.round(x.point, 9).T)] for x in (one, two)]
+    np.testing.assert_allclose(*listed, atol=1e-14)
+    np.testing.assert_allclose(two.normal, one.normal, atol=1e-15)
+    turn, centre = np.asarray(rotation_matrix(jnp.asarray(TILT))), np.asarray(pose.position[0])
+    corner = np.asarray(signs * np.array(HALF)) @ turn.T + centre
+    corner[:, 2] = (corner[:, 2] - 0.2) / 2
+    np.testing.assert_allclose(one.point, corner, atol=1e-14)
 
 
 def test_free_fall_reads_nothing_and_an_impact_its_impulse():
@@ -168,6 +189,7 @@ def test_a_pendulum_reads_the_force_in_its_rod():
     np.testing.assert_allclose(errors[0], 2 * errors[1], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_derivative_of_a_reading_by_the_length_of_a_pendulum():
     """In the first step from rest at the angle a it reads `g cos a`, whatever the length."""
 
@@ -185,11 +207,9 @@ def test_derivative_of_a_reading_by_the_length_of_a_pendulum():
 
 def test_a_spinning_body_reads_the_centripetal_acceleration():
     """`ω × (ω × p)` for a rotation about a principal axis, and its derivative by the place, `ω^²`."""
-    body = nsd.Multibody(
-        Body(1.0, jnp.diag(jnp.array([0.1, 0.2, 0.3])), Free()), gravity=(0.0, 0.0, 0.0)
-    )
+    body = nsd.NewtonEulerSystem(1.0, (0.1, 0.2, 0.3), gravity=(0.0, 0.0, 0.0))
     model, rate = nsd.Model(body), 4.0
-    start = body.state(None, [0.0, 0.0, 0.0, 0.0, 0.0, rate])
+    start = body.state((0.0, 0.0, 0.0), angular_velocity=(0.0, 0.0, rate))
     run = nsd.simulate(model, nsd.MoreauJean(), 0.0, 1e-4, 1e-4, start)
 
     def read(place):
