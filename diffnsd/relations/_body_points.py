@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._block_rows import BlockRows, of_bodies
+from .._block_rows import BlockRows, in_lanes, of_bodies
 from .._jax import concrete, eval_now, is_traced
 from .._numerics import as_float, cross, dot, weighted_sum
 from .._types import Config, PerContact, Scalar
@@ -97,12 +97,10 @@ class BodyPointsPlane(AbstractBodyRelation):
         return height + weighted_sum(p, local)
 
     def places(self, t: Scalar, q: Config) -> ContactPlaces:
-        rotation = rotation_matrix(of_bodies(q.orientation, self.body))
-        arms = weighted_sum(rotation, self.points.T, axis=1)
-        centre = of_bodies(q.position, self.body)
-        points = arms + jnp.broadcast_to(centre.T, self.points.shape).T
+        turn = rotation_matrix(in_lanes(q.orientation, self.body))
+        points = in_lanes(q.position, self.body) + weighted_sum(turn, self.points.T, axis=1)
         normal = jnp.broadcast_to(self.normal, self.points.shape)
-        middle = points.T - self._gap(q, rotation)[:, None] / 2 * normal
+        middle = points.T - self.gap(t, q)[:, None] / 2 * normal
         return ContactPlaces(middle, normal, self.body, None)
 
     def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:

@@ -33,7 +33,8 @@ OTHERS = """
  <accelerometer name="imu" site="palm"/><force name="force" site="palm"/><torque name="torque" site="elbow"/>
  <jointpos name="angle" joint="turn"/><jointvel name="rate" joint="reach"/>
  <ballquat name="ball" joint="ball"/><ballangvel name="spin" joint="ball"/>
- <subtreecom name="centre" body="base"/><subtreelinvel name="drift" body="arm"/><subtreeangmom name="momentum" body="base"/>
+ <subtreecom name="centre" body="base"/><subtreelinvel name="drift" body="arm"/>
+ <subtreeangmom name="momentum" body="base"/>
  <subtreecom name="everything" body="world"/><tendonpos name="length" tendon="string"/>
  <tendonvel name="pull" tendon="string"/><actuatorfrc name="push" actuator="motor"/>
  <touch name="touch" site="palm"/>"""

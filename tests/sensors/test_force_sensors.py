@@ -110,6 +110,10 @@ def test_points_of_a_body_touch_where_its_shape_does():
     corner = np.asarray(signs * np.array(HALF)) @ turn.T + centre
     corner[:, 2] = (corner[:, 2] - 0.2) / 2
     np.testing.assert_allclose(one.point, corner, atol=1e-14)
+    both = nsd.Pose(*(jnp.concatenate([0 * x, x]) for x in (pose.position, pose.orientation)))
+    listed = nsd.BodyPointsPlane(corners.points, offset=-0.2, body=[1] * 8)
+    again = listed.places(jnp.zeros(()), both)
+    np.testing.assert_allclose(again.point, one.point, atol=1e-14)
 
 
 def test_free_fall_reads_nothing_and_an_impact_its_impulse():
