@@ -42,6 +42,7 @@ def load_mjcf(
     two frictions, as in MuJoCo. Limits, dry friction of joints and tendons, equalities, actuators and the
     drag of a fluid are those of the file. `args` of a simulation are the controls, `(nu,)`, or a function
     `(t, state)` of them. Contacts are hard: `elements.report` lists what has no counterpart here.
+    `elements.sensors()` are the sensors of the file, functions of a solution.
 
     **Arguments:**
 

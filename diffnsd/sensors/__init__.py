@@ -1,4 +1,12 @@
-"""Sensors: what instruments on a mechanism read, as pure functions of a solution."""
+"""Sensors: what instruments on a mechanism read, as pure functions of a solution.
+
+    imu = Site(body=0, position=(0.1, 0.0, 0.05))
+    sensors = Sensors({"gyro": Gyro(imu), "acc": Accelerometer(imu), "foot": Touch(sole, Sphere(0.02))})
+    readings = sensors(model, simulate(model, ...))        # {"gyro": (t, 3), "acc": (t, 3), "foot": (t, 1)}
+    Gyro(imu).at(model, t, state)                          # in one state, for a controller
+
+Sensors of the state read it at the saved times; sensors of forces read means over the intervals between them.
+"""
 
 from ._base import (
     AbstractMeanSensor as AbstractMeanSensor,

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -18,8 +19,11 @@ from ._instant import Instant, Interval
 class AbstractSensor(eqx.Module):
     """A measurement as a pure function of a solution: `reading = sensor(model, solution)`.
 
-    Its leaves are parameters, such as the position of its site.
+    Its leaves are parameters, such as the position of its site. A sensor that reads the `places` or `loads`
+    of an `Interval` states `reads_contacts = True`, because finding contacts again is most of the work.
     """
+
+    reads_contacts: ClassVar[bool] = False
 
     def __call__(self, model: Model, solution: Solution, args: Args = None) -> Float[Array, "*t k"]:
         """The readings at the saved times of a solution, `(t, k)`; `(k,)` of one without a time axis.
@@ -162,8 +166,10 @@ def _readings(sensors: Sensors, model: Model, moments, args: Args) -> dict[str, 
     # The first interval has no length.
     before = jax.tree.map(lambda x: jnp.concatenate([x[:1], x[:-1]]), after)
 
+    acting = model.interactions if any(s.reads_contacts for s in given.values()) else ()
+
     def one(before, after, impulses):
-        interval = Interval.of(model, before, after, impulses)
+        interval = Interval.of(acting, before, after, impulses)
         return {name: sensor.read(model, interval, args) for name, sensor in given.items()}
 
     return jax.vmap(one)(before, after, impulses)

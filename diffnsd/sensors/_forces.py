@@ -56,6 +56,8 @@ class Touch(AbstractMeanSensor):
     site: Site
     shape: AbstractShape = eqx.field(converter=zone)
 
+    reads_contacts = True
+
     def impulse(self, model: Model, interval: Interval) -> Float[Array, "1"]:
         frame = interval.after.frame(self.site)
         parts = [
@@ -97,6 +99,8 @@ class ContactForce(AbstractMeanSensor):
     body: int = eqx.field(default=0, static=True)
     interaction: int = eqx.field(default=0, static=True)
 
+    reads_contacts = True
+
     def impulse(self, model: Model, interval: Interval) -> Float[Array, "3"]:
         _, frames = interval.after.needed()
         if problem := out_of_range("body", self.body, len(frames.position) - 1):
@@ -132,6 +136,8 @@ class Force(AbstractMeanSensor):
     site: Site
     bodies: tuple[int, ...] | None = eqx.field(static=True, converter=several, default=None)
 
+    reads_contacts = True
+
     def impulse(self, model: Model, interval: Interval) -> Float[Array, "3"]:
         return interval.after.frame(self.site).axes.T @ carried(model, interval, self)[0]
 
@@ -147,6 +153,8 @@ class Torque(AbstractMeanSensor):
 
     site: Site
     bodies: tuple[int, ...] | None = eqx.field(static=True, converter=several, default=None)
+
+    reads_contacts = True
 
     def impulse(self, model: Model, interval: Interval) -> Float[Array, "3"]:
         return interval.after.frame(self.site).axes.T @ carried(model, interval, self)[1]

@@ -149,6 +149,8 @@ class Interval(eqx.Module):
     - `places`: where the contacts of every interaction are at its end, `None` without such.
     - `loads`: impulse [N s] and moment about the origin of the body [N m s] on every body, world frame, from
       every interaction, `(b, 6)`; `None` where an interaction does not act on bodies.
+
+    Both are empty if no sensor `reads_contacts`.
     """
 
     before: Instant
@@ -163,8 +165,10 @@ class Interval(eqx.Module):
         return self.after.t - self.before.t
 
     @staticmethod
-    def of(model: Model, before: Instant, after: Instant, impulses: Any) -> "Interval":
-        """From its ends and the impulses between them."""
+    def of(
+        acting: tuple[Interaction, ...], before: Instant, after: Instant, impulses: Any
+    ) -> "Interval":
+        """From its ends and the impulses between them; `acting`: all interactions, or none are looked for."""
         t, moving, frames = after.t, after.moving, after.frames
 
         def seen(i: Interaction, impulse: Array):
@@ -172,7 +176,7 @@ class Interval(eqx.Module):
                 return None, None
             return i.relation.places(t, moving.q), _load(i, t, moving.q, frames, impulse)
 
-        both = [seen(*pair) for pair in zip(model.interactions, impulses, strict=True)]
+        both = [seen(*pair) for pair in zip(acting, impulses if acting else (), strict=True)]
         places, loads = zip(*both, strict=True) if both else ((), ())
         return Interval(before, after, impulses, tuple(places), tuple(loads))
 

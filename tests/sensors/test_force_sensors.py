@@ -146,6 +146,19 @@ def test_free_fall_reads_nothing_and_an_impact_its_impulse():
         np.testing.assert_allclose(np.sum(got["touch"][1:, 0] * lengths), change, rtol=1e-12)
 
 
+def test_the_reaction_of_a_joint_is_a_force_on_its_body():
+    """A body that hangs on a ball joint at its centre: the weight, in spite of its rotation."""
+    body = nsd.NewtonEulerSystem(MASS, 0.1)
+    start = body.state((0.0, 0.0, 0.0), angular_velocity=(1.0, 2.0, 3.0))
+    joint = nsd.GapRelation(nsd.ball_joint(start.q, (0.0, 0.0, 0.0)))
+    model = nsd.Model(body, nsd.Interaction(joint, nsd.Equality()))
+    run = nsd.simulate(model, nsd.MoreauJean(), 0.0, 3 * H, H, start)
+    reading = sensors.ContactForce(0)(model, run)
+    np.testing.assert_allclose(reading[1:], [[0, 0, MASS * G]] * 3, atol=1e-9)
+    held = sensors.Force(sensors.Site(0))(model, run)
+    np.testing.assert_allclose(held[1:], np.zeros((3, 3)), atol=1e-9)
+
+
 def test_readings_after_an_event_are_zero_and_finite():
     ball = nsd.NewtonEulerSystem(MASS, 0.1)
     model = nsd.Model(ball)
