@@ -32,7 +32,8 @@ def unread_sensors(reader: Reader, plan: Plan) -> Iterator[str]:
     unread = [f"{n} ({_type(reader, s)})" for s, n in enumerate(names) if n not in read]
     if unread:
         yield f"sensors that are not read: {', '.join(unread)}"
-    for what, found in (("noise", m.sensor_noise), ("cutoff", m.sensor_cutoff)):
+    left_out = {"noise": m.sensor_noise, "cutoff": m.sensor_cutoff, "delay": m.sensor_delay}
+    for what, found in left_out.items():
         changed = [name for name, x in zip(names, found, strict=True) if x and name in read]
         if changed:
             yield f"{what} of sensors is left out: {', '.join(changed)}"

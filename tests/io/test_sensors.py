@@ -40,7 +40,8 @@ OTHERS = """
  <touch name="touch" site="palm"/>"""
 UNREAD = """<clock name="clock"/><framepos name="seen" objtype="camera" objname="eye"/>
  <rangefinder name="range" site="palm"/><framepos name="noisy" objtype="site" objname="palm" noise=".1"/>
- <jointpos name="clipped" joint="turn" cutoff=".1"/>"""
+ <jointpos name="clipped" joint="turn" cutoff=".1"/>
+ <jointpos name="late" joint="turn" delay=".1" nsample="3"/>"""
 HAND = """<mujoco><compiler angle="radian"/><option gravity="0.2 0 -9" magnetic=".1 -.2 .3"/><worldbody>
  <camera name="eye" pos="1 1 1"/>
  <body name="base" pos="0 0 2"><freejoint/>
@@ -117,10 +118,11 @@ def test_accelerations_and_transmitted_forces_are_those_of_mujoco():
 def test_what_is_not_read_is_named():
     _, elements, _ = io.load_mjcf(HAND.format(UNREAD))
     text = "\n".join(elements.report)
-    assert set(elements.sensors()) == {"noisy", "clipped"}
+    assert set(elements.sensors()) == {"noisy", "clipped", "late"}
     for name in ("sensor/clock (clock)", "sensor/seen (framepos)", "sensor/range (rangefinder)"):
         assert name in text
     assert "noise of sensors is left out: sensor/noisy" in text
+    assert "delay of sensors is left out: sensor/late" in text
     assert "cutoff of sensors is left out: sensor/clipped" in text
 
 
