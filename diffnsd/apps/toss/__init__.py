@@ -4,6 +4,14 @@ Error messages on reading and writing files say what to do. The two pages, a rep
 are one HTML file each and need the extra `viz`: `pip install "diffnsd[viz]"`.
 """
 
+from ..pages import (
+    ParameterRow as ParameterRow,
+    PoseErrors as PoseErrors,
+    RunFigures as RunFigures,
+    TossComparison as TossComparison,
+    write_replay as write_replay,
+    write_report as write_report,
+)
 from ._data import (
     OutputDirError as OutputDirError,
     PaddedTosses as PaddedTosses,
@@ -14,12 +22,4 @@ from ._data import (
     load_tosses as load_tosses,
     save_predictions as save_predictions,
     save_tosses as save_tosses,
-)
-from .pages import (
-    ParameterRow as ParameterRow,
-    PoseErrors as PoseErrors,
-    RunFigures as RunFigures,
-    TossComparison as TossComparison,
-    write_replay as write_replay,
-    write_report as write_report,
 )
