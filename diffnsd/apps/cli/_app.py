@@ -31,6 +31,13 @@ Ignore = Annotated[
     typer.Option(help="Of a file: elements without counterpart to leave out, comma separated."),
 ]
 
+Seconds = Annotated[float, typer.Option(help="Of a file: how long.")]
+Step = Annotated[float | None, typer.Option(help="Of a file: the step; by default its own.")]
+Controls = Annotated[
+    Path | None,
+    typer.Option(help="Of a file: a .npz with controls (k, nu), and times (k,) if not each step."),
+]
+
 
 def _names(text: str) -> list[str]:
     """The names of a list with commas."""
@@ -138,16 +145,9 @@ def simulate(
         typer.Argument(help="A ready model (a wrong name lists them), or an MJCF or URDF file."),
     ],
     out: Annotated[Path | None, typer.Option(help="Folder for motion.npz and motion.svg.")] = None,
-    seconds: Annotated[float, typer.Option(help="Of a file: how long.")] = 1.0,
-    dt: Annotated[
-        float | None, typer.Option(help="Of a file: the step; by default its own.")
-    ] = None,
-    controls: Annotated[
-        Path | None,
-        typer.Option(
-            help="Of a file: a .npz with controls (k, nu), and times (k,) if not each step."
-        ),
-    ] = None,
+    seconds: Seconds = 1.0,
+    dt: Step = None,
+    controls: Controls = None,
     ignore: Ignore = "",
 ) -> None:
     """Simulates a ready model or a file, and prints its energy and contacts."""
@@ -166,6 +166,37 @@ def simulate(
             session.print(line)
         if not solved:
             raise typer.Exit(1)
+
+
+@app.command()
+def view(
+    file: Annotated[Path, typer.Argument(help="An MJCF or URDF file.")],
+    seconds: Seconds = 1.0,
+    dt: Step = None,
+    controls: Controls = None,
+    ignore: Ignore = "",
+    host: Annotated[str, typer.Option(help="The address to serve on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; another one if it is taken.")] = 8080,
+    public: Annotated[
+        bool, typer.Option("--public", help="Allow a host that other machines can reach.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Write a page (.html) that needs no server, and end.")
+    ] = None,
+) -> None:
+    """Shows a file and its motion in the browser, with contacts and forces at any time."""
+    with _Session() as session:
+        from ..mechanism._simulate import simulated
+        from ..mechanism._view import Scene, check_host, view_file
+
+        check_host(host, public)
+        with session.stage(f"compiling and simulating {file}"):
+            scene = Scene(simulated(str(file), seconds, dt, controls, _names(ignore)))
+        if out is None:
+            view_file(session, scene, host, port)
+        else:
+            scene.write(session.folder(out.parent) / out.name, file.stem)
+            session.print(f"wrote {out}")
 
 
 class _Session:

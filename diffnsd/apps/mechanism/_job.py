@@ -122,8 +122,8 @@ def mechanism_job(elements: Elements, runs: Runs, names: list[str], substeps: in
 
     **Raises:** `ValueError` for names that cannot be fitted.
     """
-    system = elements.system()
-    metric = Metric(system, jnp.asarray(size_of(elements)))
+    metric = metric_of(elements)
+    system = metric.system
     found = quantities(elements, names, float(metric.size))
     n, (b, nv) = len(runs), (len(elements.plan.bodies), system.group.dim)
     linear = np.array([not turns for turns in system.tree.tables.turns]).reshape(nv)
@@ -143,6 +143,11 @@ def mechanism_job(elements: Elements, runs: Runs, names: list[str], substeps: in
         found,
         tuple(found),
     )
+
+
+def metric_of(elements: Elements) -> Metric:
+    """The metric of a file with its own numbers."""
+    return Metric(elements.system(), jnp.asarray(size_of(elements)))
 
 
 def as_batch(metric: Metric, elements: Elements, runs: Runs) -> tuple[Run, np.ndarray]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-import jax
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
@@ -73,7 +73,7 @@ def write_pages(out: Path, record: Identified, predicted: Predicted, title: str)
     elements, runs, metric = record.model, predicted.runs, predicted.metric
     order = np.argsort(-predicted.position)
     shown = order[:: max(1, len(runs) // SHOWN)][:SHOWN]
-    places = jax.jit(metric.places)
+    places = eqx.filter_jit(metric.places)
     moving = np.flatnonzero(predicted.known.any(axis=(0, 1)))
     size = float(metric.size)
     compared, motions = [], []

@@ -9,7 +9,7 @@ from ...io import load_mjcf, save_mjcf
 from ...laws import CoulombFriction, GapStabilized
 from ..fit import fit_and_show, write_result
 from ._data import load_runs
-from ._job import mechanism_job
+from ._job import MechanismMotion, mechanism_job, metric_of
 from ._outputs import Predicted, write_pages
 
 REST_SPEED = 0.05
@@ -45,13 +45,14 @@ def identify_file(
     target = runs if other is None else load_runs(other, elements)
     if target.dt > 0 and not np.isclose(target.dt, runs.dt, rtol=0.01):
         session.print(f"note: frames are {runs.dt:g} s apart, those to predict {target.dt:g} s")
-    job, prediction = mechanism_job(elements, runs, names, substeps), {}
+    job, metric = mechanism_job(elements, runs, names, substeps), metric_of(elements)
+    size, prediction = float(metric.size), {}
 
     def extra(record):
         return {
             "file": file.name,
             "runs": len(runs),
-            "size": float(job.motion.metric.size),
+            "size": size,
             "not_loaded": list(elements.report),
             "failed_runs": list(record.failed),
             **prediction,
@@ -64,7 +65,7 @@ def identify_file(
     except ValueError as error:
         record.warnings.append(f"fitted.xml was not written: {error}")
     with session.stage(f"predicting {len(target)} runs and writing the pages"):
-        motion = mechanism_job(elements, target, names, substeps).motion
+        motion = MechanismMotion(metric, target.dt, substeps)
         predicted = Predicted(motion, record.model, target)
         if predicted.failed.any():
             record.warnings.append(
@@ -78,7 +79,7 @@ def identify_file(
     p = prediction["prediction"]
     session.print(
         f"predicted {p['runs']} runs from their first frame: position {p['position_percent']:.2f} % of the "
-        f"size {float(job.motion.metric.size):.3g} m, rotation {p['rotation_deg']:.2f} deg"
+        f"size {size:.3g} m, rotation {p['rotation_deg']:.2f} deg"
     )
     written = "result.json, predictions.npz, report.html, replay.html"
     session.print(f"wrote {written}{', fitted.xml' * fitted.exists()} to {folder}")
