@@ -165,12 +165,10 @@ class _Rounds:
         record.rollouts += self.runs
         residual = self.residual(value)
         count = sum(c.size for c in residual.centres)
-        d = jax.eval_shape(residual, self.params)[0][0].shape[-1]
-        errors = jnp.broadcast_to(value[..., None] > 0, (*value.shape, d))
         fit = identification.least_squares(
             residual,
             self.params,
-            mask=((errors, ~left_out & prior), jnp.full(count, prior)),
+            mask=((value > 0, ~left_out & prior), jnp.full(count, prior)),
             robust=identification.Huber(HUBER),
             max_steps=steps,
             rtol=1e-3,

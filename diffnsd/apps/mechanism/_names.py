@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 
 from ...io import Elements
@@ -43,6 +45,8 @@ KINDS = {
 }
 """By the last part of a name. Masses and inertias are known to a third, sizes to 5 %, gravity to 2 %: without
 forces that are known, motion determines only their ratios. Other numbers have no bounds and no prior."""
+RESTITUTION, REBOUND = "contact/restitution", 0.1
+"""Where a restitution that is free starts at least: slow rebounds are landings, whatever it is."""
 DIRECTIONS = ("quat", "iquat", "axis")
 
 
@@ -76,6 +80,15 @@ def quantities(elements: Elements, names: list[str], size: float) -> dict[str, Q
         if name.endswith("/friction"):
             _check_friction(elements, name, found)
     return found
+
+
+def with_rebound(elements: Elements, names: list[str]) -> Elements:
+    """The elements with a restitution that can change, if it is free: without rebound it has no effect."""
+    if RESTITUTION not in names or elements[RESTITUTION] >= REBOUND:
+        return elements
+    return eqx.tree_at(
+        lambda e: e[RESTITUTION], elements, jnp.full_like(elements[RESTITUTION], REBOUND)
+    )
 
 
 def _quantity(kind: Kind, value: np.ndarray, size: float) -> Quantity:

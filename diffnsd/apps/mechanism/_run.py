@@ -10,6 +10,7 @@ from ...laws import CoulombFriction, GapStabilized
 from ..fit import fit_and_show, write_result
 from ._data import load_runs
 from ._job import MechanismMotion, mechanism_job, metric_of
+from ._names import with_rebound
 from ._outputs import Predicted, write_pages
 
 REST_SPEED = 0.05
@@ -41,6 +42,7 @@ def identify_file(
         raise ValueError(f"--substeps must be 1 or more, got {substeps}.")
     limit = max_active or None
     _, elements, _ = load_mjcf(str(file), ignore=ignore, law=landing, max_active=limit)
+    elements = with_rebound(elements, names)
     runs = load_runs(data, elements)
     target = runs if other is None else load_runs(other, elements)
     if target.dt > 0 and not np.isclose(target.dt, runs.dt, rtol=0.01):

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from diffnsd.apps.cli import app
 from diffnsd.apps.mechanism import load_runs, mechanism_job
-from diffnsd.apps.mechanism._names import quantities
+from diffnsd.apps.mechanism._names import quantities, with_rebound
 from diffnsd.io import load_mjcf
 
 runner = CliRunner()
@@ -228,6 +228,14 @@ def test_bounds_and_priors_by_the_kind_of_number():
     assert restitution.bounds == (0.0, 1.0) and restitution.deviation == 0.1
     assert mass.bounds == (0.0, None) and mass.deviation == pytest.approx(0.21)
     assert gravity.bounds == (None, None) and gravity.deviation == pytest.approx(0.1962)
+
+
+def test_a_free_restitution_starts_where_it_can_change():
+    _, elements, _ = load_mjcf(BLOCK)
+    assert float(with_rebound(elements, ["contact/restitution"])["contact/restitution"]) == 0.1
+    assert float(with_rebound(elements, ["geom/floor/friction"])["contact/restitution"]) == 0.0
+    _, bouncy, _ = load_mjcf(BLOCK, restitution=0.6)
+    assert float(with_rebound(bouncy, ["contact/restitution"])["contact/restitution"]) == 0.6
 
 
 def test_the_command_asks_for_runs(tmp_path):
