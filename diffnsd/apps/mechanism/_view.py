@@ -99,7 +99,8 @@ def _forces(shown: Simulated, stride: int, pose, size: float) -> list[np.ndarray
 def open_view(scene: Scene, host: str, port: int) -> tuple[Any, Any]:
     """Starts the server of a scene; the time is dragged with a slider.
 
-    **Returns:** the server, to be stopped by the caller, and its check box `play`; `advance` moves the time.
+    **Returns:** the server, to be stopped by the caller; `advance()`, which shows the next frame if the box
+    `play` is checked.
     """
     viser = require("viser", "the view")
     server = viser.ViserServer(host=host, port=port, verbose=False)

@@ -115,7 +115,7 @@ def write_motion(
                 actors["measured"] = add_bodies(server.scene, kept, bodies, "measured", 0.35)
             serializer = server.get_scene_serializer()
             for motion in motions:
-                _play(server.scene, serializer, motion, actors, stride, dt / speed)
+                _play(server.scene, serializer, motion, actors, stride, dt / speed, size)
             page = serializer.as_html(dark_mode=False)
         finally:
             server.stop()
@@ -125,13 +125,16 @@ def write_motion(
     return path
 
 
-def _play(scene, serializer, motion: Motion, actors: dict, stride: int, frame_time: float) -> None:
+def _play(
+    scene, serializer, motion: Motion, actors: dict, stride: int, frame_time: float, size: float
+) -> None:
     """Records one run, frame by frame."""
-    top = scene.add_label(f"/names/{motion.label}", motion.label, position=(0.0, 0.0, 0.0))
+    top = float(np.nanmax(motion.simulated[0][..., 2])) + size
+    label = scene.add_label(f"/names/{motion.label}", motion.label, position=(0.0, 0.0, top))
     last = len(motion.simulated[0]) - 1
     for k in range(0, last + 1, stride):
         for name, track in motion.tracks().items():
             place(actors[name], track, min(k, last))
         serializer.insert_sleep(frame_time * stride)
     serializer.insert_sleep(_HOLD)
-    top.visible = False
+    label.visible = False
