@@ -2,6 +2,7 @@
 
 import json
 
+import equinox as eqx
 import mujoco
 import numpy as np
 import pytest
@@ -239,6 +240,28 @@ def test_a_free_restitution_starts_where_it_can_change():
     assert float(with_rebound(elements, ["geom/floor/friction"])["contact/restitution"]) == 0.0
     _, bouncy, _ = load_mjcf(BLOCK, restitution=0.6)
     assert float(with_rebound(bouncy, ["contact/restitution"])["contact/restitution"]) == 0.6
+
+
+def test_controls_of_a_run_drive_it(tmp_path):
+    """4 N on 2 kg in one run, and none in the other: the closed form of the motion at the frames."""
+    cart = """<mujoco><worldbody><body><joint name="track" type="slide" axis="1 0 0"/>
+     <geom size=".1" mass="2"/></body></worldbody><actuator><motor joint="track" gear="4"/></actuator>
+    </mujoco>"""
+    t = np.tile(0.1 * np.arange(6), 2)
+    push = np.repeat([1.0, 0.0], 6)
+    arrays = {
+        "qpos": (push * t**2)[:, None],
+        "qvel": np.zeros((12, 1)),
+        "times": t,
+        "offsets": np.array([0, 6, 12]),
+        "controls": push[:, None],
+    }
+    job = job_of(tmp_path, arrays, cart, ["actuator/0/gear"])
+    errors, failed = eqx.filter_jit(eqx.filter_vmap(job.motion, in_axes=(None, 0, 0)))(
+        job.model, job.runs, job.velocities
+    )
+    assert not np.any(failed)
+    np.testing.assert_allclose(errors, 0, atol=1e-12)
 
 
 def test_the_command_asks_for_runs(tmp_path):
