@@ -220,6 +220,7 @@ def save_mjcf(
         body.mass, body.inertia = given.body_mass[body.id], given.body_inertia[body.id]
         body.ipos, body.iquat = given.body_ipos[body.id], given.body_iquat[body.id]
     _add_mimics(mujoco, spec, elements)
+    _set_restitution(mujoco, spec, given, float(elements["contact/restitution"]))
     compiled = spec.compile()
     reader = Reader(mujoco, compiled)
     reader.plan()
@@ -251,6 +252,16 @@ def save_mjcf(
         scale = np.max(np.abs(value[known]), initial=1e-3)
         if not np.allclose(found[known], value[known], rtol=0, atol=1e-5 * scale):
             raise ValueError(f"MuJoCo wrote {name} as {found.tolist()}, not {value.tolist()}.")
+
+
+def _set_restitution(mujoco: Any, spec: Any, given: Any, value: float) -> None:
+    """Writes the restitution where `load_mjcf` finds it, unless it is that of the source."""
+    if value == _restitution(mujoco, given, None):
+        return
+    numeric = spec.numeric("restitution")
+    if numeric is None:
+        numeric = spec.add_numeric(name="restitution", size=1)
+    numeric.data = [value]
 
 
 def _add_mimics(mujoco: Any, spec: Any, elements: Elements) -> None:

@@ -8,7 +8,6 @@ import sys
 import time
 from importlib.metadata import version
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,12 +15,21 @@ import pytest
 from typer.testing import CliRunner
 
 from diffnsd.apps.cli import app
-from diffnsd.apps.toss import Tosses, _fit, load_tosses, save_tosses
-from diffnsd.apps.toss._cube import CubeParameters, Lane, lanes, pose_error, smooth_start, toss
+from diffnsd.apps.fit import weights
+from diffnsd.apps.fit._job import lanes as fit_lanes
+from diffnsd.apps.toss import Tosses, load_tosses, save_tosses
+from diffnsd.apps.toss._cube import (
+    CubeMotion,
+    CubeParameters,
+    check_free,
+    cube_job,
+    lanes,
+    pose_error,
+    smooth_start,
+    toss,
+)
 from diffnsd.apps.toss._demo import make_tosses
-from diffnsd.apps.toss._fit import Identified, check_free, identify, weights
-from diffnsd.apps.toss._outputs import upward_face, write_result
-from diffnsd.identification import Programs
+from diffnsd.apps.toss._outputs import upward_face
 from diffnsd.rollout import rollout
 
 runner = CliRunner()
@@ -163,7 +171,7 @@ def test_controls_of_a_file_that_do_not_fit_are_explained(tmp_path, arrays, opti
     file.write_text(CART)
     np.savez(controls, **arrays)
     done = runner.invoke(app, ["simulate", str(file), "--controls", str(controls), *options])
-    assert done.exit_code == 2 and sentence in done.output.replace("\n", " "), done.output
+    assert done.exit_code == 2 and sentence in " ".join(done.output.split()), done.output
 
 
 def test_version():
@@ -205,117 +213,6 @@ def test_an_interrupt_keeps_the_best_so_far(data_file, tmp_path, sent):
     assert not (tmp_path / "predictions.npz").exists()
 
 
-@pytest.fixture
-def flat(monkeypatch):
-    """Lanes of a made-up motion that costs nothing: `x = mu t` along the path, fails at mu > 2."""
-
-    def motion(cube, lane, dt, substeps):
-        del substeps
-        along = cube.mu * dt * jnp.arange(lane.position.shape[0], dtype=float)
-        position = jnp.stack([along, 0 * along, 0 * along], axis=1) * (1 + lane.velocity[0])
-        failed = ((cube.mu > 2) | (lane.spin[2] > 1)).astype(jnp.int32)
-        return position, lane.quaternion, jnp.zeros(()), failed, jnp.zeros(())
-
-    monkeypatch.setattr(_fit, "toss", motion)
-    monkeypatch.setattr(_fit, "_PROGRAMS", Programs())
-    position = 1e-3 * np.random.default_rng(0).normal(size=(5, 20, 3))
-    position[..., 0] += 0.4 * 0.1 * np.arange(20)
-    unit = jnp.asarray(np.broadcast_to([1.0, 0.0, 0.0, 0.0], (5, 20, 4)))
-    return Lane(
-        jnp.asarray(position), unit, jnp.ones((5, 20)), jnp.zeros((5, 3)), jnp.zeros((5, 3))
-    )
-
-
-def start_at(mu):
-    numbers = (mu, 0.1, 0.05, 9.81, 2e-3)
-    return CubeParameters(*(jnp.asarray(x, float) for x in numbers))
-
-
-def test_the_status_says_how_the_fit_ended(flat):
-    done = identify(flat, start_at(0.25), ("mu",), 0.1)
-    assert done.status == "converged", done.warnings
-    # Measured: 0.40007, with a standard error of 0.0002.
-    assert abs(done.value("mu") - 0.4) < 1e-3 and done.standard_errors["mu"] < 1e-3
-    assert len(done.rounds) == len(done.losses) and done.rounds[-1] > 1
-
-    short = identify(flat, start_at(0.25), ("mu",), 0.1, rounds=1, steps=1)
-    assert short.status == "not converged" and "max_steps" in short.warnings[-1]
-    assert short.value("mu") == 0.25
-
-    once = identify(flat, start_at(0.25), ("mu",), 0.1, rounds=1)
-    assert once.status == "not converged" and "still moved" in once.warnings[-1]
-
-    broken = eqx.tree_at(lambda x: x.velocity, flat, flat.velocity.at[0, 0].set(jnp.nan))
-    failed = identify(broken, start_at(0.25), ("mu",), 0.1)
-    assert failed.status == "failed" and "start values" in failed.warnings[-1]
-    assert failed.value("mu") == 0.25 and np.isnan(failed.loss)
-
-
-def test_a_loss_that_jumps_where_it_is_least(flat, monkeypatch):
-    """The optimum lies at the edge of a jump: no step lowers the loss, though its slope is not 0."""
-    smooth = _fit.toss
-
-    def jumping(cube, lane, dt, substeps):
-        beyond = eqx.tree_at(lambda c: c.mu, cube, cube.mu + jnp.where(cube.mu > 0.3990, 0.02, 0.0))
-        return smooth(beyond, lane, dt, substeps)
-
-    monkeypatch.setattr(_fit, "toss", jumping)
-    done = identify(flat, start_at(0.25), ("mu",), 0.1, steps=40)
-    assert done.status == "converged", done.warnings
-    assert 0 <= 0.3990 - done.value("mu") < 0.1 * done.standard_errors["mu"]
-
-    short = identify(flat, start_at(0.25), ("mu",), 0.1, steps=3)
-    assert short.status == "not converged", short.value("mu")
-
-
-def test_the_loss_is_that_of_the_estimate(flat):
-    """From the far side the trials overshoot into motions that fail, which no fit may accept."""
-    done = identify(flat, start_at(1.9), ("mu",), 0.1, rounds=1)
-    assert done.loss == min(done.losses) and done.failed == ()
-
-
-def test_a_toss_that_cannot_be_simulated_is_reported(flat):
-    bad = eqx.tree_at(lambda x: x.spin, flat, flat.spin.at[3, 2].set(2.0))
-    done = identify(bad, start_at(0.25), ("mu",), 0.1)
-    assert done.failed == (3,)
-    assert any("1 of 5 tosses a step did not reach its tolerance" in w for w in done.warnings)
-    assert abs(done.value("mu") - 0.4) < 1e-3
-
-
-@pytest.mark.parametrize("after", [0, 1, 2])
-def test_an_interrupt_between_evaluations(flat, tmp_path, after):
-    def interrupt(record, stage):
-        if stage == f"round 1 of 6, evaluation {after}":
-            raise KeyboardInterrupt
-
-    done = identify(flat, start_at(0.25), ("mu",), 0.1, notify=interrupt)
-    assert done.status == "interrupted" and len(done.losses) == after
-    write_result(tmp_path / "result.json", done)
-    content = json.loads((tmp_path / "result.json").read_text())
-    assert content["status"] == "interrupted"
-    assert content["loss"] == (min(done.losses) if after else None)
-    assert (content["parameters"]["mu"]["value"] != 0.25) == (after == 2)
-
-
-def test_what_is_not_finite_is_written_as_null(tmp_path):
-    start = start_at(0.25)
-    record = Identified(("mu", "e"), start, start, status="converged")
-    record.standard_errors = {"mu": 0.01, "e": float("inf")}
-    record.correlations = np.array([[1.0, np.nan], [np.nan, 1.0]])
-    record.losses, record.rounds, record.loss = [2.0, float("inf"), float("nan")], [1] * 3, 2.0
-    extra = {"prediction": {"largest_residual": np.float64("nan"), "tosses": 3}}
-    write_result(tmp_path / "result.json", record, extra)
-
-    def refuse(word):
-        raise AssertionError(f"{word} is no JSON")
-
-    content = json.loads((tmp_path / "result.json").read_text(), parse_constant=refuse)
-    assert content["parameters"]["e"]["standard_error"] is None
-    assert content["correlations"] == [[1.0, None], [None, 1.0]]
-    assert content["loss_history"] == [2.0, None, None] and content["loss"] == 2.0
-    assert content["prediction"] == {"largest_residual": None, "tosses": 3}
-
-
 @pytest.mark.parametrize("key", ["half_width", "inertia"])
 def test_a_box_that_is_no_cube_is_refused(tosses, tmp_path, key):
     """The mean of three edges is not what was tossed."""
@@ -338,9 +235,11 @@ def test_unknown_and_repeated_parameters():
 
 
 def test_weights_fall_along_a_toss_and_ignore_padding(tosses):
-    lane = jax.tree.map(lambda x: x[0], lanes(tosses, 100))
     cube = CubeParameters.nominal(tosses)
-    value, failed = jax.jit(lambda c, x: weights(c, x, float(tosses.dt), 1, 0.1048))(cube, lane)
+    job = cube_job(cube, lanes(tosses, 100), ("mu",), CubeMotion(0.1048, float(tosses.dt), 1))
+    lane = jax.tree.map(lambda x: x[0], fit_lanes(job))
+    deviations = job.deviations, job.tolerances
+    value, failed = jax.jit(lambda c, x: weights(job.motion, c, x, *deviations))(cube, lane)
     assert not failed
     moving = np.asarray(value[:90])
     assert np.all(np.diff(moving, axis=0) <= 1e-12) and np.all(moving > 0)

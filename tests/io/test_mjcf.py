@@ -159,6 +159,7 @@ def test_what_is_saved_is_what_was_loaded(tmp_path):
         "geom/trunk/size": jnp.array([0.11, 0.21, 0.31]),
         "actuator/servo/gear": elements["actuator/servo/gear"] * 2,
         "option/gravity": jnp.array([0.0, 0.0, -3.0]),
+        "contact/restitution": jnp.array(0.25),
     }
     changed = eqx.tree_at(lambda e: e.values, elements, elements.values | new)
     path = tmp_path / "fitted.xml"

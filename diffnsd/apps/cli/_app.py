@@ -26,6 +26,23 @@ def _nonnegative(value: int | None) -> int | None:
 
 Seed = Annotated[int, typer.Option(callback=_nonnegative, help="Seed of the random numbers.")]
 
+Ignore = Annotated[
+    str,
+    typer.Option(help="Of a file: elements without counterpart to leave out, comma separated."),
+]
+
+Seconds = Annotated[float, typer.Option(help="Of a file: how long.")]
+Step = Annotated[float | None, typer.Option(help="Of a file: the step; by default its own.")]
+Controls = Annotated[
+    Path | None,
+    typer.Option(help="Of a file: a .npz with controls (k, nu), and times (k,) if not each step."),
+]
+
+
+def _names(text: str) -> list[str]:
+    """The names of a list with commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
 
 def _show_version(wanted: bool) -> None:
     if wanted:
@@ -63,9 +80,20 @@ def demo(out: Out = Path("diffnsd-demo"), seed: Seed = 0) -> None:
 
 @app.command()
 def identify(
-    data: Annotated[Path, typer.Argument(help="Measured tosses (.npz); see the README.")],
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="Measured tosses of a cube (.npz), or an MJCF or URDF file and its runs."
+        ),
+    ],
+    runs: Annotated[
+        Path | None, typer.Argument(help="Of a file: measured runs (.npz) in its coordinates.")
+    ] = None,
     out: Out = Path("diffnsd-out"),
-    free: Annotated[str, typer.Option(help="Parameters to fit, comma separated.")] = "mu",
+    free: Annotated[
+        str | None,
+        typer.Option(help="What to fit, comma separated; of a cube mu, of a file by its names."),
+    ] = None,
     tosses: Annotated[
         int | None,
         typer.Option(
@@ -74,21 +102,40 @@ def identify(
         ),
     ] = None,
     predict: Annotated[
-        Path | None, typer.Option(help="Another file whose tosses are to be predicted.")
+        Path | None, typer.Option(help="Another file whose tosses or runs are to be predicted.")
     ] = None,
     seed: Seed = 0,
     smooth_start: Annotated[
         bool, typer.Option(help="Start from velocities fitted to the frames before contact.")
     ] = False,
+    ignore: Ignore = "",
+    substeps: Annotated[int, typer.Option(help="Of a file: steps between two frames.")] = 4,
+    max_active: Annotated[
+        int, typer.Option(help="Of a file: most contacts solved at a time; 0 is all.")
+    ] = 16,
 ) -> None:
-    """Identifies contact parameters of a cube from measured tosses, by gradients."""
+    """Identifies parameters of a tossed cube, or of an MJCF or URDF file, from measured motion."""
     with _Session() as session:
+        from ..mechanism._run import identify_file
+        from ..mechanism._simulate import is_file
+
+        if is_file(str(data)):
+            if runs is None:
+                raise ValueError(f"give the measured runs too: diffnsd identify {data} RUNS.npz.")
+            folder, names = session.folder(out), _names(free or "")
+            left_out = _names(ignore)
+            identify_file(
+                session, data, runs, names, folder, predict, left_out, substeps, max_active
+            )
+            return
         from ..toss._data import load_tosses
 
         measured = load_tosses(data)
         other = None if predict is None else load_tosses(predict)
         folder = session.folder(out)
-        session.identify(measured, folder, free, tosses, other, seed, smooth_start, data.stem)
+        session.identify(
+            measured, folder, free or "mu", tosses, other, seed, smooth_start, data.stem
+        )
 
 
 @app.command()
@@ -98,38 +145,58 @@ def simulate(
         typer.Argument(help="A ready model (a wrong name lists them), or an MJCF or URDF file."),
     ],
     out: Annotated[Path | None, typer.Option(help="Folder for motion.npz and motion.svg.")] = None,
-    seconds: Annotated[float, typer.Option(help="Of a file: how long.")] = 1.0,
-    dt: Annotated[
-        float | None, typer.Option(help="Of a file: the step; by default its own.")
-    ] = None,
-    controls: Annotated[
-        Path | None,
-        typer.Option(
-            help="Of a file: a .npz with controls (k, nu), and times (k,) if not each step."
-        ),
-    ] = None,
-    ignore: Annotated[
-        str,
-        typer.Option(help="Of a file: elements without counterpart to leave out, comma separated."),
-    ] = "",
+    seconds: Seconds = 1.0,
+    dt: Step = None,
+    controls: Controls = None,
+    ignore: Ignore = "",
 ) -> None:
     """Simulates a ready model or a file, and prints its energy and contacts."""
     with _Session() as session:
-        from ._mechanism import is_file, simulate_file
+        from ..mechanism._simulate import is_file, simulate_file
         from ._ready import simulate_ready
 
         folder = None if out is None else session.folder(out)
         solved = True
         with session.stage(f"compiling and simulating {name}"):
             if is_file(name):
-                left_out = [n.strip() for n in ignore.split(",") if n.strip()]
-                lines, solved = simulate_file(name, seconds, dt, controls, left_out, folder)
+                lines, solved = simulate_file(name, seconds, dt, controls, _names(ignore), folder)
             else:
                 lines = simulate_ready(name, folder)
         for line in lines:
             session.print(line)
         if not solved:
             raise typer.Exit(1)
+
+
+@app.command()
+def view(
+    file: Annotated[Path, typer.Argument(help="An MJCF or URDF file.")],
+    seconds: Seconds = 1.0,
+    dt: Step = None,
+    controls: Controls = None,
+    ignore: Ignore = "",
+    host: Annotated[str, typer.Option(help="The address to serve on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; another one if it is taken.")] = 8080,
+    public: Annotated[
+        bool, typer.Option("--public", help="Allow a host that other machines can reach.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Write a page (.html) that needs no server, and end.")
+    ] = None,
+) -> None:
+    """Shows a file and its motion in the browser, with contacts and forces at any time."""
+    with _Session() as session:
+        from ..mechanism._simulate import simulated
+        from ..mechanism._view import Scene, check_host, view_file
+
+        check_host(host, public)
+        with session.stage(f"compiling and simulating {file}"):
+            scene = Scene(simulated(str(file), seconds, dt, controls, _names(ignore)))
+        if out is None:
+            view_file(session, scene, host, port)
+        else:
+            scene.write(session.folder(out.parent) / out.name, file.stem)
+            session.print(f"wrote {out}")
 
 
 class _Session:
@@ -167,7 +234,7 @@ class _Session:
 
     def folder(self, path: Path) -> Path:
         """Checks and returns the output folder."""
-        from ..toss._data import check_output_dir
+        from .._files import check_output_dir
 
         return check_output_dir(path)
 
@@ -189,5 +256,6 @@ class _Session:
         """Fits, predicts and writes all outputs; returns the record."""
         from ..toss._run import run_identification
 
-        names = [n.strip() for n in free.split(",") if n.strip()]
-        return run_identification(self, tosses, folder, names, count, other, seed, smooth, title)
+        return run_identification(
+            self, tosses, folder, _names(free), count, other, seed, smooth, title
+        )

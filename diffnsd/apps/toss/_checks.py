@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from .._files import DataFileError as TossFileError
+
 # Arrays with one row per frame, and the length of a row.
 FRAME_KEYS = {"position": 3, "quaternion_wxyz": 4, "velocity_world": 3, "angular_velocity_body": 3}
 INDEX_KEYS = ("toss_id", "offsets")
@@ -21,10 +23,6 @@ _PLAUSIBLE = (
     ("gravity", 100.0, "gravity must be in m/s^2, and lengths in metres, not in half widths"),
 )
 _UNIT_TOLERANCE = 1e-3
-
-
-class TossFileError(ValueError):
-    """Raised if tosses, or their file, cannot be used. The message says why and what to do."""
 
 
 def checked_index(data: Mapping[str, np.ndarray], frames: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,7 @@
 """The tossed cube as a model with named parameters, and its residuals against measured tosses."""
 
-import dataclasses
+from collections.abc import Callable
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -12,22 +13,23 @@ from ...groups import quaternion_log, quaternion_product
 from ...integrators import MoreauJean
 from ...models import cube_state, tossed_cube
 from ...simulation import SaveAt, simulate
+from ..fit import Job, Quantity
 from ._data import Tosses
 
-UNITS = {
-    "mu": "",
-    "e": "",
-    "half_width": "m",
-    "gravity": "m/s²",
-    "inertia_over_mass": "m²",
+QUANTITIES = {
+    "mu": Quantity("", (0.0, None)),
+    "e": Quantity("", (0.0, 1.0), 0.1),
+    "half_width": Quantity("m", (1e-3, None)),
+    "gravity": Quantity("m/s²", (0.1, 100.0)),
+    "inertia_over_mass": Quantity("m²", (0.0, None)),
 }
-BOUNDS = {
-    "mu": (0.0, None),
-    "e": (0.0, 1.0),
-    "half_width": (1e-3, None),
-    "gravity": (0.1, 100.0),
-    "inertia_over_mass": (0.0, None),
-}
+RELATIVE = {"half_width": 0.02, "gravity": 0.02, "inertia_over_mass": 0.3}
+"""Standard deviations of priors as fractions of the values in the file. Lengths in the tracked tosses, and
+hence gravity, are known to about 2 %."""
+SIGMA = 0.03, 0.03
+"""Model error of a pose: position in units of the cube's width, rotation in [rad]."""
+SIGMA_VELOCITY, SIGMA_SPIN = 0.010, 0.08
+"""Standard deviation of the measured start velocity [m/s] and spin [rad/s]."""
 
 
 class CubeParameters(eqx.Module):
@@ -156,6 +158,53 @@ def pose_error(lane: Lane, position, quaternion, width: float) -> Float[Array, "
     return jnp.stack([(position - lane.position) / width, quaternion_log(relative).T], axis=1)
 
 
+class CubeMotion(eqx.Module):
+    """The error of a toss from another start velocity and spin, for a `Job`.
+
+    **Arguments:** `width` [m]; `dt`: between frames [s]; `substeps`: steps per frame.
+    """
+
+    width: float = eqx.field(static=True)
+    dt: float = eqx.field(static=True)
+    substeps: int = eqx.field(static=True)
+
+    def __call__(self, cube: CubeParameters, lane: Lane, start: Float[Array, "6"]):
+        moved = eqx.tree_at(lambda x: (x.velocity, x.spin), lane, (start[:3], start[3:]))
+        position, quaternion, _, failed, _ = toss(cube, moved, self.dt, self.substeps)
+        return pose_error(lane, position, quaternion, self.width), failed > 0
+
+
+def cube_job(start: CubeParameters, batch: Lane, free: tuple[str, ...], motion: Callable) -> Job:
+    """The identification of a cube from tosses; `motion` is a `CubeMotion`."""
+    spread = {name: part * float(getattr(start, name)) for name, part in RELATIVE.items()}
+    return Job(
+        start,
+        motion,
+        batch,
+        jnp.broadcast_to(batch.mask[:, :, None] > 0, (*batch.mask.shape, 2)),
+        jnp.concatenate([batch.velocity, batch.spin], axis=1),
+        jnp.array([SIGMA_VELOCITY] * 3 + [SIGMA_SPIN] * 3),
+        jnp.array(SIGMA),
+        getattr,
+        QUANTITIES | {n: replace(QUANTITIES[n], deviation=x) for n, x in spread.items()},
+        free,
+    )
+
+
+def check_free(names: list[str]) -> tuple[str, ...]:
+    """Validates the names of free parameters.
+
+    **Raises:** `ValueError` listing the existing names.
+    """
+    unknown = [n for n in names if n not in QUANTITIES]
+    if unknown or not names:
+        raise ValueError(
+            f"unknown parameter {', '.join(map(repr, unknown)) or '(none given)'}; "
+            f"there are: {', '.join(QUANTITIES)}."
+        )
+    return tuple(name for name in QUANTITIES if name in names)
+
+
 def smooth_start(tosses: Tosses, clearance: float = 0.005) -> Tosses:
     """Replaces the velocities of the first frame by a fit over the frames before first contact.
 
@@ -195,4 +244,4 @@ def smooth_start(tosses: Tosses, clearance: float = 0.005) -> Tosses:
         # Files store the velocity half a frame before each frame.
         velocity[at] = (t @ moved) / (t @ t) - fall * dt / 2
         spin[at] = (t @ angle[at : at + n]) / (t @ t)
-    return dataclasses.replace(tosses, velocity_world=velocity, angular_velocity_body=spin)
+    return replace(tosses, velocity_world=velocity, angular_velocity_body=spin)

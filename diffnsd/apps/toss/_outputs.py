@@ -1,7 +1,5 @@
-"""Output files of an identification: result.json, predictions.npz, report.html, replay.html."""
+"""What an identification says of tosses: predictions.npz, report.html, replay.html."""
 
-import json
-import os
 from pathlib import Path
 
 import jax
@@ -10,57 +8,9 @@ import numpy as np
 
 from ...groups import rotate
 from ...rollout import rollout
-from ._cube import BOUNDS, UNITS, CubeParameters, half_width, lanes, toss
+from ..fit import Identified, write_fit_report
+from ._cube import CubeParameters, half_width, lanes, toss
 from ._data import Tosses, save_predictions
-from ._fit import Identified
-
-
-def write_result(path: Path, record: Identified, extra: dict | None = None) -> None:
-    """Writes `result.json` atomically, so that an interrupt cannot leave a partial file.
-
-    Numbers that are not finite (the error of a parameter that the data do not determine, the loss of
-    a rejected trial) become `null`, since JSON cannot represent them.
-    """
-    table = {}
-    for name in UNITS:
-        free = name in record.free
-        table[name] = {
-            "value": record.value(name),
-            "standard_error": record.standard_errors.get(name),
-            "unit": UNITS[name],
-            "free": free,
-            "determined": record.determined.get(name) if free else None,
-            "start": float(getattr(record.start, name)),
-        }
-    content = {
-        "status": record.status,
-        "parameters": table,
-        "loss": record.loss,
-        "loss_history": record.losses,
-        "loss_round": record.rounds,
-        "rollouts": record.rollouts,
-        "gradient_evaluations": record.gradients,
-        "compile_seconds": round(record.compile_seconds, 3),
-        "run_seconds": round(record.run_seconds, 3),
-        "correlations": record.correlations,
-        "free": list(record.free),
-        "warnings": record.warnings,
-        **(extra or {}),
-    }
-    temporary = path.with_suffix(".json.tmp")
-    temporary.write_text(json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
-    os.replace(temporary, path)
-
-
-def _plain(content):
-    """The content with arrays as lists, and `None` for numbers that are not finite."""
-    if isinstance(content, dict):
-        return {key: _plain(value) for key, value in content.items()}
-    if isinstance(content, list | tuple | np.ndarray):
-        return [_plain(value) for value in content]
-    if isinstance(content, float | np.floating):
-        return float(content) if np.isfinite(content) else None
-    return content
 
 
 class Predicted:
@@ -119,14 +69,7 @@ def upward_face(q: np.ndarray) -> int:
 
 def write_pages(out: Path, record: Identified, predicted: Predicted, title: str) -> None:
     """Writes `report.html` and `replay.html`."""
-    from .pages import (
-        ParameterRow,
-        PoseErrors,
-        RunFigures,
-        TossComparison,
-        write_replay,
-        write_report,
-    )
+    from ..pages import PoseErrors, TossComparison, write_replay
 
     tosses, errors = predicted.tosses, predicted.errors()
     shown = np.argsort(errors["position_percent"])[:: max(1, len(tosses) // 6)][:6]
@@ -144,41 +87,12 @@ def write_pages(out: Path, record: Identified, predicted: Predicted, title: str)
                 predicted.quaternions[j],
             )
         )
-    rows = [
-        ParameterRow(
-            name,
-            float(getattr(record.start, name)),
-            record.value(name),
-            record.standard_errors.get(name),
-            UNITS[name],
-            BOUNDS[name][0],
-            BOUNDS[name][1],
-            record.determined.get(name, True),
-            name in record.free,
-        )
-        for name in UNITS
-    ]
-    write_report(
-        out / "report.html",
-        title=title,
-        parameters=rows,
-        loss_history=record.losses or [float("nan")],
-        tosses_compared=compared,
-        errors=PoseErrors(
-            errors["position_percent"],
-            errors["rotation_deg"],
-            100 * float(np.mean(errors["same_face"])),
-        ),
-        meta=RunFigures(
-            record.rollouts,
-            record.gradients,
-            record.compile_seconds,
-            record.run_seconds,
-            tuple(record.warnings),
-            {"status": record.status},
-        ),
-        correlations=record.correlations,
+    shares = PoseErrors(
+        errors["position_percent"],
+        errors["rotation_deg"],
+        100 * float(np.mean(errors["same_face"])),
     )
+    write_fit_report(out / "report.html", record, title, compared, shares)
     write_replay(
         out / "replay.html",
         dt=dt,

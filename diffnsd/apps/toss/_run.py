@@ -1,18 +1,15 @@
 """One identification from the command line: fit, predict, write."""
 
 import numpy as np
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from ._cube import UNITS, CubeParameters, lanes, smooth_start
+from ..fit import fit_and_show, write_result
+from ._cube import CubeMotion, CubeParameters, check_free, cube_job, lanes, smooth_start
 from ._data import Tosses
-from ._fit import Identified, check_free, identify
-from ._outputs import Predicted, write_pages, write_result
+from ._outputs import Predicted, write_pages
 
 SUBSTEPS = 4
 DRAWN = 30
 """Default number of tosses drawn for the fit."""
-ROUNDS, STEPS = 6, 7
 
 
 def run_identification(session, tosses: Tosses, folder, names, count, other, seed, smooth, title):
@@ -36,44 +33,21 @@ def run_identification(session, tosses: Tosses, folder, names, count, other, see
         fitted, target = smooth_start(fitted), smooth_start(target)
     # Fixed restitution is zero, an inelastic cube; free restitution starts where it can change.
     start = CubeParameters.nominal(tosses, e=0.1 if "e" in free else 0.0)
-    record = Identified(free, start, start)
-    extra = {"tosses": [int(i) for i in fitted.toss_id], "seed": seed, "smooth_start": smooth}
-    write_result(folder / "result.json", record, extra)
+    motion = CubeMotion(2 * float(start.half_width), float(tosses.dt), SUBSTEPS)
+    job, prediction = cube_job(start, lanes(fitted), free, motion), {}
 
-    with _progress(session.console) as progress:
-        bar = progress.add_task("compiling", total=ROUNDS * STEPS)
+    def extra(record):
+        return {
+            "tosses": [int(i) for i in fitted.toss_id],
+            "seed": seed,
+            "smooth_start": smooth,
+            "failed_tosses": [int(fitted.toss_id[i]) for i in record.failed],
+            **prediction,
+        }
 
-        def notify(record, stage):
-            loss = f", loss {record.loss:.4g}" if record.losses else ""
-            progress.update(
-                bar, description=f"{stage}{loss}", completed=record.gradients / len(chosen)
-            )
-            if stage == "saved":
-                write_result(folder / "result.json", record, extra)
-
-        identify(
-            lanes(fitted),
-            start,
-            free,
-            float(tosses.dt),
-            substeps=SUBSTEPS,
-            rounds=ROUNDS,
-            steps=STEPS,
-            state=record,
-            notify=notify,
-        )
-        progress.update(bar, completed=ROUNDS * STEPS, description=f"fit: {record.status}")
-    extra["failed_tosses"] = [int(fitted.toss_id[i]) for i in record.failed]
-    write_result(folder / "result.json", record, extra)
-    _print_table(session, record)
-    if record.status == "interrupted":
-        session.print(f"interrupted: the best so far is in {folder / 'result.json'}")
-        raise KeyboardInterrupt
-    if record.status == "failed":
-        raise ValueError(f"the fit failed, nothing is predicted: {record.warnings[-1]}")
-
+    record = fit_and_show(session, job, folder, extra)
     with session.stage(f"predicting {len(target)} tosses and writing the pages"):
-        predicted = Predicted(target, record.cube, SUBSTEPS)
+        predicted = Predicted(target, record.model, SUBSTEPS)
         failed = int(predicted.failed.sum())
         if failed:
             record.warnings.append(
@@ -82,7 +56,7 @@ def run_identification(session, tosses: Tosses, folder, names, count, other, see
             )
         predicted.save(folder / "predictions.npz")
         errors = predicted.errors()
-        extra["prediction"] = {
+        prediction["prediction"] = {
             "tosses": len(target),
             "position_percent": float(errors["position_percent"].mean()),
             "rotation_deg": float(errors["rotation_deg"].mean()),
@@ -91,9 +65,9 @@ def run_identification(session, tosses: Tosses, folder, names, count, other, see
             "failed": failed,
             "deepest_penetration_mm": float(1e3 * predicted.penetration.max()),
         }
-        write_result(folder / "result.json", record, extra)
+        write_result(folder / "result.json", record, extra(record))
         write_pages(folder, record, predicted, f"Identification of {title}")
-    p = extra["prediction"]
+    p = prediction["prediction"]
     session.print(
         f"predicted {p['tosses']} tosses from their first frame: position "
         f"{p['position_percent']:.2f} % of the width, rotation {p['rotation_deg']:.2f} deg, "
@@ -101,28 +75,3 @@ def run_identification(session, tosses: Tosses, folder, names, count, other, see
     )
     session.print(f"wrote result.json, predictions.npz, report.html, replay.html to {folder}")
     return record
-
-
-def _progress(console) -> Progress:
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        console=console,
-    )
-
-
-def _print_table(session, record: Identified) -> None:
-    table = Table("parameter", "value", "standard error", "unit")
-    for name in record.free:
-        error = record.standard_errors.get(name)
-        shown = "-" if error is None else f"{error:.2g}"
-        table.add_row(name, f"{record.value(name):.5g}", shown, UNITS[name])
-    session.console.print(table)
-    session.print(
-        f"{record.rollouts} toss rollouts, {record.gradients} of them with gradient; "
-        f"{record.compile_seconds:.1f} s compiling, {record.run_seconds:.1f} s running"
-    )
-    for warning in record.warnings:
-        session.print(f"[yellow]note:[/] {warning}")

@@ -8,10 +8,10 @@ import time
 import numpy as np
 import pytest
 
+from diffnsd.apps.pages._page import MEASURED, SIMULATED
+from diffnsd.apps.pages._replay import _clips
+from diffnsd.apps.pages._shapes import box_edges, box_pips, polyline
 from diffnsd.apps.toss import write_replay
-from diffnsd.apps.toss.pages._page import MEASURED, SIMULATED
-from diffnsd.apps.toss.pages._replay import _clips
-from diffnsd.apps.toss.pages._shapes import box_edges, box_pips, polyline
 
 viser = pytest.importorskip("viser")
 

@@ -7,6 +7,8 @@ import sys
 import numpy as np
 import pytest
 
+from diffnsd.apps.pages._page import number, with_error
+from diffnsd.apps.pages._plots import rotation_angle
 from diffnsd.apps.toss import (
     ParameterRow,
     PoseErrors,
@@ -14,8 +16,6 @@ from diffnsd.apps.toss import (
     TossComparison,
     write_report,
 )
-from diffnsd.apps.toss.pages._page import number, with_error
-from diffnsd.apps.toss.pages._plots import rotation_angle
 
 pytest.importorskip("matplotlib")
 
@@ -116,13 +116,13 @@ def test_everything_stands_in_the_report(tmp_path):
         "gravity 9.81 9.81 — m/s² none held",
         "mu +1.00 +0.42 −0.83",
         "83 % end on the measured face",
-        "1 234 toss rollouts",
-        "900 gradients of a toss",
+        "1 234 rollouts",
+        "900 of them with gradient",
         "12.3 s compiling",
         "45.6 s running",
         "e is not determined by these data.",
-        "position error of 200 tosses",
-        "rotation error of 200 tosses",
+        "position error of 200 runs",
+        "rotation error of 200 runs",
         "Toss 17",
         "height of the centre",
         "horizontal path",
@@ -165,7 +165,7 @@ def test_failures_and_missing_parts(tmp_path):
     toss.simulated_quaternion[50:] = np.nan
     errors = PoseErrors(np.array([3.0, np.nan, 4.0]), np.array([1.0, np.nan, 2.0]))
     _, _, text = _read(_write(tmp_path / "a.html", errors=errors, tosses_compared=[toss]))
-    assert "1 failed simulations are left out" in text and "of 2 tosses" in text
+    assert "1 failed simulations are left out" in text and "of 2 runs" in text
     bare = _write(
         tmp_path / "b.html",
         parameters=[],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....viz._optional import require
+from ...viz._optional import require
 from ._page import MEASURED, SIMULATED
 from ._shapes import box_edges, box_pips, polyline
 
@@ -41,11 +41,12 @@ def record(clips: Sequence[Clip], half: np.ndarray, frame_time: float) -> str:
     frames in the replay.
     """
     viser = require("viser", "the 3D replay")
-    with _quiet_viser():
+    with quiet_viser():
         # Loopback only, on a port chosen by the system: this server is not for others.
         server = viser.ViserServer(host="127.0.0.1", port=0, verbose=False)
         try:
-            reach = _set_stage(server, clips, half)
+            points = np.concatenate([(clip.measured or clip.simulated)[0] for clip in clips])
+            reach = set_stage(server, points, float(half.max()))
             actors = _add_boxes(server.scene, half, list(clips[0].tracks()))
             props = [_add_paths(server.scene, j, clips[j], half, reach) for j in range(len(clips))]
             serializer = server.get_scene_serializer()
@@ -56,10 +57,11 @@ def record(clips: Sequence[Clip], half: np.ndarray, frame_time: float) -> str:
             server.stop()
 
 
-def _set_stage(server, clips: Sequence[Clip], half: np.ndarray) -> float:
-    """Adds ground, light and camera. Returns the half extent [m] of the motion in the picture."""
-    points = np.concatenate([(clip.measured or clip.simulated)[0] for clip in clips])
-    size = float(half.max())
+def set_stage(server, points: np.ndarray, size: float) -> float:
+    """Adds ground, light and camera for a motion through `points` (N, 3) of things of a half `size` [m].
+
+    Returns the half extent [m] of the motion in the picture.
+    """
     # A simulation that flies away must not shrink the rest to a dot.
     reach = float(np.clip(np.abs(points[:, :2]).max() + size, 3 * size, 60 * size))
     height = float(np.clip(points[:, 2].max() + size, size, 60 * size))
@@ -183,7 +185,7 @@ _PRINT_LOCK = threading.Lock()
 
 
 @contextlib.contextmanager
-def _quiet_viser() -> Iterator[None]:
+def quiet_viser() -> Iterator[None]:
     """Suppresses what viser prints about its server; other output through rich is unaffected.
 
     The messages also come from the server's own thread, and no option turns all of them off.

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from ....viz._optional import require
+from ...viz._optional import require
 
 # Matplotlib draws with these placeholders; the page replaces them by variables of its colour scheme.
 _INK, _FAINT, _MEASURED, _SIMULATED = "#010101", "#020202", "#030303", "#040404"
@@ -62,8 +62,8 @@ def angle_plot(time: np.ndarray, angle: np.ndarray, key: str) -> str:
 
 
 def histogram(values: np.ndarray, title: str, unit: str, key: str) -> str:
-    """Histogram of an error over the tosses, with its mean and median."""
-    figure, axes = _figure(title, unit, "tosses")
+    """Histogram of an error over the runs, with its mean and median."""
+    figure, axes = _figure(title, unit, "runs")
     # A few outliers would squeeze all others into one bar: count them in the last bar.
     limit = max(float(np.percentile(values, 98)), 1e-9)
     outside = int((values > limit * (1 + 1e-9)).sum())

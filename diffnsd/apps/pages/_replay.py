@@ -75,7 +75,7 @@ def write_replay(
     clips = _clips(dt / speed, measured, simulated, labels, max_tosses)
     page = record(clips, np.broadcast_to(half, (3,)), dt / speed)
     path = Path(path)
-    path.write_text(_decorate(page, title, speed, measured is not None), encoding="utf-8")
+    path.write_text(decorate(page, title, speed, measured is not None), encoding="utf-8")
     return path
 
 
@@ -186,7 +186,7 @@ _OVERLAY = """
 """
 
 
-def _decorate(page: str, title: str, speed: float, has_measured: bool) -> str:
+def decorate(page: str, title: str, speed: float, has_measured: bool) -> str:
     """Adds a title, a legend and support for the reader's light or dark mode to viser's page."""
     entries = [(MEASURED, "measured")] if has_measured else []
     entries.append((SIMULATED, "simulated"))

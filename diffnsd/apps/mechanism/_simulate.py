@@ -1,6 +1,7 @@
 """Simulating the mechanism of a file from the command line."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from ...integrators import MoreauJean
 from ...io import Elements, SampledControls, load_mjcf
 from ...laws import CoulombFriction, GapStabilized
+from ...model import Model
 from ...simulation import Solution, simulate
 
 ENDINGS = (".xml", ".mjcf", ".urdf")
@@ -23,17 +25,19 @@ def stabilized(mu, e):
     return GapStabilized(CoulombFriction(mu, e))
 
 
-def simulate_file(
-    path: str,
-    seconds: float,
-    dt: float | None,
-    controls: Path | None,
-    ignore: list[str],
-    folder: Path | None,
-) -> tuple[list[str], bool]:
-    """Simulates a file from its first keyframe, or its reference; writes `motion.npz` to `folder`, if given.
+class Simulated(NamedTuple):
+    """The motion of a file from its first keyframe, or its reference; the step [s]."""
 
-    **Returns:** lines to print, and whether all steps were solved.
+    model: Model
+    elements: Elements
+    run: Solution
+    h: float
+
+
+def simulated(
+    path: str, seconds: float, dt: float | None, controls: Path | None, ignore: list[str]
+) -> Simulated:
+    """Simulates a file, with its own step if `dt` is `None`.
 
     **Raises:** `ValueError` if the file, the times or the controls are wrong.
     """
@@ -61,13 +65,31 @@ def simulate_file(
             throw=False,
         )
     )(start, args)
+    return Simulated(model, elements, run, h)
+
+
+def simulate_file(
+    path: str,
+    seconds: float,
+    dt: float | None,
+    controls: Path | None,
+    ignore: list[str],
+    folder: Path | None,
+) -> tuple[list[str], bool]:
+    """Simulates a file; writes `motion.npz` to `folder`, if given.
+
+    **Returns:** lines to print, and whether all steps were solved.
+
+    **Raises:** as `simulated`.
+    """
+    _, elements, run, h = simulated(path, seconds, dt, controls, ignore)
     if folder is not None:
         readings = elements.sensors()(model, run, args)
         write_motion(run, elements, readings, folder / "motion.npz")
     worst = float(np.max(np.asarray(run.stats.residual)))
     gaps = [float(np.min(np.asarray(g))) for g in run.gaps if g is not None and np.size(g)]
     lines = [f"not loaded: {line}" for line in elements.report]
-    lines.append(f"{steps} steps of {h:g} s; largest relative residual {worst:.1e}")
+    lines.append(f"{len(run.ts) - 1} steps of {h:g} s; largest relative residual {worst:.1e}")
     if run.energy is not None:
         total = np.asarray(run.energy.total)
         lines.append(f"energy {total[0]:.6g} J at the start, {total[-1]:.6g} J at the end")

@@ -3,6 +3,13 @@
 Data are passed as NumPy arrays.
 """
 
+from ._bodies import (
+    Motion as Motion,
+    Solid as Solid,
+    add_bodies as add_bodies,
+    place as place,
+    write_motion as write_motion,
+)
 from ._replay import write_replay as write_replay
 from ._report import (
     ParameterRow as ParameterRow,
@@ -11,3 +18,4 @@ from ._report import (
     TossComparison as TossComparison,
     write_report as write_report,
 )
+from ._scene import quiet_viser as quiet_viser, set_stage as set_stage

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ....viz._optional import require
+from ...viz._optional import require
 from . import _plots
 from ._page import number, with_error
 from ._template import PAGE
@@ -37,7 +37,7 @@ class ParameterRow:
 
 @dataclass(frozen=True)
 class TossComparison:
-    """One toss, measured and simulated, at the same times.
+    """One toss, or one body of another run, measured and simulated, at the same times.
 
     `time` [s] has shape (T,); positions [m], world frame with z up, have shape (T, 3); quaternions,
     scalar first, body to world, have shape (T, 4). The simulation may hold NaN where it failed.
@@ -55,7 +55,7 @@ class TossComparison:
 class PoseErrors:
     """Errors of the simulated tosses, one entry per toss, shape (n,); NaN for a failed simulation.
 
-    `position_percent` is the mean distance of the centres in percent of the width of the box,
+    `position_percent` is the mean distance of the centres in percent of the size (the width of a box),
     `rotation_deg` the mean angle in degrees, `same_face_percent` the share of tosses that end on
     the measured face, None if that has no meaning.
     """
@@ -163,15 +163,15 @@ def _tiles(history: np.ndarray, errors: PoseErrors | None, meta: RunFigures) -> 
     if errors is not None:
         position, rotation = (_finite(errors.position_percent), _finite(errors.rotation_deg))
         if len(position) and len(rotation):
-            tiles.append((f"{position.mean():.1f} %", "mean position error, of the box width"))
+            tiles.append((f"{position.mean():.1f} %", "mean position error, of the size"))
             tiles.append((f"{rotation.mean():.1f}°", "mean rotation error"))
         if errors.same_face_percent is not None:
             tiles.append((f"{errors.same_face_percent:.0f} %", "end on the measured face"))
     if len(history):
         tiles.append((number(float(history[-1])), "final loss"))
     tiles += [
-        (f"{meta.rollouts:,}".replace(",", " "), "toss rollouts"),
-        (f"{meta.gradients:,}".replace(",", " "), "gradients of a toss"),
+        (f"{meta.rollouts:,}".replace(",", " "), "rollouts"),
+        (f"{meta.gradients:,}".replace(",", " "), "of them with gradient"),
         (f"{meta.compile_seconds:.1f} s", "compiling"),
         (f"{meta.run_seconds:.1f} s", "running"),
     ]
@@ -270,10 +270,10 @@ def _fit_plots(history: np.ndarray, errors: PoseErrors | None) -> str:
         if failed:
             remark = f"<p>{failed} failed simulations are left out of the histograms.</p>"
         if len(position):
-            title = f"position error of {len(position)} tosses"
-            plots.append(_plots.histogram(position, title, "percent of the box width", "position"))
+            title = f"position error of {len(position)} runs"
+            plots.append(_plots.histogram(position, title, "percent of the size", "position"))
         if len(rotation):
-            title = f"rotation error of {len(rotation)} tosses"
+            title = f"rotation error of {len(rotation)} runs"
             plots.append(_plots.histogram(rotation, title, "degrees", "rotation"))
     return _plot_row(plots) + remark
 

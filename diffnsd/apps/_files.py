@@ -1,0 +1,149 @@
+"""Reading and writing archives of arrays; error messages say what to do."""
+
+import contextlib
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+
+class DataFileError(ValueError):
+    """Raised if measured data, or their file, cannot be used. The message says why and what to do."""
+
+
+class OutputDirError(OSError):
+    """Raised if an output folder cannot be used. The message says why and what to do."""
+
+
+def read_archive(
+    path: str | Path, needed: Sequence[str], known: Sequence[str], what: str
+) -> dict[str, np.ndarray]:
+    """The arrays of a `.npz` file; pickles are never loaded.
+
+    **Arguments:** `needed`: keys that must be there; `known`: keys that are read, others are ignored; `what`:
+    what the file is, for messages.
+
+    **Raises:** `DataFileError` naming the file, the key and the remedy.
+    """
+    path = Path(path)
+    with _open(path) as stream:
+        # For a damaged archive zipfile, zlib and NumPy's header parser can raise almost any
+        # exception; for the user they all mean the same.
+        try:
+            archive = np.load(stream, allow_pickle=False)
+        except Exception as error:
+            raise DataFileError(
+                f"{path}: this file is damaged ({_reason(error)}); copy it again."
+            ) from error
+        with archive:
+            missing = [key for key in needed if key not in archive.files]
+            if missing:
+                raise DataFileError(
+                    f"{path}: the keys {', '.join(missing)} are missing (it has: "
+                    f"{', '.join(archive.files) or 'none'}); {what} holds {', '.join(needed)}."
+                )
+            return {key: _read(archive, key, path) for key in known if key in archive.files}
+
+
+def _open(path: Path) -> BinaryIO:
+    """Opens an archive; errors distinguish missing, empty, truncated and foreign files."""
+    # os.path instead of Path: its tests return False where Path raises (no permission, invalid name).
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise DataFileError(f"{path}: this is a folder or a device; give the .npz file itself.")
+    try:
+        stream = path.open("rb")
+    except FileNotFoundError as error:
+        raise DataFileError(f"{path}: there is no such file; check the path.") from error
+    except (OSError, ValueError) as error:
+        raise DataFileError(f"{path}: this file cannot be opened ({_reason(error)}).") from error
+    start = stream.read(2)
+    problem = None
+    if not start:
+        problem = "this file is empty (0 bytes); copy it again."
+    elif start != b"PK":
+        problem = "this is not an .npz file; write one with numpy.savez_compressed."
+    elif not zipfile.is_zipfile(stream):
+        problem = "this .npz file is truncated (its end is missing); copy it again."
+    if problem:
+        stream.close()
+        raise DataFileError(f"{path}: {problem}")
+    stream.seek(0)
+    return stream
+
+
+def _read(archive, key: str, path: Path) -> np.ndarray:
+    """One array of an opened archive."""
+    try:
+        return np.asarray(archive[key])
+    except Exception as error:
+        if "allow_pickle" in str(error):
+            raise DataFileError(
+                f"{path}: `{key}` holds Python objects. They are never loaded, because a pickle "
+                "can run any program; save it as a plain array of numbers."
+            ) from error
+        raise DataFileError(
+            f"{path}: `{key}` is damaged ({_reason(error)}); copy the file again."
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error, for use inside a sentence."""
+    text = str(getattr(error, "strerror", None) or error).strip().partition("\n")[0].rstrip(".")
+    return text or type(error).__name__
+
+
+def save_archive(path: str | Path, arrays: Mapping[str, np.ndarray | float]) -> Path:
+    """Writes to a temporary file in the same folder, then renames it to replace the target atomically."""
+    path = Path(path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with beside.open("wb") as stream:
+            plain = {key: np.asarray(value) for key, value in arrays.items()}
+            np.savez_compressed(stream, allow_pickle=False, **plain)
+        beside.replace(path)
+    except OSError as error:
+        raise OutputDirError(
+            f"{path}: this file cannot be written ({_reason(error)}); choose another place."
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+    return path
+
+
+def check_output_dir(path: str | Path) -> Path:
+    """Makes sure, before any long computation, that files can be written into a folder.
+
+    Creates the folder with its parents and writes a small test file. Checking permissions is not
+    enough: a superuser passes all such checks, and a read-only or full disk fails in spite of them.
+
+    **Returns:** the path as `Path`.
+
+    **Raises:** `OutputDirError` with the reason and the remedy.
+    """
+    path = Path(path)
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise OutputDirError(
+            f"{path}: this is a file, not a folder; choose another name for the output folder."
+        )
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise OutputDirError(
+            f"{path}: the output folder cannot be created ({_reason(error)}); "
+            "choose a place where you may write."
+        ) from error
+    try:
+        with tempfile.TemporaryFile(dir=path, prefix=".probe") as probe:
+            probe.write(b"diffnsd")
+            probe.flush()
+    except OSError as error:
+        raise OutputDirError(
+            f"{path}: files cannot be written into the output folder ({_reason(error)}); "
+            "check its permissions and the free space, or choose another place."
+        ) from error
+    return path

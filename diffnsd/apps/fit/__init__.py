@@ -1,0 +1,9 @@
+"""Weighted nonlinear least squares on whole measured motions, in rounds; any model that simulates them."""
+
+from ._fit import Identified as Identified, identify as identify
+from ._job import Job as Job, Quantity as Quantity, weights as weights
+from ._outputs import (
+    fit_and_show as fit_and_show,
+    write_fit_report as write_fit_report,
+    write_result as write_result,
+)

@@ -1,0 +1,183 @@
+"""An identification on the console, and its file `result.json`."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ._fit import Identified, by_label, identify
+from ._job import Job
+
+ROUNDS, STEPS = 6, 7
+
+
+def write_result(path: Path, record: Identified, extra: dict | None = None) -> None:
+    """Writes `result.json` atomically, so that an interrupt cannot leave a partial file.
+
+    Numbers that are not finite (the error of a parameter that the data do not determine, the loss of
+    a rejected trial) become `null`, since JSON cannot represent them.
+    """
+    job, table = record.job, {}
+    for name, quantity in job.quantities.items():
+        free, labels = name in job.free, list(record.numbers(name))
+        shape = job.value(job.model, name).shape
+
+        def each(known, labels=labels, shape=shape):
+            """What is known of the numbers of this quantity, in their shape; `None` if nothing is."""
+            found = [known[label] for label in labels if label in known]
+            return np.array(found).reshape(shape).tolist() if found else None
+
+        table[name] = {
+            "value": job.value(record.model, name).tolist(),
+            "standard_error": each(record.standard_errors),
+            "unit": quantity.unit,
+            "free": free,
+            "determined": each(record.determined) if free else None,
+            "start": job.value(job.model, name).tolist(),
+        }
+    content = {
+        "status": record.status,
+        "parameters": table,
+        "loss": record.loss,
+        "loss_history": record.losses,
+        "loss_round": record.rounds,
+        "rollouts": record.rollouts,
+        "gradient_evaluations": record.gradients,
+        "compile_seconds": round(record.compile_seconds, 3),
+        "run_seconds": round(record.run_seconds, 3),
+        "correlations": record.correlations,
+        "free": list(job.free),
+        "warnings": record.warnings,
+        **(extra or {}),
+    }
+    temporary = path.with_suffix(".json.tmp")
+    temporary.write_text(json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
+    os.replace(temporary, path)
+
+
+def write_fit_report(
+    path: Path,
+    record: Identified,
+    title: str,
+    compared: list,
+    errors: Any,
+    details: dict | None = None,
+) -> None:
+    """Writes `report.html`.
+
+    **Arguments:** `compared`: measured and predicted motions to plot; `errors`: of all runs; see
+    `pages.write_report`. `details`: further lines.
+    """
+    from ..pages import ParameterRow, RunFigures, write_report
+
+    job, rows = record.job, []
+    for name, quantity in job.quantities.items():
+        starts = by_label(name, job.value(job.model, name))
+        rows += [
+            ParameterRow(
+                label,
+                starts[label],
+                value,
+                record.standard_errors.get(label),
+                quantity.unit,
+                *quantity.bounds,
+                record.determined.get(label, True),
+                name in job.free,
+            )
+            for label, value in record.numbers(name).items()
+        ]
+    write_report(
+        path,
+        title=title,
+        parameters=rows,
+        loss_history=record.losses or [float("nan")],
+        tosses_compared=compared,
+        errors=errors,
+        meta=RunFigures(
+            record.rollouts,
+            record.gradients,
+            record.compile_seconds,
+            record.run_seconds,
+            tuple(record.warnings),
+            {"status": record.status, **(details or {})},
+        ),
+        correlations=record.correlations,
+    )
+
+
+def _plain(content: Any) -> Any:
+    """The content with arrays as lists, and `None` for numbers that are not finite."""
+    if isinstance(content, dict):
+        return {key: _plain(value) for key, value in content.items()}
+    if isinstance(content, list | tuple | np.ndarray):
+        return [_plain(value) for value in content]
+    if isinstance(content, float | np.floating):
+        return float(content) if np.isfinite(content) else None
+    return content
+
+
+def fit_and_show(
+    session: Any, job: Job, folder: Path, extra: Callable[[Identified], dict]
+) -> Identified:
+    """Fits a job with a progress bar, writes `result.json` after every round, and prints the estimates.
+
+    **Arguments:** `session`: prints; `extra`: further entries of the result.
+
+    **Raises:** `KeyboardInterrupt` if the fit was interrupted, `ValueError` if it failed; `result.json` has
+    been written in both cases.
+    """
+    record, result = Identified(job), folder / "result.json"
+    write_result(result, record, extra(record))
+    with _progress(session.console) as progress:
+        bar = progress.add_task("compiling", total=ROUNDS * STEPS)
+
+        def notify(record, stage):
+            loss = f", loss {record.loss:.4g}" if record.losses else ""
+            done = record.gradients / len(job)
+            progress.update(bar, description=f"{stage}{loss}", completed=done)
+            if stage == "saved":
+                write_result(result, record, extra(record))
+
+        identify(job, rounds=ROUNDS, steps=STEPS, record=record, notify=notify)
+        progress.update(bar, completed=ROUNDS * STEPS, description=f"fit: {record.status}")
+    write_result(result, record, extra(record))
+    _print_table(session, record)
+    if record.status == "interrupted":
+        session.print(f"interrupted: the best so far is in {result}")
+        raise KeyboardInterrupt
+    if record.status == "failed":
+        raise ValueError(f"the fit failed, nothing is predicted: {record.warnings[-1]}")
+    return record
+
+
+def _progress(console):
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        console=console,
+    )
+
+
+def _print_table(session: Any, record: Identified) -> None:
+    from rich.table import Table
+
+    table = Table("parameter", "value", "standard error", "unit")
+    for name in record.job.free:
+        for label, value in record.numbers(name).items():
+            error = record.standard_errors.get(label)
+            shown = "-" if error is None else f"{error:.2g}"
+            table.add_row(label, f"{value:.5g}", shown, record.job.quantities[name].unit)
+    session.console.print(table)
+    session.print(
+        f"{record.rollouts} rollouts, {record.gradients} of them with gradient; "
+        f"{record.compile_seconds:.1f} s compiling, {record.run_seconds:.1f} s running"
+    )
+    for warning in record.warnings:
+        session.print(f"[yellow]note:[/] {warning}")

@@ -1,0 +1,193 @@
+"""The identification of numbers of a file from measured runs.
+
+The error of a frame is that of all bodies: for each, the displacement of its centre of mass in units of the
+size of the mechanism, and its rotation in radians. Joint coordinates would weigh a hinge at the trunk and one
+at the fingertip alike, and an angle of a long arm like that of a short one; the motion of bodies is what a
+camera sees and what contacts depend on. The frames of bodies are those of the file as it was loaded, for
+measured and for simulated coordinates: the metric does not depend on the parameters.
+"""
+
+import operator
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..._types import State
+from ...groups import quaternion_log, quaternion_product, rotate
+from ...integrators import MoreauJean
+from ...io import Elements, SampledControls
+from ...simulation import SaveAt, Solution, simulate
+from ...systems import Multibody
+from ..fit import Job
+from ._data import Runs, widths_of
+from ._names import quantities
+
+TOLERANCE = 0.03
+"""Model error of a body: of its place in sizes of the mechanism, of its rotation [rad]."""
+START_SPEED, START_RATE = 0.1, 0.08
+"""Standard deviations of a measured start velocity: of a displacement [sizes/s], of a rotation [rad/s]."""
+METHODS = MoreauJean(), MoreauJean(theta=1.0)
+"""The first that the laws of a model allow: the second order of `theta = 1/2`, else positions that move with
+the end velocity, which contacts without penetration need."""
+
+
+class Run(eqx.Module):
+    """One run, or all with a leading axis: its start, the places of its bodies, and its controls."""
+
+    q: Float[Array, " nq"]
+    position: Float[Array, "f b 3"]
+    orientation: Float[Array, "f b 4"]
+    controls: Float[Array, "f nu"] | None
+
+
+class Metric(eqx.Module):
+    """Places of bodies, by the geometry of the file as it was loaded; `size` [m]."""
+
+    system: Multibody
+    size: Float[Array, ""]
+
+    def places(self, q: Float[Array, "f nq"]) -> tuple[Array, Array]:
+        """Centres of mass `(f, b, 3)` and orientations `(f, b, 4)`."""
+
+        def one(q):
+            pose = self.system.frames(q)
+            arm = rotate(pose.orientation.T, self.system.centres.T).T
+            return pose.position + arm, pose.orientation
+
+        return jax.vmap(one)(q)
+
+    def error(self, run: Run, q: Float[Array, "f nq"]) -> Float[Array, "f k 3"]:
+        """Displacements [sizes], then rotations [rad], of all bodies, `k = 2 b`."""
+        position, orientation = self.places(q)
+        back = run.orientation * jnp.array([1.0, -1.0, -1.0, -1.0])[None, None]
+        turned = quaternion_log(
+            quaternion_product(jnp.moveaxis(back, -1, 0), jnp.moveaxis(orientation, -1, 0))
+        )
+        moved = (position - run.position) / self.size
+        return jnp.concatenate([moved, jnp.moveaxis(turned, 0, -1)], axis=1)
+
+
+class MechanismMotion(eqx.Module):
+    """The motion of a file from a measured start, and its error, for a `Job`.
+
+    **Arguments:** `metric`; `dt`: between two frames [s]; `substeps`: steps per frame.
+    """
+
+    metric: Metric
+    dt: float = eqx.field(static=True)
+    substeps: int = eqx.field(static=True)
+
+    def simulate(self, elements: Elements, run: Run, velocity: Float[Array, " nv"]) -> Solution:
+        """The motion at the frames of a run.
+
+        A scheme of first order starts `(theta − 1/2) h` earlier with respect to the acceleration, so that
+        under constant forces its frames lie on the exact parabola.
+        """
+        model, frames = elements.model(), run.position.shape[0]
+        method = next((m for m in METHODS if m.supports(model) is None), METHODS[-1])
+        args = None
+        if run.controls is not None:
+            args = SampledControls(self.dt * np.arange(frames), run.controls)
+        h, start = self.dt / self.substeps, State(run.q, velocity)
+        zero = jnp.zeros(())
+        acceleration = jnp.linalg.solve(
+            model.system.mass(zero, run.q), model.system.force(zero, start, args)
+        )
+        return simulate(
+            model,
+            method,
+            0.0,
+            (frames - 1) * self.dt,
+            h,
+            State(run.q, velocity - (method.theta - 0.5) * h * acceleration),
+            args,
+            saveat=SaveAt(steps=self.substeps),
+            start_tolerance=np.inf,  # measured poses penetrate
+            throw=False,
+        )
+
+    def __call__(self, elements: Elements, run: Run, velocity: Float[Array, " nv"]):
+        solution = self.simulate(elements, run, velocity)
+        return self.metric.error(run, solution.states.q), solution.stats.failed_step >= 0
+
+
+def mechanism_job(elements: Elements, runs: Runs, names: list[str], substeps: int = 4) -> Job:
+    """The identification of the named numbers of a file from measured runs.
+
+    **Arguments:** `elements`: of `io.load_mjcf`; `runs`: of `load_runs`; `names`: such as
+    `geom/floor/friction`; `substeps`: steps per frame.
+
+    **Raises:** `ValueError` for names that cannot be fitted.
+    """
+    metric = metric_of(elements)
+    system = metric.system
+    found = quantities(elements, names, float(metric.size))
+    n, (b, nv) = len(runs), (len(elements.plan.bodies), system.group.dim)
+    linear = np.array([not turns for turns in system.tree.tables.turns]).reshape(nv)
+    deviations = np.where(linear, START_SPEED * float(metric.size), START_RATE)
+    batch, known = as_batch(metric, elements, runs)
+    return Job(
+        elements,
+        MechanismMotion(metric, runs.dt, substeps),
+        batch,
+        jnp.asarray(
+            np.broadcast_to(known[:, :, None], (n, known.shape[1], 2, b)).reshape(n, -1, 2 * b)
+        ),
+        jnp.asarray(runs.velocities),
+        jnp.asarray(deviations),
+        jnp.full(2 * b, TOLERANCE),
+        operator.getitem,
+        found,
+        tuple(found),
+    )
+
+
+def metric_of(elements: Elements) -> Metric:
+    """The metric of a file with its own numbers."""
+    return Metric(elements.system(), jnp.asarray(size_of(elements)))
+
+
+def as_batch(metric: Metric, elements: Elements, runs: Runs) -> tuple[Run, np.ndarray]:
+    """The runs as one batch, and which places of bodies were measured, `(n, f, b)`."""
+    padded = runs.padded(runs.qpos)
+    missing = np.isnan(padded)
+    known = runs.mask[:, :, None] & ~_reaches(elements, missing)
+    # What is missing stays where it was last seen: its error has no weight, but must be finite.
+    frame = np.where(missing, 0, np.arange(padded.shape[1])[None, :, None])
+    filled = np.take_along_axis(padded, np.maximum.accumulate(frame, axis=1), axis=1)
+    position, orientation = jax.jit(jax.vmap(metric.places))(jnp.asarray(filled))
+    controls = None if runs.controls is None else jnp.asarray(runs.padded(runs.controls))
+    return Run(jnp.asarray(filled[:, 0]), position, orientation, controls), known
+
+
+def _reaches(elements: Elements, missing: np.ndarray) -> np.ndarray:
+    """Whether a missing coordinate `(..., nq)` moves a body `(..., b)`; or whether nothing moves it."""
+    plan, widths = elements.plan, widths_of(elements)
+    found: list[np.ndarray] = []
+    moves: list[bool] = []
+    for i, (_, parent) in enumerate(plan.bodies):
+        own = [(j[3], w) for j, w in zip(plan.joints, widths, strict=True) if j[1] == i]
+        lost = found[parent].copy() if parent is not None else np.zeros(missing.shape[:-1], bool)
+        for at, width in own:
+            lost |= missing[..., at : at + width].any(axis=-1)
+        found.append(lost)
+        moves.append(bool(own) or (parent is not None and moves[parent]))
+    return np.stack([lost | (not moved) for lost, moved in zip(found, moves, strict=True)], axis=-1)
+
+
+def size_of(elements: Elements) -> float:
+    """The size of a mechanism [m]: the largest edge of a box with the mass and the moments of a body, on
+    average over its axes, or the largest arm from a joint to the centre of mass.
+    """
+    found = [1e-6]
+    for i, (name, _) in enumerate(elements.plan.bodies):
+        mass, moments = float(elements[f"{name}/mass"]), np.asarray(elements[f"{name}/inertia"])
+        if mass > 0:
+            found.append(float(np.sqrt(6 * np.mean(moments) / mass)))
+        for joint in (j for j in elements.plan.joints if j[1] == i):
+            arm = np.asarray(elements[f"{name}/ipos"]) - np.asarray(elements[f"{joint[0]}/pos"])
+            found.append(float(np.linalg.norm(arm)))
+    return max(found)

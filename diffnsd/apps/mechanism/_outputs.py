@@ -1,0 +1,131 @@
+"""What an identification of a file writes: predictions, report, replay and the file with its numbers."""
+
+from pathlib import Path
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from ...io import Elements
+from ...rollout import rollout
+from .._files import save_archive
+from ..fit import Identified, write_fit_report
+from ._data import Runs
+from ._job import MechanismMotion, as_batch
+from ._solids import solids
+
+SHOWN = 6
+"""Number of runs in the report and in the replay."""
+
+
+class Predicted:
+    """Simulations of runs from their first frame, and their errors.
+
+    `q`: coordinates `(n, f, nq)`; `position`, `rotation`: mean over measured frames and bodies, per run
+    [sizes], [rad]; `failed`: whether a step did; `residual`: the largest.
+    """
+
+    def __init__(self, motion: MechanismMotion, elements: Elements, runs: Runs):
+        self.runs, self.metric = runs, motion.metric
+        self.batch, self.known = as_batch(motion.metric, elements, runs)
+
+        def one(pair):
+            run, velocity = pair
+            solution = motion.simulate(elements, run, velocity)
+            q = solution.states.q
+            worst = jnp.max(solution.stats.residual)
+            return q, motion.metric.error(run, q), solution.stats.failed_step >= 0, worst
+
+        out = rollout(one, (self.batch, jnp.asarray(runs.velocities)))
+        self.q, errors, self.failed, self.residual = map(np.asarray, out)
+        parts = np.linalg.norm(errors, axis=-1).reshape(*errors.shape[:2], 2, -1)
+        count = np.maximum(self.known.sum(axis=(1, 2)), 1)
+        means = np.where(self.known[:, :, None], parts, 0).sum(axis=(1, 3)) / count[:, None]
+        self.position, self.rotation = means.T
+
+    def save(self, path: Path) -> None:
+        """Writes `predictions.npz`: `qpos`, `times` from the first frame of each run, and `offsets`."""
+        runs = self.runs
+        q = [self.q[j, :n] for j, n in enumerate(runs.lengths)]
+        times = [runs.dt * np.arange(n) for n in runs.lengths]
+        arrays = {
+            "qpos": np.concatenate(q),
+            "times": np.concatenate(times),
+            "offsets": runs.offsets,
+        }
+        save_archive(path, arrays)
+
+    def figures(self) -> dict:
+        """The errors of all runs, for `result.json`."""
+        return {
+            "runs": len(self.runs),
+            "position_percent": float(100 * self.position.mean()),
+            "rotation_deg": float(np.degrees(self.rotation.mean())),
+            "largest_residual": float(self.residual.max()),
+            "failed": int(self.failed.sum()),
+        }
+
+
+def write_pages(out: Path, record: Identified, predicted: Predicted, title: str) -> None:
+    """Writes `report.html` and `replay.html` of the runs from the worst to the best predicted."""
+    from ..pages import Motion, PoseErrors, TossComparison, write_motion
+
+    elements, runs, metric = record.model, predicted.runs, predicted.metric
+    order = np.argsort(-predicted.position)
+    shown = order[:: max(1, len(runs) // SHOWN)][:SHOWN]
+    places = eqx.filter_jit(metric.places)
+    moving = np.flatnonzero(predicted.known.any(axis=(0, 1)))
+    size = float(metric.size)
+    compared, motions = [], []
+    for j in shown.tolist():
+        n = int(runs.lengths[j])
+        position, turn = (np.asarray(x) for x in places(jnp.asarray(predicted.q[j])))
+        seen = predicted.known[j]
+        measured, attitude = (
+            np.where(seen[..., None], np.asarray(x[j]), np.nan)
+            for x in (predicted.batch.position, predicted.batch.orientation)
+        )
+        compared += [
+            TossComparison(
+                f"run {j}, {elements.plan.bodies[b][0]}",
+                runs.dt * np.arange(n),
+                measured[:n, b],
+                attitude[:n, b],
+                position[:n, b],
+                turn[:n, b],
+            )
+            for b in dict.fromkeys((moving[0], moving[-1]))
+        ]
+        motions.append(
+            Motion(
+                f"run {j}",
+                _origins(metric, position, turn, n),
+                _origins(metric, measured, attitude, n),
+            )
+        )
+    errors = PoseErrors(100 * predicted.position, np.degrees(predicted.rotation))
+    details = {
+        "size": f"{size:.4g} m",
+        "runs": str(len(runs)),
+        "step between frames": f"{runs.dt:.6g} s",
+    }
+    write_fit_report(out / "report.html", record, title, compared, errors, details)
+    reach = max(size, float(np.abs(predicted.q[:, :, :3]).max(initial=0.0)))
+    write_motion(
+        out / "replay.html",
+        dt=runs.dt,
+        size=size / 2,
+        solids=solids(elements, 3 * reach),
+        motions=motions,
+        title=title,
+    )
+
+
+def _origins(
+    metric, position: np.ndarray, turn: np.ndarray, n: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Frames of bodies from their centres of mass, `(n, b, 3)` and `(n, b, 4)`."""
+    w, x = turn[..., :1], turn[..., 1:]
+    arm = np.broadcast_to(np.asarray(metric.system.centres), x.shape)
+    across = 2 * np.cross(x, arm)
+    return (position - arm - w * across - np.cross(x, across))[:n], turn[:n]

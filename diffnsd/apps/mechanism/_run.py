@@ -1,0 +1,87 @@
+"""One identification of a file from the command line: fit, predict, write."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...io import load_mjcf, save_mjcf
+from ...laws import CoulombFriction, GapStabilized
+from ..fit import fit_and_show, write_result
+from ._data import load_runs
+from ._job import MechanismMotion, mechanism_job, metric_of
+from ._names import with_rebound
+from ._outputs import Predicted, write_pages
+
+REST_SPEED = 0.05
+"""Rebounds slower than this [m/s] are landings."""
+
+
+def landing(mu, e):
+    """The law of contacts between geoms: no penetration at the ends of steps, slow rebounds are landings."""
+    return GapStabilized(CoulombFriction(mu, e), REST_SPEED)
+
+
+def identify_file(
+    session: Any,
+    file: Path,
+    data: Path,
+    names: list[str],
+    folder: Path,
+    other: Path | None,
+    ignore: list[str],
+    substeps: int,
+    max_active: int,
+) -> None:
+    """Fits the named numbers of an MJCF or URDF file and writes everything to `folder`.
+
+    **Raises:** `ValueError` for files, data or names that cannot be used, or a failed fit;
+    `KeyboardInterrupt` if the fit was interrupted. In the last two cases `result.json` has been written.
+    """
+    if substeps < 1:
+        raise ValueError(f"--substeps must be 1 or more, got {substeps}.")
+    limit = max_active or None
+    _, elements, _ = load_mjcf(str(file), ignore=ignore, law=landing, max_active=limit)
+    elements = with_rebound(elements, names)
+    runs = load_runs(data, elements)
+    target = runs if other is None else load_runs(other, elements)
+    if target.dt > 0 and not np.isclose(target.dt, runs.dt, rtol=0.01):
+        session.print(f"note: frames are {runs.dt:g} s apart, those to predict {target.dt:g} s")
+    job, metric = mechanism_job(elements, runs, names, substeps), metric_of(elements)
+    size, prediction = float(metric.size), {}
+
+    def extra(record):
+        return {
+            "file": file.name,
+            "runs": len(runs),
+            "size": size,
+            "not_loaded": list(elements.report),
+            "failed_runs": list(record.failed),
+            **prediction,
+        }
+
+    record = fit_and_show(session, job, folder, extra)
+    fitted = folder / "fitted.xml"
+    try:
+        save_mjcf(record.model, str(file), fitted)
+    except ValueError as error:
+        record.warnings.append(f"fitted.xml was not written: {error}")
+    with session.stage(f"predicting {len(target)} runs and writing the pages"):
+        motion = MechanismMotion(metric, target.dt, substeps)
+        predicted = Predicted(motion, record.model, target)
+        if predicted.failed.any():
+            record.warnings.append(
+                f"{predicted.failed.sum()} of {len(target)} predicted runs have a step that did not reach "
+                f"its tolerance (largest residual {predicted.residual.max():.1e})."
+            )
+        predicted.save(folder / "predictions.npz")
+        prediction["prediction"] = predicted.figures()
+        write_result(folder / "result.json", record, extra(record))
+        write_pages(folder, record, predicted, f"Identification of {file.stem}")
+    p = prediction["prediction"]
+    session.print(
+        f"predicted {p['runs']} runs from their first frame: position {p['position_percent']:.2f} % of the "
+        f"size {size:.3g} m, rotation {p['rotation_deg']:.2f} deg"
+    )
+    written = "result.json, predictions.npz, report.html, replay.html"
+    session.print(f"wrote {written}{', fitted.xml' * fitted.exists()} to {folder}")

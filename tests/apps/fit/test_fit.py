@@ -1,0 +1,188 @@
+"""The rounds of a fit on a made-up motion that costs nothing: its status, interrupts, failures, result."""
+
+import dataclasses
+import json
+import operator
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffnsd.apps.fit import Identified, Job, Quantity, identify, weights, write_result
+from diffnsd.apps.fit._job import lanes
+
+
+class Line(eqx.Module):
+    """`x = mu t` along the path, times `1 + velocity[0]`; a step fails beyond `mu = 2`, or with a spin."""
+
+    def __call__(self, model, run, velocity):
+        measured, spin = run
+        along = jnp.stack(
+            [model["mu"] * 0.1 * jnp.arange(20.0), jnp.zeros(20), jnp.zeros(20)], axis=1
+        )
+        errors = (along * (1 + velocity[0]) - measured) / 0.1
+        return jnp.stack([errors, jnp.zeros_like(errors)], axis=1), (model["mu"] > 2) | (spin > 1)
+
+
+class Jump(Line):
+    """The same with a jump, at whose edge the optimum lies."""
+
+    def __call__(self, model, run, velocity):
+        mu = model["mu"] + jnp.where(model["mu"] > 0.3990, 0.02, 0.0)
+        return super().__call__(model | {"mu": mu}, run, velocity)
+
+
+def line(mu, motion=None, spin=(0.0,) * 5, velocity=0.0):
+    """Five noisy runs of 20 frames whose truth is 0.4, and a start value."""
+    measured = 1e-3 * np.random.default_rng(0).normal(size=(5, 20, 3))
+    measured[..., 0] += 0.4 * 0.1 * np.arange(20)
+    return Job(
+        {"mu": jnp.asarray(mu), "e": jnp.asarray(0.1)},
+        Line() if motion is None else motion,
+        (jnp.asarray(measured), jnp.asarray(spin)),
+        jnp.ones((5, 20, 2), bool),
+        jnp.zeros((5, 6)).at[0, 0].set(velocity),
+        jnp.array([0.01] * 3 + [0.08] * 3),
+        jnp.array([0.03, 0.03]),
+        operator.getitem,
+        {"mu": Quantity("", (0.0, None)), "e": Quantity("", (0.0, 1.0), 0.1)},
+        ("mu",),
+    )
+
+
+def test_the_status_says_how_the_fit_ended():
+    done = identify(line(0.25))
+    assert done.status == "converged", done.warnings
+    # Measured: 0.40007, with a standard error of 0.0002.
+    assert abs(done.value("mu") - 0.4) < 1e-3 and done.standard_errors["mu"] < 1e-3
+    assert len(done.rounds) == len(done.losses) and done.rounds[-1] > 1
+
+    short = identify(line(0.25), rounds=1, steps=1)
+    assert short.status == "not converged" and "max_steps" in short.warnings[-1]
+    assert short.value("mu") == 0.25
+
+    once = identify(line(0.25), rounds=1)
+    assert once.status == "not converged" and "still moved" in once.warnings[-1]
+
+    failed = identify(line(0.25, velocity=np.nan))
+    assert failed.status == "failed" and "start values" in failed.warnings[-1]
+    assert failed.value("mu") == 0.25 and np.isnan(failed.loss)
+
+
+def test_a_loss_that_jumps_where_it_is_least():
+    """The optimum lies at the edge of a jump: no step lowers the loss, though its slope is not 0."""
+    done = identify(line(0.25, Jump()), steps=40)
+    assert done.status == "converged", done.warnings
+    assert 0 <= 0.3990 - done.value("mu") < 0.1 * done.standard_errors["mu"]
+
+    short = identify(line(0.25, Jump()), steps=3)
+    assert short.status == "not converged", short.value("mu")
+
+
+def test_the_loss_is_that_of_the_estimate():
+    """From the far side the trials overshoot into motions that fail, which no fit may accept."""
+    done = identify(line(1.9), rounds=1)
+    assert done.loss == min(done.losses) and done.failed == ()
+
+
+def test_a_run_that_cannot_be_simulated_is_reported():
+    done = identify(line(0.25, spin=(0.0, 0.0, 0.0, 2.0, 0.0)))
+    assert done.failed == (3,)
+    assert any("1 of 5 runs a step did not reach its tolerance" in w for w in done.warnings)
+    assert abs(done.value("mu") - 0.4) < 1e-3
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_an_interrupt_between_evaluations(tmp_path, after):
+    def interrupt(record, stage):
+        if stage == f"round 1 of 6, evaluation {after}":
+            raise KeyboardInterrupt
+
+    done = identify(line(0.25), notify=interrupt)
+    assert done.status == "interrupted" and len(done.losses) == after
+    write_result(tmp_path / "result.json", done)
+    content = json.loads((tmp_path / "result.json").read_text())
+    assert content["status"] == "interrupted"
+    assert content["loss"] == (min(done.losses) if after else None)
+    assert (content["parameters"]["mu"]["value"] != 0.25) == (after == 2)
+
+
+def test_what_is_not_finite_is_written_as_null(tmp_path):
+    job = line(0.25)
+    job = dataclasses.replace(job, free=("mu", "e"))
+    record = Identified(job, status="converged")
+    record.standard_errors = {"mu": 0.01, "e": float("inf")}
+    record.correlations = np.array([[1.0, np.nan], [np.nan, 1.0]])
+    record.losses, record.rounds, record.loss = [2.0, float("inf"), float("nan")], [1] * 3, 2.0
+    extra = {"prediction": {"largest_residual": np.float64("nan"), "tosses": 3}}
+    write_result(tmp_path / "result.json", record, extra)
+
+    def refuse(word):
+        raise AssertionError(f"{word} is no JSON")
+
+    content = json.loads((tmp_path / "result.json").read_text(), parse_constant=refuse)
+    assert content["parameters"]["e"]["standard_error"] is None
+    assert content["correlations"] == [[1.0, None], [None, 1.0]]
+    assert content["loss_history"] == [2.0, None, None] and content["loss"] == 2.0
+    assert content["prediction"] == {"largest_residual": None, "tosses": 3}
+
+
+def test_weights_fall_along_a_run_and_what_was_not_measured_has_none():
+    job = line(0.25)
+    lane = jax.tree.map(lambda x: x[0], lanes(job))
+    lane = eqx.tree_at(lambda x: x.mask, lane, lane.mask.at[7, 0].set(False).at[15:].set(False))
+    value, failed = weights(job.motion, job.model, lane, job.deviations, job.tolerances)
+    # Closed form: the error grows by mu t times the deviation of the velocity.
+    grown = 0.25 * np.arange(20) * 0.01
+    expected = np.sqrt(20 / 29) / np.stack([np.hypot(grown, 0.03), np.full(20, 0.03)], axis=1)
+    expected[7, 0] = expected[15:] = 0
+    np.testing.assert_allclose(value, expected, rtol=1e-12)
+    assert not failed
+
+
+def test_a_single_run_has_no_standard_errors():
+    job = line(0.25)
+    one = eqx.tree_at(
+        lambda j: (j.runs, j.mask, j.velocities),
+        job,
+        (jax.tree.map(lambda x: x[:1], job.runs), job.mask[:1], job.velocities[:1]),
+    )
+    done = identify(one)
+    assert done.standard_errors == {} and "two or more" in " ".join(done.warnings)
+    assert abs(done.value("mu") - 0.4) < 1e-2
+
+
+def test_a_quantity_of_several_numbers_is_fitted_and_written_number_by_number(tmp_path):
+    """Two slopes in one array; their noise is that of the mean of 5 runs of 20 frames."""
+
+    rng, t = np.random.default_rng(3), 0.1 * np.arange(20)
+    measured = t[None, :, None] * np.array([0.4, -0.2]) + 1e-3 * rng.normal(size=(5, 20, 2))
+    job = Job(
+        {"slopes": jnp.zeros(2)},
+        Slopes(),
+        jnp.asarray(measured),
+        jnp.ones((5, 20, 1), bool),
+        jnp.zeros((5, 1)),
+        jnp.array([1e-3]),
+        jnp.array([1e-2]),
+        operator.getitem,
+        {"slopes": Quantity("m/s", deviation=10.0)},
+        ("slopes",),
+    )
+    done = identify(job)
+    assert done.status == "converged" and set(done.standard_errors) == {"slopes[0]", "slopes[1]"}
+    write_result(tmp_path / "result.json", done)
+    found = json.loads((tmp_path / "result.json").read_text())["parameters"]["slopes"]
+    np.testing.assert_allclose(found["value"], [0.4, -0.2], atol=5e-4)  # measured 1e-4
+    assert found["determined"] == [True, True] and np.shape(found["standard_error"]) == (2,)
+
+
+class Slopes(eqx.Module):
+    """`x = (slopes + velocity) t`."""
+
+    def __call__(self, model, run, velocity):
+        slopes = model["slopes"] + velocity
+        along = 0.1 * jnp.arange(20.0)[:, None] * slopes[None]
+        return (along - run)[:, None], jnp.asarray(False)
