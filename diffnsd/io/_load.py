@@ -86,7 +86,7 @@ def load_mjcf(
     elements = Elements(
         values,
         _hulls(reader, plan),
-        _keyframes(reader),
+        _keyframes(reader, plan),
         plan,
         law,
         max_active,
@@ -94,7 +94,7 @@ def load_mjcf(
         float(compiled.opt.timestep),
     )
     model = elements.model()
-    return model, elements, model.system.state(jnp.asarray(np.array(compiled.qpos0), float))
+    return model, elements, elements.state(jnp.asarray(np.array(compiled.qpos0), float))
 
 
 def _hulls(reader: Reader, plan: Plan) -> dict[str, ConvexHull]:
@@ -115,11 +115,11 @@ def _hulls(reader: Reader, plan: Plan) -> dict[str, ConvexHull]:
     return found
 
 
-def _keyframes(reader: Reader) -> dict[str, tuple[Array, Array, Array]]:
-    """Configuration, velocity and controls of every keyframe."""
-    m = reader.m
+def _keyframes(reader: Reader, plan: Plan) -> dict[str, tuple[Array, Array, Array, Array]]:
+    """Configuration, velocity, activations and controls of every keyframe."""
+    m, own = reader.m, np.array([entry for _, _, entry, _ in plan.activations], int)
     names = [reader.name("key", k).removeprefix("key/") for k in range(m.nkey)]
-    parts = (m.key_qpos, m.key_qvel, m.key_ctrl)
+    parts = (m.key_qpos, m.key_qvel, m.key_act[:, own], m.key_ctrl)
     return eval_now(
         lambda: {
             n: tuple(jnp.asarray(np.array(x[k]), float) for x in parts) for k, n in enumerate(names)

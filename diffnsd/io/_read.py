@@ -10,6 +10,7 @@ FREE, BALL, SLIDE, HINGE = range(4)
 PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = range(8)
 SIZES = {PLANE: 0, SPHERE: 1, CAPSULE: 2, ELLIPSOID: 3, CYLINDER: 2, BOX: 3}
 CONNECT, WELD, JOINT = range(3)
+INTEGRATOR, FILTER, FILTEREXACT = range(1, 4)
 OPEN = (-np.inf, np.inf)
 
 
@@ -66,14 +67,18 @@ class Reader:
         bodies = tuple(self._body(b) for b in range(1, m.nbody))
         joints = tuple(self._joint(j) for j in range(m.njnt))
         geoms = tuple(self._geom(g) for g in range(m.ngeom))
+        sites = tuple(self._site(i) for i in range(m.nsite))
         tendons = tuple(self._tendon(k) for k in range(m.ntendon))
+        actuators = tuple(self._actuators())
         return Plan(
             bodies,
             joints,
             geoms,
             tuple(self._pairs()),
+            sites,
             tendons,
-            tuple(self._actuators()),
+            actuators,
+            tuple(self._activations({name for name, _, _ in actuators})),
             tuple(self._equality(e) for e in range(m.neq) if self.holds(e)),
             tuple(self._limited()),
             tuple(self._rubbing()),
@@ -132,9 +137,30 @@ class Reader:
         self.keep(name, springlength=m.tendon_lengthspring[k], range=m.tendon_range[k])
         self._switch_off(name)
         joint = int(self.mujoco.mjtWrap.mjWRAP_JOINT)
-        return name, tuple(
+        joints = (
             (int(m.wrap_objid[i]), float(m.wrap_prm[i])) for i in rows if m.wrap_type[i] == joint
         )
+        return name, tuple(joints), tuple(self._segments(rows))
+
+    def _segments(self, rows: range):
+        """Straight pieces between sites; a pulley divides the length of those behind it."""
+        m, wrap = self.m, self.mujoco.mjtWrap
+        before, divisor = None, 1.0
+        for i in rows:
+            if m.wrap_type[i] == int(wrap.mjWRAP_SITE):
+                site = int(m.wrap_objid[i])
+                if before is not None:
+                    yield before, site, divisor
+                before = site
+            else:
+                before = None
+                if m.wrap_type[i] == int(wrap.mjWRAP_PULLEY):
+                    divisor = float(m.wrap_prm[i])
+
+    def _site(self, i: int) -> tuple:
+        name, body = self.name("site", i), int(self.m.site_bodyid[i]) - 1
+        self.keep(name, pos=self.m.site_pos[i])
+        return name, None if body < 0 else body
 
     def _actuators(self):
         """Those with one control each, see `without_counterpart` for the others."""
@@ -159,6 +185,19 @@ class Reader:
         if not m.actuator_forcelimited[a]:
             self.replace(f"{name}/forcerange", OPEN)
         return name, int(m.actuator_trntype[a]), int(m.actuator_trnid[a][0])
+
+    def _activations(self, actuators: set[str]):
+        m = self.m
+        for a in range(m.nactuator):
+            name, kind = self.name("actuator", a), int(m.actuator_dyntype[a])
+            if name not in actuators or kind not in (INTEGRATOR, FILTER, FILTEREXACT):
+                continue
+            limited = bool(m.actuator_actlimited[a])
+            if kind != INTEGRATOR:
+                self.keep_number(name, dynprm=m.actuator_dynprm[a][:1])
+            if limited:
+                self.keep(name, actrange=m.actuator_actrange[a])
+            yield name, kind, int(m.actuator_actadr[a]), limited
 
     def _equality(self, e: int) -> tuple:
         m, name = self.m, self.name("equality", e)

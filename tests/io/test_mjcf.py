@@ -171,7 +171,7 @@ def test_what_is_saved_is_what_was_loaded(tmp_path):
         io.save_mjcf(changed, FOUR_BAR, path)
 
 
-BODY = '<body name="b"><joint name="j"/><geom size=".1"/><site name="s"/></body>'
+BODY = '<body name="b"><joint name="j"/><geom name="g" size=".1"/><site name="s"/></body>'
 
 
 @pytest.mark.parametrize(
@@ -182,11 +182,11 @@ BODY = '<body name="b"><joint name="j"/><geom size=".1"/><site name="s"/></body>
         ("<mujoco/>", "it has no joint"),
         (f"<mujoco><worldbody>{BODY}</worldbody><actuator><motor site='s' name='m'/></actuator></mujoco>",
          "actuator/m: acts on something else"),
-        (f"<mujoco><worldbody>{BODY}</worldbody><actuator><general joint='j' dyntype='filter' dynprm='1'/>"
-         "</actuator></mujoco>", "has an activation"),
+        (f"<mujoco><worldbody>{BODY}</worldbody><actuator><general joint='j' dyntype='muscle' dynprm='1'/>"
+         "</actuator></mujoco>", "has other dynamics"),
         (f"<mujoco><worldbody><geom condim='4' size='1'/>{BODY}</worldbody></mujoco>", "condim: 1 pairs"),
         (f"<mujoco><worldbody>{BODY}<site name='w'/></worldbody><tendon><spatial name='t'><site site='s'/>"
-         "<site site='w'/></spatial></tendon></mujoco>", "tendon/t: is a spatial tendon"),
+         "<geom geom='g'/><site site='w'/></spatial></tendon></mujoco>", "tendon/t: wraps around a geom"),
         ("<mujoco><worldbody><body name='b' gravcomp='1'><joint/><geom size='.1'/></body></worldbody>"
          "</mujoco>",
          "body/b: has gravcomp"),
@@ -201,11 +201,12 @@ def test_files_that_are_refused(text, words):
 
 def test_what_is_ignored_is_reported():
     text = f"""<mujoco><worldbody>{BODY}<site name='w'/></worldbody><tendon><spatial name='t'><site site='s'/>
-     <site site='w'/></spatial></tendon><actuator><motor tendon='t'/><motor joint='j'/></actuator></mujoco>"""
+     <geom geom='g'/><site site='w'/></spatial></tendon><actuator>
+     <motor tendon='t'/><motor joint='j'/></actuator></mujoco>"""
     for ignored in ("tendon", "tendon/t"):
         _, elements, _ = io.load_mjcf(text, ignore=[ignored])
         assert (
-            "tendon/t: is a spatial tendon; only fixed ones are supported (ignored)"
+            "tendon/t: wraps around a geom; spatial tendons run straight between sites and pulleys (ignored)"
             in elements.report
         )
         assert len(elements.plan.actuators) == 1
@@ -290,7 +291,7 @@ def test_ignored_tendons_take_their_equalities_with_them():
     tendons = "".join(
         f'<{kind} name="{name}">{inside}</{kind}>'
         for kind, name, inside in (
-            ("spatial", "s", '<site site="w"/><site site="x"/>'),
+            ("spatial", "s", '<site site="w"/><geom geom="ball"/><site site="x"/>'),
             ("fixed", "t", '<joint joint="p" coef="1"/>'),
             ("fixed", "u", '<joint joint="p" coef="2"/>'),
         )

@@ -42,8 +42,8 @@ def simulate_file(
     if not seconds > 0 or not h > 0:
         raise ValueError(f"--seconds and --dt must be positive, got {seconds:g} and {h:g}.")
     count, args = len(elements.plan.actuators), None
-    for q, v, held in list(elements.keyframes.values())[:1]:
-        start = model.system.state(q, v)
+    for q, v, activations, held in list(elements.keyframes.values())[:1]:
+        start = elements.state(q, v, activations)
         args = held if count == len(held) else None
     if controls is not None:
         args = load_controls(controls, count, h)
@@ -92,11 +92,13 @@ def load_controls(path: Path, count: int, h: float) -> SampledControls:
 
 
 def write_motion(run: Solution, elements: Elements, path: Path) -> None:
-    """Times, `qpos` and `qvel` in the order of the file, energy and the impulses of contacts."""
+    """Times, `qpos`, `qvel` and `act` in the order of the file, energy and the impulses of contacts."""
+    bodies, activations = elements.split(run.states)
     arrays = {
         "times": np.asarray(run.ts),
-        "qpos": np.asarray(run.states.q),
-        "qvel": np.asarray(run.states.v),
+        "qpos": np.asarray(bodies.q),
+        "qvel": np.asarray(bodies.v),
+        "act": np.asarray(activations),
         "joints": np.array([joint[0] for joint in elements.plan.joints]),
     }
     if run.energy is not None:
