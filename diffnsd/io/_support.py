@@ -105,7 +105,8 @@ def _of_contacts(reader: Reader, m: Any, plan: Plan) -> Iterator[tuple[str, str]
     if turning:
         yield (
             "condim",
-            f"{len(turning)} pairs of geoms have torsional or rolling friction (condim 4 or 6)",
+            f"{len(turning)} pairs of geoms have torsional or rolling friction (condim 4 or 6); without "
+            "it they slide as with condim 3",
         )
     for p in range(m.npair):
         bodies = m.geom_bodyid[m.pair_geom1[p]], m.geom_bodyid[m.pair_geom2[p]]

@@ -145,6 +145,26 @@ def test_simulate_a_file_with_controls(tmp_path):
         assert motion["joints"].tolist() == ["joint/track"] and motion["times"].shape == (51,)
 
 
+def test_simulate_a_file_with_an_activation(tmp_path):
+    """A filter that starts at the activation of the keyframe and decays: `act = 2 exp(−t/tau)`."""
+    key = '<keyframe><key act="2"/></keyframe></mujoco>'
+    lagging = CART.replace('<motor joint="track" gear="4"/>', '<general joint="track" {}/>').format(
+        'dyntype="filter" dynprm=".2"'
+    )
+    file = tmp_path / "cart.xml"
+    file.write_text(lagging.replace("</mujoco>", key))
+    done = runner.invoke(app, ["simulate", str(file), "--seconds", "0.5", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    with np.load(tmp_path / "motion.npz") as motion:
+        assert motion["qpos"].shape == (51, 1) and motion["act"].shape == (51, 1)
+        np.testing.assert_allclose(
+            motion["act"][-1], 2 * np.exp(-0.5 / 0.2), rtol=0.1
+        )  # first order
+        np.testing.assert_allclose(motion["act"][-1], 2 * 1.05**-50, rtol=1e-12)
+        # Its integral is the momentum: tau act' = −act.
+        np.testing.assert_allclose(2 * motion["qvel"], 0.2 * (2 - motion["act"]), atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("arrays", "options", "sentence"),
     [
