@@ -42,11 +42,16 @@ def load_mjcf(
     drag of a fluid are those of the file. `args` of a simulation are the controls, `(nu,)`, or a function
     `(t, state)` of them. Contacts are hard: `elements.report` lists what has no counterpart here.
 
+    Activations of actuators are states of first order: with any, the system is a `SystemProduct` of the
+    `Multibody` and of them. `elements.state(q, v, activations)` makes its states, `elements.split` takes
+    them apart, and controls that are a function receive the state of the bodies.
+
     **Arguments:**
 
     - `source`: a path, or the text of a file.
     - `ignore`: names of elements without counterpart that are left out, as the error lists them
-      (`"tendon/string"`), or their kinds (`"tendon"`).
+      (`"tendon/string"`), or their kinds (`"tendon"`); contacts stay without what is ignored of them
+      (`"condim"`).
     - `restitution`: of all contacts and limits; by default that of `<numeric name="restitution">` in the
       `custom` part of the file, else 0.
     - `law`: `law(mu, e)` of the contacts, with `mu (c,)`, such as
@@ -56,7 +61,7 @@ def load_mjcf(
     - `assets`: contents of the files that a text refers to, by name.
 
     **Returns:** the model; its `Elements`, numbers by name, which make the model anew from other numbers; the
-    state at `qpos0`, at rest.
+    state at `qpos0`, at rest, with activations 0.
 
     **Raises:** `ImportError` without MuJoCo; `ValueError`, with the words of the parser, if the file does not
     parse, or with a list of the elements that change the motion and are not supported.

@@ -58,6 +58,28 @@ def test_forces_are_those_of_mujoco():
         np.testing.assert_allclose(ours(q, d.qvel, u), expected, atol=1e-13 * scale)  # 1e-15
 
 
+@pytest.mark.slow
+def test_smooth_motion_is_that_of_mujoco():
+    """A second of free motion with all forces; MuJoCo by Euler's method, extrapolated from two steps."""
+    controls, ends = np.array([0.3, 0.2, 0.4, 0.5, 0.1, -0.2]), []
+    rates = np.random.default_rng(1).normal(size=12)
+    for h in (2e-5, 1e-5):
+        m = mujoco.MjModel.from_xml_string(EVERYTHING)
+        m.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
+        m.opt.timestep = h
+        d = mujoco.MjData(m)
+        d.ctrl[:], d.qvel[:] = controls, rates[: m.nv]
+        mujoco.mj_step(m, d, round(1 / h))
+        ends.append(np.concatenate([d.qpos, d.qvel]))
+    model, _, start = io.load_mjcf(EVERYTHING)
+    free, start = nsd.Model(model.system), nsd.State(start.q, jnp.array(rates[: m.nv]))
+    run = nsd.simulate(
+        free, nsd.RKMK(), 0.0, 1.0, 1e-3, start, args=controls, saveat=nsd.SaveAt.end()
+    )
+    found = np.concatenate([run.states.q, run.states.v])
+    np.testing.assert_allclose(found, 2 * ends[1] - ends[0], atol=1e-6)
+
+
 def test_pairs_that_may_touch_are_those_of_mujoco():
     shapes = ' <geom name="{}" size=".5" contype="{}" conaffinity="{}"/>'
     text = f"""<mujoco><worldbody>{shapes.format("w", 1, 1)}
