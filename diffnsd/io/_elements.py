@@ -89,8 +89,9 @@ class Elements(eqx.Module):
     `joint/NAME/damping`, `stiffness`, `armature`, `frictionloss`, `range`, `axis`, `pos`, ...;
     `geom/NAME/size`, `pos`, `quat`, `friction` (of sliding); `site/NAME/pos`; `tendon/...`;
     `actuator/NAME/gear`, `gainprm`, `dynprm` (the time constant), ...; `option/gravity`; and
-    `contact/restitution`, which MJCF does not have. An element without a name has its number. Masses and
-    inertias are numbers of their own: they do not follow the sizes of geoms.
+    `contact/restitution`, which MJCF does not have. An element without a name has its number. Masses,
+    inertias and the lengths of relaxed springs are numbers of their own: they do not follow the sizes of
+    geoms or the places of sites.
 
     **Arguments:**
 

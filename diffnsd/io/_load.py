@@ -221,6 +221,9 @@ def save_mjcf(
         body.explicitinertial, body.fullinertia = True, np.full(6, np.nan)
         body.mass, body.inertia = given.body_mass[body.id], given.body_inertia[body.id]
         body.ipos, body.iquat = given.body_ipos[body.id], given.body_iquat[body.id]
+    # Nor do springs of tendons follow sites that are moved.
+    for tendon in spec.tendons:
+        tendon.springlength = given.tendon_lengthspring[tendon.id]
     _add_mimics(mujoco, spec, elements)
     compiled = spec.compile()
     reader = Reader(mujoco, compiled)

@@ -81,3 +81,30 @@ def test_the_derivative_by_a_time_constant():
     assert abs(slope + 2 * decay * t / 0.3**2) < 1e-5  #
     both = jax.jit(jax.vmap(jax.jacfwd(end)))(jnp.array([0.3, 0.2]))
     np.testing.assert_allclose(both[0], slope, rtol=1e-12)
+
+
+def test_sites_and_activations_are_saved(tmp_path):
+    strings = """<worldbody><site name="hook"/></worldbody><tendon><spatial name="line"><site site="hook"/>
+     <site site="bob"/></spatial></tendon></mujoco>"""
+    text = STEP.replace("</body>", '<site name="bob" pos=".1 0 0"/></body>')
+    text = text.replace("</mujoco>", strings)
+    _, elements, _ = io.load_mjcf(text)
+    new = {"site/hook/pos": jnp.array([0.1, 0.2, 0.3]), "actuator/m/dynprm": jnp.array(0.7)}
+    changed = eqx.tree_at(lambda e: e.values, elements, elements.values | new)
+    io.save_mjcf(changed, text, tmp_path / "moved.xml")
+    _, again, _ = io.load_mjcf(tmp_path / "moved.xml")
+    for name, value in new.items():
+        np.testing.assert_allclose(again[name], value, rtol=1e-6)
+    assert again.plan == elements.plan
+
+
+def test_activations_of_ignored_actuators_are_left_out_of_keyframes():
+    text = SLIDER.format("").replace(
+        'name="lag" joint="x" dyntype="filter"', 'name="lag" joint="x" dyntype="muscle"'
+    )
+    model, elements, start = io.load_mjcf(text, ignore=["actuator/lag"])
+    q, v, act, _ = elements.keyframes["0"]
+    np.testing.assert_array_equal(act, [0.3, 0.5, 0.1])
+    assert len(model.system.slices()) == 2 and start.v.shape == (2 + 3,)
+    bodies, again = elements.split(elements.state(q, v, act))
+    np.testing.assert_array_equal(jnp.concatenate([bodies.q, bodies.v, again]), [*q, *v, *act])

@@ -61,23 +61,23 @@ def test_forces_are_those_of_mujoco():
 @pytest.mark.slow
 def test_smooth_motion_is_that_of_mujoco():
     """A second of free motion with all forces; MuJoCo by Euler's method, extrapolated from two steps."""
+    model, _, start = io.load_mjcf(EVERYTHING)
     controls, ends = np.array([0.3, 0.2, 0.4, 0.5, 0.1, -0.2]), []
-    rates = np.random.default_rng(1).normal(size=12)
+    rates = np.random.default_rng(1).normal(size=model.system.velocities)
     for h in (2e-5, 1e-5):
         m = mujoco.MjModel.from_xml_string(EVERYTHING)
         m.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
         m.opt.timestep = h
         d = mujoco.MjData(m)
-        d.ctrl[:], d.qvel[:] = controls, rates[: m.nv]
+        d.ctrl[:], d.qvel[:] = controls, rates
         mujoco.mj_step(m, d, round(1 / h))
         ends.append(np.concatenate([d.qpos, d.qvel]))
-    model, _, start = io.load_mjcf(EVERYTHING)
-    free, start = nsd.Model(model.system), nsd.State(start.q, jnp.array(rates[: m.nv]))
+    free, start = nsd.Model(model.system), nsd.State(start.q, jnp.array(rates))
     run = nsd.simulate(
-        free, nsd.RKMK(), 0.0, 1.0, 1e-3, start, args=controls, saveat=nsd.SaveAt.end()
+        free, nsd.RKMK(), 0.0, 1.0, 2.5e-4, start, args=controls, saveat=nsd.SaveAt.end()
     )
     found = np.concatenate([run.states.q, run.states.v])
-    np.testing.assert_allclose(found, 2 * ends[1] - ends[0], atol=1e-6)
+    np.testing.assert_allclose(found, 2 * ends[1] - ends[0], atol=1e-6)  # 3e-8
 
 
 def test_pairs_that_may_touch_are_those_of_mujoco():
@@ -234,6 +234,16 @@ def test_what_is_ignored_is_reported():
         assert len(elements.plan.actuators) == 1
     with pytest.raises(ValueError, match="tendon/t"):
         io.load_mjcf(text, ignore=["tendon/u"])
+
+
+def test_torsional_friction_that_is_ignored_leaves_that_of_sliding():
+    text = TWO.format(floor='condim="6" priority="1"', more="")
+    with pytest.raises(ValueError, match="condim: 2 pairs"):
+        io.load_mjcf(text)
+    _, elements, _ = io.load_mjcf(text, ignore=["condim"])
+    assert any("slide as with condim 3 (ignored)" in line for line in elements.report)
+    on_floor = [p for p in elements.plan.pairs if 0 in p[:2]]
+    assert [float(elements._friction(*pair)) for pair in on_floor] == [0.3, 0.3]
 
 
 def test_names_and_controls_that_do_not_fit():
