@@ -1,6 +1,7 @@
 """Mechanisms from MJCF files: diffnsd beside MuJoCo (C, all cores), and what of a file is loaded.
 
     python benchmarks/mechanisms.py FILE.xml [FILE.xml ...] --json mechanisms.json --batches 1 256
+    python benchmarks/mechanisms.py quadruped.xml --ignore condim contact --only-load
 
 Of every file: whether it loads; the largest relative difference of mass matrix, forces, frames and
 Jacobians from those of MuJoCo at 20 random states; a step of a fall from its reference without
@@ -33,23 +34,36 @@ def stabilized(mu, e):
     return GapStabilized(CoulombFriction(mu, e))
 
 
-def largest_difference(model: nsd.Model, m: Any, actuated: bool) -> float:
-    """Relative, of `M`, forces, frames and Jacobians at random states."""
+def largest_difference(model: nsd.Model, elements: io.Elements, m: Any) -> float:
+    """Relative, of `M`, forces and rates of activations, frames and Jacobians at random states."""
+    # What is ignored of a file has no counterpart to compare with.
+    actuated = len(elements.plan.actuators) == m.nu > 0
     m.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
     d, rng, system, zero = mujoco.MjData(m), np.random.default_rng(0), model.system, jnp.zeros(())
+    activated = isinstance(system, nsd.SystemProduct)
+    tree: Any = system.systems[0] if activated else system
 
     @jax.jit
-    def ours(q, v, u):
-        frames = system.frames(q)
+    def ours(q, v, act, u):
+        frames, state = tree.frames(q), elements.state(q, v, act)
         turns = rotation_matrix(frames.orientation.T)
-        force = system.force(zero, nsd.State(q, v), u if actuated else None)
-        return system.mass(zero, q), force, frames.position, turns, system.jacobian(q)
+        force = system.force(zero, state, u if actuated else None)
+        inertia = jnp.diag(system.mass(zero, state.q))[m.nv :]
+        return (
+            tree.mass(zero, q),
+            force[: m.nv],
+            force[m.nv :] / inertia,
+            frames.position,
+            turns,
+            tree.jacobian(q),
+        )
 
     worst = 0.0
     for _ in range(20):
         q, d.ctrl[:] = m.qpos0.copy(), rng.normal(size=m.nu) if actuated else 0.0
         mujoco.mj_integratePos(m, q, 0.7 * rng.normal(size=m.nv), 1.0)
         d.qpos[:], d.qvel[:] = q, rng.normal(size=m.nv)
+        d.act[:] = rng.normal(size=m.na) if actuated else 0.0
         mujoco.mj_forward(m, d)
         mass, rows = np.zeros((m.nv, m.nv)), []
         mujoco.mj_fullM(m, d, mass)
@@ -59,8 +73,9 @@ def largest_difference(model: nsd.Model, m: Any, actuated: bool) -> float:
             rows += [linear, d.xmat[b].reshape(3, 3).T @ angular]
         turns = np.moveaxis(d.xmat[1:].reshape(-1, 3, 3), 0, -1)
         force = d.qfrc_passive - d.qfrc_bias + d.qfrc_actuator
-        theirs = mass, force, d.xpos[1:], turns, np.concatenate(rows)
-        for a, b in zip(ours(q, d.qvel, d.ctrl), theirs, strict=True):
+        rates = d.act_dot[: m.na if activated else 0]
+        theirs = mass, force, rates, d.xpos[1:], turns, np.concatenate(rows)
+        for a, b in zip(ours(q, d.qvel, d.act if activated else None, d.ctrl), theirs, strict=True):
             scale = max(float(np.max(np.abs(b), initial=0)), 1e-9)
             worst = max(worst, float(np.max(np.abs(np.asarray(a) - b), initial=0)) / scale)
     return worst
@@ -125,6 +140,7 @@ def their_time(m: Any, batch: int) -> float:
 def main(arguments: list[str] | None = None) -> None:
     parser = _harness.parser(__doc__ or "", (1, 256))
     parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--ignore", nargs="*", default=[], help="elements left out, see load_mjcf")
     parser.add_argument("--only-load", action="store_true", help="compare, do not time")
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
@@ -132,13 +148,15 @@ def main(arguments: list[str] | None = None) -> None:
     for file in options.files:
         name = "/".join(file.parts[-2:])
         try:
-            model, elements, start = io.load_mjcf(file, law=stabilized, max_active=12)
+            model, elements, start = io.load_mjcf(
+                file, ignore=options.ignore, law=stabilized, max_active=12
+            )
         except ValueError as error:
             print(f"{name}: refused: {str(error).splitlines()[1:4] or error}", flush=True)
             rows.append({"file": name, "loaded": False, "why": str(error)})
             continue
         m = mujoco.MjModel.from_xml_path(str(file))
-        difference = largest_difference(model, m, bool(elements.plan.actuators))
+        difference = largest_difference(model, elements, m)
         row = {"file": name, "loaded": True, "velocities": m.nv, "difference": difference}
         row["contacts"] = sum(model.contacts(jnp.zeros(()), start.q))
         print(name, {k: row[k] for k in ("velocities", "contacts", "difference")}, flush=True)

@@ -9,23 +9,43 @@ from jaxtyping import Array
 
 from .. import shapes
 from .._jax import eval_now
-from .._numerics import safe_norm
+from .._types import State
 from ..groups import Euclidean, JointSpace, rotation_matrix
-from ..laws import DryFriction, Equality, NewtonImpact
+from ..laws import Complementarity, DryFriction, Equality, NewtonImpact
 from ..model import Interaction, Model
 from ..relations import (
     Coordinates as Entries,
+    FirstOrderLinear,
     GapRelation,
     Geom,
     Joint,
     JointLimits,
+    OnPart,
     PrescribedVelocity,
     RateRelation,
     shape_contacts,
 )
 from ..sensors import Sensors
-from ..systems import Ball, Body, Free, Hinge, Multibody, Slide
-from ._forces import Actuators, Coordinates, Fluid, TendonLength, TendonSprings, Total, equal_box
+from ..systems import (
+    Ball,
+    Body,
+    FirstOrderSystem,
+    Free,
+    Hinge,
+    Multibody,
+    Slide,
+    SystemProduct,
+)
+from ._forces import Activated, Actuators, Fluid, Total, equal_box
+from ._lengths import (
+    BallLimit,
+    Coordinates,
+    Coupled,
+    JointPath,
+    SitePath,
+    TendonLength,
+    TendonSprings,
+)
 from ._plan import Plan
 from ._read import (
     BALL,
@@ -35,6 +55,7 @@ from ._read import (
     CYLINDER,
     ELLIPSOID,
     FREE,
+    INTEGRATOR,
     JOINT,
     MESH,
     PLANE,
@@ -68,22 +89,23 @@ class Elements(eqx.Module):
 
     Names are those of MJCF: `body/NAME/mass`, `inertia`, `ipos`, `iquat`, `pos`, `quat`;
     `joint/NAME/damping`, `stiffness`, `armature`, `frictionloss`, `range`, `axis`, `pos`, ...;
-    `geom/NAME/size`, `pos`, `quat`, `friction` (of sliding); `tendon/...`; `actuator/NAME/gear`, `gainprm`,
-    ...; `site/NAME/pos`, `quat`, `size`; `option/gravity`; and `contact/restitution`, which MJCF does not
-    have. An element without a name has its number. Masses and inertias are numbers of their own: they do
-    not follow the sizes of geoms.
+    `geom/NAME/size`, `pos`, `quat`, `friction` (of sliding); `site/NAME/pos`, `quat`, `size`; `tendon/...`;
+    `actuator/NAME/gear`, `gainprm`, `dynprm` (the time constant), ...; `option/gravity`; and
+    `contact/restitution`, which MJCF does not have. An element without a name has its number. Masses,
+    inertias and the lengths of relaxed springs are numbers of their own: they do not follow the sizes of
+    geoms or the places of sites.
 
     **Arguments:**
 
     - `values`: the numbers. `law`, `max_active`: of the contacts between geoms, see `load_mjcf`.
     - `plan`: the elements, by name, and how they are connected. `report`: what in the file has no
       counterpart, a sentence each. `timestep`: of the file [s].
-    - `hulls`: of meshes, by the names of their geoms. `keyframes`: `(q, v, controls)` by name.
+    - `hulls`: of meshes, by the names of their geoms. `keyframes`: `(q, v, activations, controls)` by name.
     """
 
     values: dict[str, Array]
     hulls: dict[str, shapes.ConvexHull]
-    keyframes: dict[str, tuple[Array, Array, Array]]
+    keyframes: dict[str, tuple[Array, Array, Array, Array]]
     plan: Plan = eqx.field(static=True)
     law: Callable = eqx.field(static=True)
     max_active: int | None = eqx.field(static=True)
@@ -105,7 +127,38 @@ class Elements(eqx.Module):
 
     def model(self) -> Model:
         """The model with these numbers."""
-        return Model(self.system(), tuple(self._interactions()))
+        tree = self.tree()
+        system, interactions = self._system(tree), tuple(self._interactions(tree))
+        if not self.plan.activations:
+            return Model(system, interactions)
+        placed = (
+            eqx.tree_at(lambda i: i.relation, i, OnPart(system, 0, i.relation))
+            for i in interactions
+        )
+        return Model(system, (*placed, *self._activation_limits(system)))
+
+    def system(self) -> Multibody | SystemProduct:
+        """The tree of bodies with its actuators, tendons and drag; a product with activations, if any."""
+        return self._system(self.tree())
+
+    def state(self, q=None, v=None, activations=None) -> State:
+        """A state of the model, by default at the reference, at rest, with activations 0.
+
+        **Arguments:** `q (q,)`, `v (n,)`: of the joints; `activations (na,)`: in the order of the actuators.
+        """
+        tree, count = self.tree(), len(self.plan.activations)
+        if not count:
+            return tree.state(q, v)
+        filters = self._filters()
+        activations = jnp.zeros(count) if activations is None else activations
+        return SystemProduct((tree, filters)).state(tree.state(q, v), filters.state(activations))
+
+    def split(self, state: State) -> tuple[State, Array]:
+        """The state of the bodies, and the activations `(na,)`; a leading time axis is kept."""
+        if not self.plan.activations:
+            return state, state.v[..., :0]
+        bodies, filters = SystemProduct((self.tree(), self._filters())).split(state)
+        return bodies, filters.v
 
     def sensors(self) -> Sensors:
         """The sensors of the file, `elements.sensors()["gyro"]`; those without a name have numbers.
@@ -116,17 +169,23 @@ class Elements(eqx.Module):
 
     # The tree of bodies and the forces on it.
 
-    def system(self) -> Multibody:
-        """The tree of bodies with its actuators, tendons and drag."""
+    def tree(self, forcing: Callable | None = None, wrench: Callable | None = None) -> Multibody:
+        """The tree of bodies alone, without actuators, tendons and drag."""
         bodies = [self._body(i) for i in range(len(self.plan.bodies))]
-        parts = []
-        if self.plan.actuators:
-            parts.append(self._actuators())
+        return Multibody(bodies, self["option/gravity"], forcing, wrench)
+
+    def _system(self, tree: Multibody) -> Multibody | SystemProduct:
+        activated, parts = self.plan.activations, []
+        if self.plan.actuators and not activated:
+            parts.append(self.actuation(tree))
         if self.plan.tendons:
-            parts.append(self._tendon_springs())
+            parts.append(self._tendon_springs(tree))
         forcing = None if not parts else parts[0] if len(parts) == 1 else Total(tuple(parts))
         wrench = self._fluid() if self.plan.is_in_fluid else None
-        return Multibody(bodies, self["option/gravity"], forcing, wrench)
+        bodies = self.tree(forcing, wrench)
+        if not activated:
+            return bodies
+        return SystemProduct((bodies, self._filters()), self.actuation(tree))
 
     def _body(self, index: int) -> Body:
         name, parent = self.plan.bodies[index]
@@ -163,25 +222,20 @@ class Elements(eqx.Module):
 
     def _along_joint(self, joint: int, gear: Array) -> Array:
         """A row of a transmission: the first entries of `gear` at the place of a joint."""
-        n = sum(RATES[kind] for _, _, kind, _, _ in self.plan.joints)
         _, _, kind, _, at = self.plan.joints[joint]
+        n = sum(RATES[kind] for _, _, kind, _, _ in self.plan.joints)
         return jnp.zeros(n).at[at : at + RATES[kind]].set(gear[: RATES[kind]])
 
-    def _coefficients(self) -> Array:
-        one = jnp.ones(1)
-        return jnp.stack(
-            [sum(c * self._along_joint(j, one) for j, c in rows) for _, rows in self.plan.tendons]
-        )
-
-    def _actuators(self) -> Actuators:
+    def _actuators(self, tree: Multibody) -> Actuators:
         names = [name for name, _, _ in self.plan.actuators]
-        tendons = self._coefficients() if self.plan.tendons else jnp.zeros((0, 0))
-        rows = [
-            self[f"{name}/gear"][0] * tendons[which]
-            if kind == TENDON
-            else self._along_joint(which, self[f"{name}/gear"])
-            for name, kind, which in self.plan.actuators
-        ]
+        used = sorted({which for _, kind, which in self.plan.actuators if kind == TENDON})
+        n, k = tree.velocities, len(used)
+        direct, along = [], []
+        for name, kind, which in self.plan.actuators:
+            gear, of_tendon = self[f"{name}/gear"], kind == TENDON
+            row = jnp.zeros(k).at[used.index(which)].set(gear[0]) if of_tendon else jnp.zeros(k)
+            along.append(row)
+            direct.append(jnp.zeros(n) if of_tendon else self._along_joint(which, gear))
         totals = [
             self[f"{name}/actuatorfrcrange"]
             for name, _, kind, _, _ in self.plan.joints
@@ -189,7 +243,9 @@ class Elements(eqx.Module):
         ]
         return Actuators(
             self._coordinates(),
-            jnp.stack(rows),
+            jnp.stack(direct),
+            self.tendon_length(tree, used),
+            jnp.stack(along),
             gain=self._stack(names, "gainprm"),
             bias=self._stack(names, "biasprm"),
             controls=self._stack(names, "ctrlrange"),
@@ -197,15 +253,54 @@ class Elements(eqx.Module):
             totals=jnp.stack(totals),
         )
 
-    def _tendon_length(self, which: list[int] | None = None) -> TendonLength:
-        rows = self._coefficients()
-        return TendonLength(self._coordinates(), rows if which is None else rows[np.array(which)])
+    def actuation(self, tree: Multibody) -> Actuators | Activated:
+        """The actuators of the file: a generalised force, or the coupling with their activations."""
+        actuators, names = self._actuators(tree), [name for name, _, _ in self.plan.actuators]
+        which = tuple(names.index(name) for name, *_ in self.plan.activations)
+        return Activated(actuators, which) if which else actuators
 
-    def _tendon_springs(self) -> TendonSprings:
-        names = [name for name, _ in self.plan.tendons]
+    def _filters(self) -> FirstOrderSystem:
+        """`tau act' = −act`, or `act' = 0`, to which the controls are added."""
+        rows = self.plan.activations
+        one = jnp.ones(())
+        times = [one if kind == INTEGRATOR else self[f"{name}/dynprm"] for name, kind, *_ in rows]
+        decays = jnp.array([0.0 if kind == INTEGRATOR else -1.0 for _, kind, *_ in rows])
+        return FirstOrderSystem.linear(jnp.diag(decays), E=jnp.diag(jnp.stack(times)))
+
+    def _activation_limits(self, system: Multibody | SystemProduct):
+        """Activations stop at their limits, the states of first order that a stop holds."""
+        rows = [i for i, (*_, limited) in enumerate(self.plan.activations) if limited]
+        if rows:
+            ranges = self._stack([self.plan.activations[i][0] for i in rows], "actrange")
+            own = jnp.eye(len(self.plan.activations))[np.array(rows)]
+            signs = jnp.concatenate([own, -own])
+            beyond = jnp.concatenate([-ranges[:, 0], ranges[:, 1]])
+            relation = FirstOrderLinear(signs, signs.T, e=beyond)
+            yield Interaction(OnPart(system, 1, relation), Complementarity())
+
+    def tendon_length(self, tree: Multibody, which: list[int]) -> TendonLength:
+        """The lengths of some of the tendons."""
+        rows, segments, count = jnp.zeros((len(which), len(tree.rest))), [], len(which)
+        for row, k in enumerate(which):
+            _, joints, pieces = self.plan.tendons[k]
+            for j, c in joints:
+                rows = rows.at[row, self.plan.joints[j][3]].add(c)
+            segments += [(row, *piece) for piece in pieces]
+        sites = sorted({i for _, *ends, _ in segments for i in ends})
+        paths: list[Callable] = [JointPath(rows)]
+        if segments:
+            points = self._stack([self.plan.sites[i][0] for i in sites], "pos")
+            listed = ((k, sites.index(a), sites.index(b), d) for k, a, b, d in segments)
+            body = tuple(self.plan.sites[i][1] for i in sites)
+            paths.append(SitePath(tree, points, body, tuple(listed), count))
+        return TendonLength(tuple(paths), tree.group, count)
+
+    def _tendon_springs(self, tree: Multibody) -> TendonSprings:
+        names = [name for name, *_ in self.plan.tendons]
         relaxed = self._stack(names, "springlength")
         resistance = self._stack(names, "stiffness"), self._stack(names, "damping")
-        return TendonSprings(self._tendon_length(), *resistance, relaxed)
+        lengths = self.tendon_length(tree, list(range(len(names))))
+        return TendonSprings(lengths, *resistance, relaxed)
 
     def _fluid(self) -> Fluid:
         names = [name for name, _ in self.plan.bodies]
@@ -216,12 +311,12 @@ class Elements(eqx.Module):
 
     # What acts between bodies, and in joints.
 
-    def _interactions(self):
+    def _interactions(self, tree: Multibody):
         if self.plan.pairs:
             yield self._contacts()
-        yield from self._limits()
-        yield from self._dry_friction()
-        yield from map(self._equality, self.plan.equalities)
+        yield from self._limits(tree)
+        yield from self._dry_friction(tree)
+        yield from (self._equality(tree, *equality) for equality in self.plan.equalities)
 
     def geom(self, index: int) -> Geom:
         """A geom of the file, placed on its body."""
@@ -246,7 +341,7 @@ class Elements(eqx.Module):
             return self[f"{name}/friction"]
         return jnp.maximum(*(self[f"{self.plan.geoms[i][0]}/friction"] for i in (one, two)))
 
-    def _limits(self):
+    def _limits(self, tree: Multibody):
         law = NewtonImpact(self["contact/restitution"])
         limited = [j for j in self.plan.joints if j[0] in self.plan.limited]
         scalar = [j for j in limited if j[2] not in (FREE, BALL)]
@@ -256,25 +351,24 @@ class Elements(eqx.Module):
             yield Interaction(GapRelation(JointLimits(where, ranges[:, 0], ranges[:, 1])), law)
         for name, _, _, at, _ in (j for j in limited if j[2] == BALL):
             yield Interaction(GapRelation(BallLimit(self[f"{name}/range"][1], at)), law)
-        tendons = [k for k, (name, _) in enumerate(self.plan.tendons) if name in self.plan.limited]
+        tendons = [k for k, (name, *_) in enumerate(self.plan.tendons) if name in self.plan.limited]
         if tendons:
             ranges = self._stack([self.plan.tendons[k][0] for k in tendons], "range")
-            limits = JointLimits(self._tendon_length(tendons), ranges[:, 0], ranges[:, 1])
+            limits = JointLimits(self.tendon_length(tree, tendons), ranges[:, 0], ranges[:, 1])
             yield Interaction(GapRelation(limits), law)
 
-    def _dry_friction(self):
+    def _dry_friction(self, tree: Multibody):
         joints = [j for j in self.plan.joints if j[0] in self.plan.rubbing]
         if joints:
             rows = [(j[0], j[4] + i) for j in joints for i in range(RATES[j[2]])]
             limit = self._stack([name for name, _ in rows], "frictionloss")
             yield Interaction(PrescribedVelocity([at for _, at in rows]), DryFriction(limit))
-        tendons = [k for k, (name, _) in enumerate(self.plan.tendons) if name in self.plan.rubbing]
+        tendons = [k for k, (name, *_) in enumerate(self.plan.tendons) if name in self.plan.rubbing]
         if tendons:
             limit = self._stack([self.plan.tendons[k][0] for k in tendons], "frictionloss")
-            yield Interaction(RateRelation(self._tendon_length(tendons)), DryFriction(limit))
+            yield Interaction(RateRelation(self.tendon_length(tree, tendons)), DryFriction(limit))
 
-    def _equality(self, equality: tuple) -> Interaction:
-        name, kind, one, two = equality
+    def _equality(self, tree: Multibody, name: str, kind: int, one: int, two: int) -> Interaction:
         data = self[f"{name}/data"]
         if kind in (CONNECT, WELD):
             # MuJoCo numbers the world as body 0.
@@ -289,52 +383,20 @@ class Elements(eqx.Module):
             if bodies[0] is None:
                 bodies, ends = bodies[::-1], (*ends[2:], *ends[:2])
             return Interaction(GapRelation(Joint(*ends, (0, 1, 2), turns, *bodies)), Equality())
-        tendons = kind != JOINT
-        starts = [self._start(which, tendons) for which in (one, two)]
-        second = None if two < 0 else self._length(two, tendons)
-        coupled = Coupled(data[:5], jnp.stack(starts), self._length(one, tendons), second)
+        coordinates = [self._coordinate(tree, k, kind != JOINT) for k in (one, two) if k >= 0]
+        reference = tree.state().q
+        starts = jnp.concatenate([x(jnp.zeros(()), reference) for x in coordinates])
+        coupled = Coupled(data[:5], starts, tuple(coordinates))
         return Interaction(GapRelation(coupled), Equality())
 
-    def _length(self, which: int, is_tendon: bool) -> Callable:
+    def _coordinate(self, tree: Multibody, which: int, is_tendon: bool) -> Callable:
         """The coordinate of a joint, or the length of a tendon, as a function of `(t, q)`."""
-        return self._tendon_length([which]) if is_tendon else Entries(self.plan.joints[which][3])
-
-    def _start(self, which: int, is_tendon: bool) -> Array:
-        """The same in the reference configuration."""
-        if which < 0:
-            return jnp.zeros(())
-        if not is_tendon:
-            return self[f"{self.plan.joints[which][0]}/ref"]
-        rows = self.plan.tendons[which][1]
-        return sum((c * self[f"{self.plan.joints[j][0]}/ref"] for j, c in rows), jnp.zeros(()))
+        if is_tendon:
+            return self.tendon_length(tree, [which])
+        return Entries(self.plan.joints[which][3])
 
 
 TENDON = 3
-
-
-class BallLimit(eqx.Module):
-    """`largest − angle` of a ball joint with the quaternion at `q[at : at + 4]`."""
-
-    largest: Array
-    at: int = eqx.field(static=True)
-
-    def __call__(self, t, q):
-        turned = 2 * jnp.arctan2(safe_norm(q[self.at + 1 : self.at + 4]), jnp.abs(q[self.at]))
-        return (self.largest - turned)[None]
-
-
-class Coupled(eqx.Module):
-    """`x1 − Σ c_k x2^k` of two coordinates, counted from `start`; without `second`, `x1 − c_0`."""
-
-    coefficients: Array
-    start: Array
-    first: Callable
-    second: Callable | None
-
-    def __call__(self, t, q):
-        x = self.first(t, q) - self.start[0]
-        y = jnp.zeros_like(x) if self.second is None else self.second(t, q) - self.start[1]
-        return x - jnp.polyval(self.coefficients[::-1], y)
 
 
 def as_values(numbers: dict[str, np.ndarray]) -> dict[str, Array]:

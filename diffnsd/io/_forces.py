@@ -1,5 +1,6 @@
-"""Forces of actuators, tendons and a surrounding fluid."""
+"""Forces of actuators and of a surrounding fluid."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -10,33 +11,25 @@ from jaxtyping import Array, Float
 from .._jax import concrete, is_traced
 from .._numerics import as_float
 from .._types import Args, Scalar, State, Vector
-from ..groups import AbstractGroup, rotation_matrix
-
-
-class Coordinates(eqx.Module):
-    """One number for each entry of `v`: angle, displacement, or part of a rotation vector.
-
-    **Arguments:** `group`: of the joint coordinates; `free`: which entries belong to free joints: 0.
-    """
-
-    group: AbstractGroup = eqx.field(static=True)
-    free: tuple[bool, ...] = eqx.field(static=True)
-
-    def __call__(self, q: Array) -> Vector:
-        return jnp.where(np.array(self.free), 0, self.group.log(q))
+from ..groups import rotation_matrix
+from ._lengths import Coordinates, TendonLength
 
 
 class Actuators(eqx.Module):
-    """Forces `gain u + bias` along coordinates, limited by ranges: MJCF's `general` actuator.
+    """Forces `gain x + bias` along coordinates and tendons, limited by ranges: MJCF's `general` actuator.
 
-    With the length `l = T x` of every actuator and its rate, `gain = g0 + g1 l + g2 l'`; the bias likewise.
+    The input `x` is the control `u`, or an activation. With the length `l` of every actuator and its rate,
+    `gain = g0 + g1 l + g2 l'`; the bias likewise.
 
-    **Arguments:** `transmission`: `T (a, n)`; `gain`, `bias`: `(a, 3)`; `controls`, `forces`: ranges
-    `(a, 2)`; `totals`: ranges of the sums in the entries of `v`, `(n, 2)`.
+    **Arguments:** `transmission (a, n)`, `along (a, k)`: `l = T x + A L` of the coordinates and the lengths
+    of the tendons; `gain`, `bias`: `(a, 3)`; `controls`, `forces`: ranges `(a, 2)`; `totals`: ranges of the
+    sums in the entries of `v`, `(n, 2)`.
     """
 
     coordinates: Coordinates
     transmission: Float[Array, "a n"]
+    tendons: TendonLength
+    along: Float[Array, "a k"]
     gain: Float[Array, "a 3"]
     bias: Float[Array, "a 3"]
     controls: Float[Array, "a 2"]
@@ -44,7 +37,7 @@ class Actuators(eqx.Module):
     totals: Float[Array, "n 2"]
 
     def given(self, t: Scalar, state: State, args: Args) -> Float[Array, " a"]:
-        """The controls `u`: `args`, or what it returns for `(t, state)`, zero without it.
+        """The controls `u` in their ranges: `args`, or what it returns for `(t, state)`, zero without it.
 
         **Raises:** `ValueError` if their shape is not `(a,)`.
         """
@@ -56,44 +49,61 @@ class Actuators(eqx.Module):
                 f"args must be the controls of the {count} actuators, shape ({count},), or a function "
                 f"(t, state) of them; got shape {found.shape}."
             )
-        return found
+        return jnp.clip(found, self.controls[:, 0], self.controls[:, 1])
 
-    def force(self, t: Scalar, state: State, args: Args) -> Float[Array, " a"]:
-        """The force of every actuator [N, N m]."""
-        u = jnp.clip(self.given(t, state, args), self.controls[:, 0], self.controls[:, 1])
-        length = self.transmission @ self.coordinates(state.q)
-        known = jnp.stack([jnp.ones_like(length), length, self.transmission @ state.v], axis=1)
-        force = jnp.sum(self.gain * known, axis=1) * u + jnp.sum(self.bias * known, axis=1)
-        return jnp.clip(force, self.forces[:, 0], self.forces[:, 1])
+    def exerted(
+        self, t: Scalar, state: State, inputs: Float[Array, " a"]
+    ) -> tuple[Array, Callable]:
+        """The force of every actuator `(a,)` [N, N m], and forces of tendons as generalised forces."""
+        lengths, rates, pull = self.tendons.moving(t, state)
+        length = self.transmission @ self.coordinates(state.q) + self.along @ lengths
+        rate = self.transmission @ state.v + self.along @ rates
+        known = jnp.stack([jnp.ones_like(length), length, rate], axis=1)
+        force = jnp.sum(self.gain * known, axis=1) * inputs + jnp.sum(self.bias * known, axis=1)
+        return jnp.clip(force, self.forces[:, 0], self.forces[:, 1]), pull
 
-    def __call__(self, t: Scalar, state: State, args: Args) -> Vector:
-        total = self.force(t, state, args) @ self.transmission
+    def driven(self, t: Scalar, state: State, inputs: Float[Array, " a"]) -> Vector:
+        """The generalised force with these inputs [N, N m]."""
+        force, pull = self.exerted(t, state, inputs)
+        total = force @ self.transmission + pull(force @ self.along)
         return jnp.clip(total, self.totals[:, 0], self.totals[:, 1])
 
-
-class TendonLength(eqx.Module):
-    """Lengths of fixed tendons, `C x`, a function `(t, q) -> (k,)` [m, rad]."""
-
-    coordinates: Coordinates
-    coefficients: Float[Array, "k n"]
-
-    def __call__(self, t: Scalar, q: Array) -> Float[Array, " k"]:
-        return self.coefficients @ self.coordinates(q)
-
-
-class TendonSprings(eqx.Module):
-    """Springs, relaxed within a range of lengths, and dampers along fixed tendons."""
-
-    length: TendonLength
-    stiffness: Float[Array, " k"]
-    damping: Float[Array, " k"]
-    relaxed: Float[Array, "k 2"]
+    def force(self, t: Scalar, state: State, args: Args) -> Float[Array, " a"]:
+        """The force of every actuator in a state of the model [N, N m]."""
+        return self.exerted(t, state, self.given(t, state, args))[0]
 
     def __call__(self, t: Scalar, state: State, args: Args) -> Vector:
-        length = self.length(t, state.q)
-        beyond = length - jnp.clip(length, self.relaxed[:, 0], self.relaxed[:, 1])
-        rate = self.length.coefficients @ state.v
-        return -(self.stiffness * beyond + self.damping * rate) @ self.length.coefficients
+        return self.driven(t, state, self.given(t, state, args))
+
+
+class Activated(eqx.Module):
+    """Actuators some of which act by a state of their own, the second system of a `SystemProduct`.
+
+        tau act' = u − act,   or   act' = u
+
+    The first-order system has all of this but `u`, which is the force of this coupling on it.
+
+    **Arguments:** `which`: the actuators with an activation.
+    """
+
+    actuators: Actuators
+    which: tuple[int, ...] = eqx.field(static=True)
+
+    def inputs(self, t: Scalar, states: tuple[State, ...], args: Args) -> tuple[Array, Array]:
+        """The inputs of all actuators, and the controls of those with an activation."""
+        bodies, activations = states
+        u, which = self.actuators.given(t, bodies, args), np.array(self.which, np.int32)
+        return u.at[which].set(activations.v), u[which]
+
+    def __call__(self, t: Scalar, states: tuple[State, ...], args: Args) -> tuple[Array, Array]:
+        inputs, controls = self.inputs(t, states, args)
+        return self.actuators.driven(t, states[0], inputs), controls
+
+    def force(self, t: Scalar, state: State, args: Args) -> Float[Array, " a"]:
+        """The force of every actuator in a state of the product [N, N m]."""
+        n = self.actuators.transmission.shape[1]
+        states = State(state.q[0], state.v[:n]), State(None, state.v[n:])
+        return self.actuators.exerted(t, states[0], self.inputs(t, states, args)[0])[0]
 
 
 class Total(eqx.Module):

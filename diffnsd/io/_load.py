@@ -44,11 +44,16 @@ def load_mjcf(
     `(t, state)` of them. Contacts are hard: `elements.report` lists what has no counterpart here.
     `elements.sensors()` are the sensors of the file, functions of a solution.
 
+    Activations of actuators are states of first order: with any, the system is a `SystemProduct` of the
+    `Multibody` and of them. `elements.state(q, v, activations)` makes its states, `elements.split` takes
+    them apart, and controls that are a function receive the state of the bodies.
+
     **Arguments:**
 
     - `source`: a path, or the text of a file.
     - `ignore`: names of elements without counterpart that are left out, as the error lists them
-      (`"tendon/string"`), or their kinds (`"tendon"`).
+      (`"tendon/string"`), or their kinds (`"tendon"`); contacts stay without what is ignored of them
+      (`"condim"`).
     - `restitution`: of all contacts and limits; by default that of `<numeric name="restitution">` in the
       `custom` part of the file, else 0.
     - `law`: `law(mu, e)` of the contacts, with `mu (c,)`, such as
@@ -58,7 +63,7 @@ def load_mjcf(
     - `assets`: contents of the files that a text refers to, by name.
 
     **Returns:** the model; its `Elements`, numbers by name, which make the model anew from other numbers; the
-    state at `qpos0`, at rest.
+    state at `qpos0`, at rest, with activations 0.
 
     **Raises:** `ImportError` without MuJoCo; `ValueError`, with the words of the parser, if the file does not
     parse, or with a list of the elements that change the motion and are not supported.
@@ -89,7 +94,7 @@ def load_mjcf(
     elements = Elements(
         values,
         _hulls(reader, plan),
-        _keyframes(reader),
+        _keyframes(reader, plan),
         plan,
         law,
         max_active,
@@ -97,7 +102,7 @@ def load_mjcf(
         float(compiled.opt.timestep),
     )
     model = elements.model()
-    return model, elements, model.system.state(jnp.asarray(np.array(compiled.qpos0), float))
+    return model, elements, elements.state(jnp.asarray(np.array(compiled.qpos0), float))
 
 
 def _hulls(reader: Reader, plan: Plan) -> dict[str, ConvexHull]:
@@ -118,11 +123,11 @@ def _hulls(reader: Reader, plan: Plan) -> dict[str, ConvexHull]:
     return found
 
 
-def _keyframes(reader: Reader) -> dict[str, tuple[Array, Array, Array]]:
-    """Configuration, velocity and controls of every keyframe."""
-    m = reader.m
+def _keyframes(reader: Reader, plan: Plan) -> dict[str, tuple[Array, Array, Array, Array]]:
+    """Configuration, velocity, activations and controls of every keyframe."""
+    m, own = reader.m, np.array([entry for _, _, entry, _ in plan.activations], int)
     names = [reader.name("key", k).removeprefix("key/") for k in range(m.nkey)]
-    parts = (m.key_qpos, m.key_qvel, m.key_ctrl)
+    parts = (m.key_qpos, m.key_qvel, m.key_act[:, own], m.key_ctrl)
     return eval_now(
         lambda: {
             n: tuple(jnp.asarray(np.array(x[k]), float) for x in parts) for k, n in enumerate(names)
@@ -219,6 +224,9 @@ def save_mjcf(
         body.explicitinertial, body.fullinertia = True, np.full(6, np.nan)
         body.mass, body.inertia = given.body_mass[body.id], given.body_inertia[body.id]
         body.ipos, body.iquat = given.body_ipos[body.id], given.body_iquat[body.id]
+    # Nor do springs of tendons follow sites that are moved.
+    for tendon in spec.tendons:
+        tendon.springlength = given.tendon_lengthspring[tendon.id]
     _add_mimics(mujoco, spec, elements)
     _set_restitution(mujoco, spec, given, float(elements["contact/restitution"]))
     compiled = spec.compile()

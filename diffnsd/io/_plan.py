@@ -16,8 +16,11 @@ class Plan:
     - `geoms`: `(name, type, body)`.
     - `pairs`: `(geom1, geom2, dimensions, name)`: of contacts that are possible; dimensions 1 is without
       friction, and the name is that of the element whose friction counts, `None` for the larger one.
-    - `tendons`: `(name, ((joint, coefficient), ...))`.
+    - `sites`: `(name, body)`.
+    - `tendons`: `(name, ((joint, coefficient), ...), ((site, site, divisor), ...))`: a fixed one has joints,
+      a spatial one straight segments.
     - `actuators`: `(name, type of transmission, joint or tendon)`.
+    - `activations`: `(actuator, type of dynamics, entry of act, limited)`.
     - `equalities`: `(name, type, first, second)`, bodies, joints or tendons by the type.
     - `limited`, `rubbing`: names of joints and tendons with limits, and with dry friction.
     - `sensors`: `(name, what makes it, ...)`, see `sensor_plan`.
@@ -28,8 +31,10 @@ class Plan:
     joints: Rows = ()
     geoms: Rows = ()
     pairs: Rows = ()
+    sites: Rows = ()
     tendons: Rows = ()
     actuators: Rows = ()
+    activations: Rows = ()
     equalities: Rows = ()
     limited: tuple[str, ...] = ()
     rubbing: tuple[str, ...] = ()

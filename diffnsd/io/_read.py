@@ -10,6 +10,7 @@ FREE, BALL, SLIDE, HINGE = range(4)
 PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = range(8)
 SIZES = {PLANE: 0, SPHERE: 1, CAPSULE: 2, ELLIPSOID: 3, CYLINDER: 2, BOX: 3}
 CONNECT, WELD, JOINT = range(3)
+INTEGRATOR, FILTER, FILTEREXACT = range(1, 4)
 OPEN = (-np.inf, np.inf)
 
 
@@ -66,16 +67,18 @@ class Reader:
         bodies = tuple(self._body(b) for b in range(1, m.nbody))
         joints = tuple(self._joint(j) for j in range(m.njnt))
         geoms = tuple(self._geom(g) for g in range(m.ngeom))
+        sites = tuple(self._site(i) for i in range(m.nsite))
         tendons = tuple(self._tendon(k) for k in range(m.ntendon))
-        for s in range(m.nsite):
-            self._site(s)
+        actuators = tuple(self._actuators())
         return Plan(
             bodies,
             joints,
             geoms,
             tuple(self._pairs()),
+            sites,
             tendons,
-            tuple(self._actuators()),
+            actuators,
+            tuple(self._activations({name for name, _, _ in actuators})),
             tuple(self._equality(e) for e in range(m.neq) if self.holds(e)),
             tuple(self._limited()),
             tuple(self._rubbing()),
@@ -124,11 +127,6 @@ class Reader:
             self.keep(name, size=m.geom_size[g][: SIZES[kind]])
         return name, kind, None if body < 0 else body
 
-    def _site(self, s: int) -> None:
-        m, name, kind = self.m, self.name("site", s), int(self.m.site_type[s])
-        self.keep(name, pos=m.site_pos[s], quat=m.site_quat[s])
-        self.keep(name, size=m.site_size[s][: SIZES[kind]])
-
     def _tendon(self, k: int) -> tuple:
         m, name = self.m, self.name("tendon", k)
         rows = range(m.tendon_adr[k], m.tendon_adr[k] + m.tendon_num[k])
@@ -139,9 +137,31 @@ class Reader:
         self.keep(name, springlength=m.tendon_lengthspring[k], range=m.tendon_range[k])
         self._switch_off(name)
         joint = int(self.mujoco.mjtWrap.mjWRAP_JOINT)
-        return name, tuple(
+        joints = (
             (int(m.wrap_objid[i]), float(m.wrap_prm[i])) for i in rows if m.wrap_type[i] == joint
         )
+        return name, tuple(joints), tuple(self._segments(rows))
+
+    def _segments(self, rows: range):
+        """Straight pieces between sites; a pulley divides the length of those behind it."""
+        m, wrap = self.m, self.mujoco.mjtWrap
+        before, divisor = None, 1.0
+        for i in rows:
+            if m.wrap_type[i] == int(wrap.mjWRAP_SITE):
+                site = int(m.wrap_objid[i])
+                if before is not None:
+                    yield before, site, divisor
+                before = site
+            else:
+                before = None
+                if m.wrap_type[i] == int(wrap.mjWRAP_PULLEY):
+                    divisor = float(m.wrap_prm[i])
+
+    def _site(self, i: int) -> tuple:
+        m, name, body = self.m, self.name("site", i), int(self.m.site_bodyid[i]) - 1
+        self.keep(name, pos=m.site_pos[i], quat=m.site_quat[i])
+        self.keep(name, size=m.site_size[i][: SIZES[int(m.site_type[i])]])
+        return name, None if body < 0 else body
 
     def _actuators(self):
         """Those with one control each, see `without_counterpart` for the others."""
@@ -166,6 +186,19 @@ class Reader:
         if not m.actuator_forcelimited[a]:
             self.replace(f"{name}/forcerange", OPEN)
         return name, int(m.actuator_trntype[a]), int(m.actuator_trnid[a][0])
+
+    def _activations(self, actuators: set[str]):
+        m = self.m
+        for a in range(m.nactuator):
+            name, kind = self.name("actuator", a), int(m.actuator_dyntype[a])
+            if name not in actuators or kind not in (INTEGRATOR, FILTER, FILTEREXACT):
+                continue
+            limited = bool(m.actuator_actlimited[a])
+            if kind != INTEGRATOR:
+                self.keep_number(name, dynprm=m.actuator_dynprm[a][:1])
+            if limited:
+                self.keep(name, actrange=m.actuator_actrange[a])
+            yield name, kind, int(m.actuator_actadr[a]), limited
 
     def _equality(self, e: int) -> tuple:
         m, name = self.m, self.name("equality", e)

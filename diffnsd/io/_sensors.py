@@ -44,7 +44,7 @@ def sensors_of(elements: Any, shapes: dict[int, Callable]) -> kinds.Sensors:
     made = {
         name: TYPES[kind][1](elements, shapes, *row) for name, kind, *row in elements.plan.sensors
     }
-    return kinds.Sensors(made)
+    return kinds.Sensors(made, 0 if elements.plan.activations else None)
 
 
 # From a compiled model to rows of a plan.
@@ -152,7 +152,7 @@ def _plain(make: Callable) -> Callable:
 
 
 def _tendon(make: Callable) -> Callable:
-    return lambda elements, shapes, which: make(elements._tendon_length([which]))
+    return lambda elements, shapes, which: make(elements.tendon_length(elements.tree(), [which]))
 
 
 def _magnetometer(elements: Any, shapes: dict, frame: tuple) -> kinds.Magnetometer:
@@ -160,7 +160,7 @@ def _magnetometer(elements: Any, shapes: dict, frame: tuple) -> kinds.Magnetomet
 
 
 def _actuator_force(elements: Any, shapes: dict, which: int) -> kinds.ActuatorForce:
-    return kinds.ActuatorForce(elements._actuators().force, which)
+    return kinds.ActuatorForce(elements.actuation(elements.tree()).force, which)
 
 
 # How a sensor is read from a compiled model, and made of its row.

@@ -10,7 +10,7 @@ import numpy as np
 from .. import shapes
 from ._elements import SHAPES, TENDON
 from ._plan import Plan
-from ._read import BALL, FREE, MESH, Reader
+from ._read import BALL, FILTEREXACT, FREE, MESH, Reader
 from ._sensors import unread_sensors
 
 KINDS = "plane hfield sphere capsule ellipsoid cylinder box mesh sdf".split()
@@ -22,8 +22,14 @@ def without_counterpart(reader: Reader, plan: Plan) -> Iterator[tuple[str, str]]
     yield from _of_actuators(reader, m, mujoco)
     for k in range(m.ntendon):
         rows = range(m.tendon_adr[k], m.tendon_adr[k] + m.tendon_num[k])
-        if any(m.wrap_type[i] != int(mujoco.mjtWrap.mjWRAP_JOINT) for i in rows):
-            yield reader.name("tendon", k), "is a spatial tendon; only fixed ones are supported"
+        joints = [
+            m.wrap_objid[i] for i in rows if m.wrap_type[i] == int(mujoco.mjtWrap.mjWRAP_JOINT)
+        ]
+        if any(m.wrap_type[i] > int(mujoco.mjtWrap.mjWRAP_SITE) for i in rows):
+            yield (
+                reader.name("tendon", k),
+                "wraps around a geom; spatial tendons run straight between sites and pulleys",
+            )
         elif (
             m.tendon_armature[k]
             or np.any(m.tendon_stiffnesspoly[k])
@@ -33,7 +39,7 @@ def without_counterpart(reader: Reader, plan: Plan) -> Iterator[tuple[str, str]]
                 reader.name("tendon", k),
                 "has an armature, or a spring or damper that is not linear",
             )
-        elif any(m.jnt_type[m.wrap_objid[i]] in (FREE, BALL) for i in rows):
+        elif any(m.jnt_type[j] in (FREE, BALL) for j in joints):
             yield reader.name("tendon", k), "runs over a joint that is no hinge and no slide"
         elif m.tendon_actfrclimited[k]:
             yield reader.name("tendon", k), "limits the force of its actuators (actuatorfrcrange)"
@@ -79,8 +85,8 @@ def _of_actuators(reader: Reader, m: Any, mujoco: Any) -> Iterator[tuple[str, st
             yield name, "belongs to a group that is disabled"
         elif m.actuator_trntype[a] not in kinds:
             yield name, "acts on something else than a joint or a tendon"
-        elif m.actuator_dyntype[a] != int(mujoco.mjtDyn.mjDYN_NONE):
-            yield name, "has an activation of its own (dyntype)"
+        elif m.actuator_dyntype[a] > FILTEREXACT:
+            yield name, "has other dynamics than an integrator or a filter (dyntype)"
         elif m.actuator_gaintype[a] not in gains or m.actuator_biastype[a] not in biases:
             yield (
                 name,
@@ -100,7 +106,8 @@ def _of_contacts(reader: Reader, m: Any, plan: Plan) -> Iterator[tuple[str, str]
     if turning:
         yield (
             "condim",
-            f"{len(turning)} pairs of geoms have torsional or rolling friction (condim 4 or 6)",
+            f"{len(turning)} pairs of geoms have torsional or rolling friction (condim 4 or 6); without "
+            "it they slide as with condim 3",
         )
     for p in range(m.npair):
         bodies = m.geom_bodyid[m.pair_geom1[p]], m.geom_bodyid[m.pair_geom2[p]]
@@ -134,7 +141,7 @@ def _kinds_of(plan: Plan, pair: tuple) -> str:
 
 def without_ignored(plan: Plan, names: set[str]) -> Plan:
     """The plan without the elements of these names, and without the actuators of such tendons."""
-    kept = [k for k, (name, _) in enumerate(plan.tendons) if name not in names]
+    kept = [k for k, (name, *_) in enumerate(plan.tendons) if name not in names]
     actuators, equalities = [], []
     for name, kind, which in plan.actuators:
         if name not in names and (kind != TENDON or which in kept):
@@ -150,6 +157,9 @@ def without_ignored(plan: Plan, names: set[str]) -> Plan:
         plan,
         tendons=tuple(plan.tendons[k] for k in kept),
         actuators=tuple(actuators),
+        activations=tuple(
+            a for a in plan.activations if a[0] in {name for name, _, _ in actuators}
+        ),
         equalities=tuple(equalities),
         pairs=tuple(p for p in plan.pairs if not {_kinds_of(plan, p), p[3]} & names),
         limited=tuple(n for n in plan.limited if n not in gone),
@@ -169,4 +179,6 @@ def softened(reader: Reader, plan: Plan) -> Iterator[str]:
     yield (
         "solver options (integrator, cone, iterations, tolerances): the method is that given to simulate"
     )
+    if plan.activations and np.any(m.actuator_actearly):
+        yield "actearly: forces follow the activations of the instant that the method evaluates"
     yield from unread_sensors(reader, plan)

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from .._expects import expects
 from .._types import Args, Scalar, State
 from ..model import Model
+from ..relations import OnPart
 from ..simulation import Solution
 from ._instant import Instant, Interval
 
@@ -95,10 +96,12 @@ class Sensors(eqx.Module):
 
     `names()`, `sensors["gyro"]` and `len(sensors)` are as for a dictionary.
 
-    **Arguments:** `sensors`: a dictionary.
+    **Arguments:** `sensors`: a dictionary; `part`: of a `SystemProduct`, the index of the system that they are
+    sensors of. The model and the solution are then those of the product.
     """
 
     sensors: dict[str, AbstractSensor]
+    part: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
         for name, sensor in self.sensors.items():
@@ -148,11 +151,26 @@ def _in_precision(sensors, state: State):
     return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, sensors)
 
 
+def _own_model(model: Model, part: int | None) -> tuple[Model, tuple[int, ...]]:
+    """The model of one system of a product, and which interactions of the product it has."""
+    every = tuple(enumerate(model.interactions))
+    if part is None:
+        return model, tuple(i for i, _ in every)
+    own = {i: x for i, x in every if isinstance(x.relation, OnPart) and x.relation.part == part}
+    alone = (eqx.tree_at(lambda x: x.relation, x, x.relation.relation) for x in own.values())
+    return Model(model.system.systems[part], tuple(alone)), tuple(own)
+
+
+def _own_state(model: Model, part: int | None, state: State) -> State:
+    return state if part is None else model.system.split(state)[part]
+
+
 @eqx.filter_jit
 def _readings_at(sensors: Sensors, model: Model, t, state: State, args: Args) -> dict[str, Array]:
-    now = Instant.of(model, t, state)
+    own, _ = _own_model(model, sensors.part)
+    now = Instant.of(own, t, _own_state(model, sensors.part, state), state)
     return {
-        name: sensor.observe(model, now, args)
+        name: sensor.observe(own, now, args)
         for name, sensor in _in_precision(sensors.sensors, state).items()
         if isinstance(sensor, AbstractStateSensor)
     }
@@ -162,14 +180,17 @@ def _readings_at(sensors: Sensors, model: Model, t, state: State, args: Args) ->
 def _readings(sensors: Sensors, model: Model, moments, args: Args) -> dict[str, Array]:
     ts, states, impulses = moments
     given = _in_precision(sensors.sensors, states)
-    after = jax.vmap(lambda t, state: Instant.of(model, t, state))(ts, states)
+    own, kept = _own_model(model, sensors.part)
+    impulses = tuple(impulses[i] for i in kept)
+    own_states = _own_state(model, sensors.part, states)
+    after = jax.vmap(lambda *now: Instant.of(own, *now))(ts, own_states, states)
     # The first interval has no length.
     before = jax.tree.map(lambda x: jnp.concatenate([x[:1], x[:-1]]), after)
 
-    acting = model.interactions if any(s.reads_contacts for s in given.values()) else ()
+    acting = own.interactions if any(s.reads_contacts for s in given.values()) else ()
 
     def one(before, after, impulses):
         interval = Interval.of(acting, before, after, impulses)
-        return {name: sensor.read(model, interval, args) for name, sensor in given.items()}
+        return {name: sensor.read(own, interval, args) for name, sensor in given.items()}
 
     return jax.vmap(one)(before, after, impulses)

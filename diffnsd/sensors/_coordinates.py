@@ -98,7 +98,8 @@ class CoordinateRate(AbstractStateSensor):
 class ActuatorForce(AbstractStateSensor):
     """The force of an actuator [N, N m], `(k,)`.
 
-    **Arguments:** `force`: `(t, state, args) -> (a,)`, the forces of all actuators; `index`: which of them.
+    **Arguments:** `force`: `(t, state, args) -> (a,)`, the forces of all actuators in a state of the model, of
+    the whole product if it is one; `index`: which of them.
 
     **Raises:** `ValueError` if an index is no integer.
     """
@@ -107,4 +108,4 @@ class ActuatorForce(AbstractStateSensor):
     index: tuple[int, ...] = eqx.field(static=True, converter=_indices)
 
     def observe(self, model: Model, now: Instant, args: Args) -> Float[Array, " k"]:
-        return _entries("force", self.force(now.t, now.state, args), self.index)
+        return _entries("force", self.force(now.t, now.whole, args), self.index)

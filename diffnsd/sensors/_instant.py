@@ -107,21 +107,23 @@ class Bodies(eqx.Module):
 class Instant(eqx.Module):
     """A model at one time.
 
-    **Arguments:** `t`, `state`; `moving`: the `Pose` and the velocities `(6 b,)` of the bodies, and `frames`:
-    their `Bodies`, both `None` if the system has none.
+    **Arguments:** `t`, `state`; `whole`: the state of the product that the system is a part of, else the
+    same; `moving`: the `Pose` and the velocities `(6 b,)` of the bodies, and `frames`: their `Bodies`, both
+    `None` if the system has none.
     """
 
     t: Scalar
     state: State
+    whole: State
     moving: State | None
     frames: Bodies | None
 
     @staticmethod
-    def of(model: Model, t: Scalar, state: State) -> "Instant":
+    def of(model: Model, t: Scalar, state: State, whole: State) -> "Instant":
         """The model in a state at time `t`."""
         moving = model.system.bodies(state)
         frames = None if moving is None else Bodies.of(moving)
-        return Instant(jnp.asarray(t, state.v.dtype), state, moving, frames)
+        return Instant(jnp.asarray(t, state.v.dtype), state, whole, moving, frames)
 
     def needed(self) -> tuple[State, Bodies]:
         """The bodies; raises `ValueError` if the system has none."""

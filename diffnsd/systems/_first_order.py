@@ -146,6 +146,18 @@ class FirstOrderSystem(AbstractSystem):
     def applied(self, t: Scalar, state: State, args: Args) -> Vector:
         return self.force(t, state, args)
 
+    def linear_step(
+        self, t: Scalar, state: State, args: Args, h: Scalar
+    ) -> tuple[Matrix, Vector] | None:
+        """`E − h ∂f/∂x` and `f`: for a `SystemProduct` with a mechanism that gives its own."""
+
+        def field(x):
+            value = self.force(t, State(None, x), args)
+            return value, value
+
+        slope, now = jax.jacfwd(field, has_aux=True)(state.v)
+        return self.mass(t, None).astype(now.dtype) - h * slope, now
+
     def inertia_force(self, t: Scalar, state: State) -> Vector:
         """Zero: `x` is not the velocity of a mass."""
         del t

@@ -152,6 +152,24 @@ class SystemProduct(AbstractSystem):
                 forces[i] = old + shaped(name, new, old.shape, old.dtype)
         return jnp.concatenate(forces)
 
+    def linear_step(
+        self, t: Scalar, state: State, args: Args, h: Scalar
+    ) -> tuple[Matrix, Vector] | None:
+        """Those of its systems, if all give them, and the derivatives of the couplings."""
+        own = self._each("linear_step", t, state, args, h)
+        if any(part is None for part in own):
+            return None
+        matrices, forces = zip(*own, strict=True)
+
+        def coupled(step):
+            q = self.group.compose(state.q, self.group.exp(h * step))
+            rest = [jnp.zeros_like(force) for force in forces]
+            total = self._coupled(rest, t, State(q, state.v + step), args)
+            return total, total
+
+        slope, more = jax.jacfwd(coupled, has_aux=True)(jnp.zeros_like(state.v))
+        return jax.scipy.linalg.block_diag(*matrices) - h * slope, jnp.concatenate(forces) + more
+
     def inertia_force(self, t: Scalar, state: State) -> Vector:
         return jnp.concatenate(self._each("inertia_force", t, state))
 

@@ -156,6 +156,26 @@ def test_simulate_a_file_with_controls(tmp_path):
         np.testing.assert_array_equal(motion["sensor/pull"][[0, 20, -1], 0], [1.0, 1.0, 0.0])
 
 
+def test_simulate_a_file_with_an_activation(tmp_path):
+    """A filter that starts at the activation of the keyframe and decays: `act = 2 exp(−t/tau)`."""
+    key = '<keyframe><key act="2"/></keyframe></mujoco>'
+    lagging = CART.replace('<motor joint="track" gear="4"/>', '<general joint="track" {}/>').format(
+        'dyntype="filter" dynprm=".2"'
+    )
+    file = tmp_path / "cart.xml"
+    file.write_text(lagging.replace("</mujoco>", key))
+    done = runner.invoke(app, ["simulate", str(file), "--seconds", "0.5", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    with np.load(tmp_path / "motion.npz") as motion:
+        assert motion["qpos"].shape == (51, 1) and motion["act"].shape == (51, 1)
+        np.testing.assert_allclose(
+            motion["act"][-1], 2 * np.exp(-0.5 / 0.2), rtol=0.1
+        )  # first order
+        np.testing.assert_allclose(motion["act"][-1], 2 * 1.05**-50, rtol=1e-12)
+        # Its integral is the momentum: tau act' = −act.
+        np.testing.assert_allclose(2 * motion["qvel"], 0.2 * (2 - motion["act"]), atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("arrays", "options", "sentence"),
     [
@@ -171,6 +191,7 @@ def test_controls_of_a_file_that_do_not_fit_are_explained(tmp_path, arrays, opti
     file.write_text(CART)
     np.savez(controls, **arrays)
     done = runner.invoke(app, ["simulate", str(file), "--controls", str(controls), *options])
+    # The width of the terminal breaks lines, also behind spaces.
     assert done.exit_code == 2 and sentence in " ".join(done.output.split()), done.output
 
 

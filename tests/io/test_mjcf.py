@@ -58,6 +58,28 @@ def test_forces_are_those_of_mujoco():
         np.testing.assert_allclose(ours(q, d.qvel, u), expected, atol=1e-13 * scale)  # 1e-15
 
 
+@pytest.mark.slow
+def test_smooth_motion_is_that_of_mujoco():
+    """A second of free motion with all forces; MuJoCo by Euler's method, extrapolated from two steps."""
+    model, _, start = io.load_mjcf(EVERYTHING)
+    controls, ends = np.array([0.3, 0.2, 0.4, 0.5, 0.1, -0.2]), []
+    rates = np.random.default_rng(1).normal(size=model.system.velocities)
+    for h in (2e-5, 1e-5):
+        m = mujoco.MjModel.from_xml_string(EVERYTHING)
+        m.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
+        m.opt.timestep = h
+        d = mujoco.MjData(m)
+        d.ctrl[:], d.qvel[:] = controls, rates
+        mujoco.mj_step(m, d, round(1 / h))
+        ends.append(np.concatenate([d.qpos, d.qvel]))
+    free, start = nsd.Model(model.system), nsd.State(start.q, jnp.array(rates))
+    run = nsd.simulate(
+        free, nsd.RKMK(), 0.0, 1.0, 2.5e-4, start, args=controls, saveat=nsd.SaveAt.end()
+    )
+    found = np.concatenate([run.states.q, run.states.v])
+    np.testing.assert_allclose(found, 2 * ends[1] - ends[0], atol=1e-6)  # 3e-8
+
+
 def test_pairs_that_may_touch_are_those_of_mujoco():
     shapes = ' <geom name="{}" size=".5" contype="{}" conaffinity="{}"/>'
     text = f"""<mujoco><worldbody>{shapes.format("w", 1, 1)}
@@ -172,7 +194,7 @@ def test_what_is_saved_is_what_was_loaded(tmp_path):
         io.save_mjcf(changed, FOUR_BAR, path)
 
 
-BODY = '<body name="b"><joint name="j"/><geom size=".1"/><site name="s"/></body>'
+BODY = '<body name="b"><joint name="j"/><geom name="g" size=".1"/><site name="s"/></body>'
 
 
 @pytest.mark.parametrize(
@@ -183,11 +205,11 @@ BODY = '<body name="b"><joint name="j"/><geom size=".1"/><site name="s"/></body>
         ("<mujoco/>", "it has no joint"),
         (f"<mujoco><worldbody>{BODY}</worldbody><actuator><motor site='s' name='m'/></actuator></mujoco>",
          "actuator/m: acts on something else"),
-        (f"<mujoco><worldbody>{BODY}</worldbody><actuator><general joint='j' dyntype='filter' dynprm='1'/>"
-         "</actuator></mujoco>", "has an activation"),
+        (f"<mujoco><worldbody>{BODY}</worldbody><actuator><general joint='j' dyntype='muscle' dynprm='1'/>"
+         "</actuator></mujoco>", "has other dynamics"),
         (f"<mujoco><worldbody><geom condim='4' size='1'/>{BODY}</worldbody></mujoco>", "condim: 1 pairs"),
         (f"<mujoco><worldbody>{BODY}<site name='w'/></worldbody><tendon><spatial name='t'><site site='s'/>"
-         "<site site='w'/></spatial></tendon></mujoco>", "tendon/t: is a spatial tendon"),
+         "<geom geom='g'/><site site='w'/></spatial></tendon></mujoco>", "tendon/t: wraps around a geom"),
         ("<mujoco><worldbody><body name='b' gravcomp='1'><joint/><geom size='.1'/></body></worldbody>"
          "</mujoco>",
          "body/b: has gravcomp"),
@@ -202,16 +224,27 @@ def test_files_that_are_refused(text, words):
 
 def test_what_is_ignored_is_reported():
     text = f"""<mujoco><worldbody>{BODY}<site name='w'/></worldbody><tendon><spatial name='t'><site site='s'/>
-     <site site='w'/></spatial></tendon><actuator><motor tendon='t'/><motor joint='j'/></actuator></mujoco>"""
+     <geom geom='g'/><site site='w'/></spatial></tendon><actuator>
+     <motor tendon='t'/><motor joint='j'/></actuator></mujoco>"""
     for ignored in ("tendon", "tendon/t"):
         _, elements, _ = io.load_mjcf(text, ignore=[ignored])
         assert (
-            "tendon/t: is a spatial tendon; only fixed ones are supported (ignored)"
+            "tendon/t: wraps around a geom; spatial tendons run straight between sites and pulleys (ignored)"
             in elements.report
         )
         assert len(elements.plan.actuators) == 1
     with pytest.raises(ValueError, match="tendon/t"):
         io.load_mjcf(text, ignore=["tendon/u"])
+
+
+def test_torsional_friction_that_is_ignored_leaves_that_of_sliding():
+    text = TWO.format(floor='condim="6" priority="1"', more="")
+    with pytest.raises(ValueError, match="condim: 2 pairs"):
+        io.load_mjcf(text)
+    _, elements, _ = io.load_mjcf(text, ignore=["condim"])
+    assert any("slide as with condim 3 (ignored)" in line for line in elements.report)
+    on_floor = [p for p in elements.plan.pairs if 0 in p[:2]]
+    assert [float(elements._friction(*pair)) for pair in on_floor] == [0.3, 0.3]
 
 
 def test_names_and_controls_that_do_not_fit():
@@ -291,7 +324,7 @@ def test_ignored_tendons_take_their_equalities_with_them():
     tendons = "".join(
         f'<{kind} name="{name}">{inside}</{kind}>'
         for kind, name, inside in (
-            ("spatial", "s", '<site site="w"/><site site="x"/>'),
+            ("spatial", "s", '<site site="w"/><geom geom="ball"/><site site="x"/>'),
             ("fixed", "t", '<joint joint="p" coef="1"/>'),
             ("fixed", "u", '<joint joint="p" coef="2"/>'),
         )

@@ -237,3 +237,32 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="force of a coupling on system 1"):
         wrong = nsd.SystemProduct(system.systems, lambda t, s, args: (s[0].v, jnp.zeros(2)))
         run(nsd.Model(wrong))
+
+
+def test_a_linear_step_of_a_product_has_the_derivatives_of_its_couplings():
+    """At rest, where a tree leaves out nothing, it is that of all forces together."""
+    arm = nsd.systems.Body(
+        1.2,
+        jnp.diag(jnp.array([0.1, 0.2, 0.3])),
+        [nsd.systems.Hinge((0, 1, 0.0))],
+        centre=(0.1, 0.0, 0.4),
+    )
+    tree = nsd.systems.Multibody([arm], gravity=(0.0, 0.0, 0.0))
+    armature = nsd.FirstOrderSystem.linear([[-R]], [U], [[L]])
+    system = nsd.SystemProduct((tree, armature), nsd.Gyrator(K))
+    t, h = jnp.zeros(()), 0.01
+    start = system.state(tree.state(jnp.array([0.3])), armature.state([0.7]))
+
+    def moved(step):
+        q = system.group.compose(start.q, system.group.exp(h * step))
+        return system.force(t, nsd.State(q, start.v + step), None)
+
+    matrix, force = system.linear_step(t, start, None, h)
+    zero = jnp.zeros(2)
+    expected = system.mass(t, start.q) - h * jax.jacfwd(moved)(zero)
+    np.testing.assert_allclose(matrix, expected, atol=1e-15)
+    np.testing.assert_allclose(force, moved(zero), atol=1e-15)
+    no_tree = nsd.LagrangianSystem.linear([[J]])
+    other = nsd.SystemProduct((no_tree, armature))
+    both = other.state(nsd.State(zero[:1], zero[:1]), armature.state([0.0]))
+    assert other.linear_step(t, both, None, h) is None

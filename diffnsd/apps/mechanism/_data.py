@@ -81,7 +81,7 @@ def load_runs(path: str | Path, elements: Elements) -> Runs:
 
 
 def _checked(found: dict[str, np.ndarray], elements: Elements) -> Runs:
-    system = elements.system()
+    system = elements.tree()
     group, joints = system.group, elements.plan.joints
     nq, nv = len(system.rest), group.dim
     which = ", ".join(name for name, *_ in joints[:12]) + ", ..." * (len(joints) > 12)
@@ -209,7 +209,7 @@ def rotations(elements: Elements) -> list[tuple[str, int]]:
 def widths_of(elements: Elements) -> list[int]:
     """The number of coordinates of every joint."""
     starts = [joint[3] for joint in elements.plan.joints]
-    return np.diff([*starts, len(elements.system().rest)]).tolist()
+    return np.diff([*starts, len(elements.tree().rest)]).tolist()
 
 
 def _first_velocity(group, qpos: np.ndarray, dt: float) -> np.ndarray:

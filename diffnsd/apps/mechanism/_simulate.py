@@ -26,12 +26,13 @@ def stabilized(mu, e):
 
 
 class Simulated(NamedTuple):
-    """The motion of a file from its first keyframe, or its reference; the step [s]."""
+    """The motion of a file from its first keyframe, or its reference; the step [s] and the controls."""
 
     model: Model
     elements: Elements
     run: Solution
     h: float
+    args: Args
 
 
 def simulated(
@@ -46,8 +47,8 @@ def simulated(
     if not seconds > 0 or not h > 0:
         raise ValueError(f"--seconds and --dt must be positive, got {seconds:g} and {h:g}.")
     count, args = len(elements.plan.actuators), None
-    for q, v, held in list(elements.keyframes.values())[:1]:
-        start = model.system.state(q, v)
+    for q, v, activations, held in list(elements.keyframes.values())[:1]:
+        start = elements.state(q, v, activations)
         args = held if count == len(held) else None
     if controls is not None:
         args = load_controls(controls, count, h)
@@ -65,7 +66,7 @@ def simulated(
             throw=False,
         )
     )(start, args)
-    return Simulated(model, elements, run, h)
+    return Simulated(model, elements, run, h, args)
 
 
 def simulate_file(
@@ -82,7 +83,7 @@ def simulate_file(
 
     **Raises:** as `simulated`.
     """
-    _, elements, run, h = simulated(path, seconds, dt, controls, ignore)
+    model, elements, run, h, args = simulated(path, seconds, dt, controls, ignore)
     if folder is not None:
         readings = elements.sensors()(model, run, args)
         write_motion(run, elements, readings, folder / "motion.npz")
@@ -115,11 +116,13 @@ def load_controls(path: Path, count: int, h: float) -> SampledControls:
 
 
 def write_motion(run: Solution, elements: Elements, readings: dict, path: Path) -> None:
-    """Times, `qpos` and `qvel` in the order of the file, energy, impulses of contacts, and sensors."""
+    """Times, `qpos`, `qvel` and `act` in the order of the file, energy, impulses of contacts, and sensors."""
+    bodies, activations = elements.split(run.states)
     arrays = {
         "times": np.asarray(run.ts),
-        "qpos": np.asarray(run.states.q),
-        "qvel": np.asarray(run.states.v),
+        "qpos": np.asarray(bodies.q),
+        "qvel": np.asarray(bodies.v),
+        "act": np.asarray(activations),
         "joints": np.array([joint[0] for joint in elements.plan.joints]),
     }
     if run.energy is not None:

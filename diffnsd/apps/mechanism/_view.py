@@ -47,8 +47,8 @@ class Scene:
         stride = max(1, int(1 / (RATE * shown.h)))
         self.times = np.asarray(shown.run.ts)[::stride]
         states = jax.tree.map(lambda x: x[::stride], shown.run.states)
-        system = shown.elements.system()
-        pose = jax.jit(jax.vmap(system.frames))(states.q)
+        tree, bodies = shown.elements.tree(), shown.elements.split(states)[0]
+        pose = jax.jit(jax.vmap(tree.frames))(bodies.q)
         self.poses = np.asarray(pose.position), np.asarray(pose.orientation)
         self.size = size_of(shown.elements)
         self.arrows = _forces(shown, stride, pose, self.size)

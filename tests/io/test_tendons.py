@@ -1,0 +1,125 @@
+"""Spatial tendons against MuJoCo and closed forms: lengths, springs, limits, dry friction, derivatives."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+import diffnsd as nsd
+from diffnsd import io
+
+ZERO = jnp.zeros(())
+STRINGS = """<mujoco><compiler angle="radian"/>
+<worldbody><site name="wall" pos="0 1 2"/><site name="hook" pos="1 0 3"/>
+ <body name="base" pos="0 0 2"><freejoint/><geom type="box" size=".1 .2 .3" pos=".1 0 .05" euler=".1 .2 .3"/>
+  <site name="one" pos=".1 .2 .3"/><site name="two" pos="-.1 .2 0"/>
+  <body pos=".2 .1 .5" euler=".4 0 .1"><joint type="ball" pos="0 .05 .1"/><geom size=".1" pos="0 .1 0"/>
+   <site name="three" pos=".3 0 .1"/>
+   <body pos="0 .8 0"><joint name="turn" axis="1 .2 0" actuatorfrcrange="-2 3"/>
+    <joint name="reach" type="slide" axis="0 1 1"/><geom size=".1"/><site name="four" pos="0 0 .2"/>
+ </body></body></body></worldbody>
+<tendon>
+ <spatial name="tackle" stiffness="50" damping="3" springlength=".2 .5" range="0 9"><site site="wall"/>
+  <site site="one"/><site site="two"/><pulley divisor="2"/><site site="two"/><site site="three"/>
+  <pulley divisor="4"/><site site="four"/><site site="hook"/></spatial>
+ <fixed name="sum" stiffness="2"><joint joint="turn" coef=".7"/><joint joint="reach" coef="-2"/></fixed>
+ <spatial name="line" damping="1"><site site="hook"/><site site="four"/></spatial>
+</tendon>
+<actuator><position tendon="tackle" kp="20" kv="1" gear="1.5"/><motor tendon="sum" gear="2"/>
+ <motor joint="turn"/><motor tendon="line" gear="-3" ctrlrange="-1 1"/></actuator>
+<equality><tendon tendon1="line" tendon2="sum" polycoef=".1 .5 .2 0 0"/></equality></mujoco>"""
+
+
+def test_lengths_and_forces_are_those_of_mujoco():
+    m = mujoco.MjModel.from_xml_string(STRINGS)
+    d, rng = mujoco.MjData(m), np.random.default_rng(0)
+    model, elements, _ = io.load_mjcf(STRINGS)
+    system, (*_, limit, held) = model.system, model.interactions
+    length = limit.relation.function.coordinate
+
+    @jax.jit
+    def ours(q, v, u):
+        state = nsd.State(q, v)
+        tackle, rate, _ = length.moving(ZERO, state)
+        return system.force(ZERO, state, u), tackle, rate, held.relation.gap(ZERO, q)
+
+    for _ in range(20):
+        q, u = m.qpos0.copy(), rng.normal(size=m.nu)
+        mujoco.mj_integratePos(m, q, rng.normal(size=m.nv), 0.7)
+        d.qpos[:], d.qvel[:], d.ctrl[:] = q, rng.normal(size=m.nv), u
+        mujoco.mj_forward(m, d)
+        force = d.qfrc_passive + d.qfrc_actuator - d.qfrc_bias
+        theirs = force, d.ten_length[:1], d.ten_velocity[:1], d.efc_pos[:1]
+        for own, expected in zip(ours(q, d.qvel, u), theirs, strict=True):
+            scale = np.max(np.abs(expected))
+            np.testing.assert_allclose(own, expected, atol=1e-13 * scale)  # 2e-15
+    assert elements.plan.tendons[0][2] == ((0, 2, 1.0), (2, 3, 1.0), (3, 4, 2.0), (5, 1, 4.0))
+
+
+HANGING = """<mujoco><custom><numeric name="restitution" data=".5"/></custom>
+<worldbody><site name="hook"/>
+ <body name="bob"><joint type="slide" axis="0 0 1"/><geom size=".1" mass="2"/><site name="bob"/></body>
+</worldbody>
+<tendon><spatial name="string" {}><site site="hook"/><site site="bob"/></spatial></tendon></mujoco>"""
+
+
+def fall(text, z, speed, seconds, h=1e-3):
+    model, _, _ = io.load_mjcf(text)
+    start = nsd.State(jnp.array([z]), jnp.array([speed]))
+    return nsd.simulate(model, nsd.MoreauJean(), 0.0, seconds, h, start).states
+
+
+def test_a_string_that_tightens_bounces():
+    """The bob falls 0.4 m until the string is tight, and rises with half of its speed."""
+    text = HANGING.format('limited="true" range="0 .5"')
+    strike = np.sqrt(2 * 0.4 / 9.81)
+    h = (strike + 0.1) / 400
+    states = fall(text, -0.1, 0.0, 400 * h, h)
+    after = 0.5 * 9.81 * strike - 9.81 * 0.1
+    assert abs(states.v[-1, 0] - after) < 0.01  # 3e-3, of first order in the step
+    assert abs(states.q[-1, 0] - (-0.5 + 0.05 * 9.81 * strike - 0.005 * 9.81)) < 2e-3  # 4e-4
+
+
+def test_dry_friction_of_a_string_holds_or_slows_a_fall():
+    slow = fall(HANGING.format('frictionloss="15"'), -0.3, 0.0, 0.2)
+    np.testing.assert_allclose(slow.v[-1, 0], -(9.81 - 15 / 2) * 0.2, rtol=1e-9)  # 1e-15
+    held = fall(HANGING.format('frictionloss="25"'), -0.3, 0.0, 0.2)
+    assert np.max(np.abs(held.v)) < 1e-12  # 1e-19
+
+
+SPRING = HANGING.format('stiffness="30" springlength=".2"').replace(
+    'type="slide" axis="0 0 1"', 'type="free"'
+)
+
+
+def test_derivatives_by_the_position_of_a_site():
+    """A spring between two points, `−k (|d| − l) d/|d|` along `d`, by its fixed end."""
+    _, elements, start = io.load_mjcf(SPRING)
+    start = nsd.State(start.q.at[:3].set(jnp.array([0.3, -0.2, 0.5])), start.v)
+
+    def force(hook):
+        values = elements.values | {"site/hook/pos": hook}
+        system = eqx.tree_at(lambda e: e.values, elements, values).system()
+        return system.force(ZERO, start, None)[:3]
+
+    def closed(hook):
+        d = start.q[:3] - hook
+        return -30 * (1 - 0.2 / jnp.linalg.norm(d)) * d + jnp.array([0, 0, -2 * 9.81])
+
+    hook = jnp.array([0.1, 0.2, 0.9])
+    expected = jax.jacfwd(closed)(hook)
+    np.testing.assert_allclose(jax.jit(force)(hook), closed(hook), atol=1e-13)  # 4e-15
+    for derivative in (jax.jacfwd, jax.jacrev):
+        np.testing.assert_allclose(jax.jit(derivative(force))(hook), expected, atol=1e-12)  # 7e-15
+    meeting = jax.jit(jax.jacrev(force))(start.q[:3])
+    assert np.all(np.isfinite(meeting))
+
+
+def test_strings_around_geoms_are_refused():
+    text = SPRING.replace('<site site="hook"/>', '<site site="hook"/><geom geom="drum"/>').replace(
+        '<site name="hook"/>', '<site name="hook"/><geom name="drum" size=".1" pos="1 0 0"/>'
+    )
+    with pytest.raises(ValueError, match="tendon/string: wraps around a geom"):
+        io.load_mjcf(text)
