@@ -70,9 +70,9 @@ class _Alike(eqx.Module):
     bodies: Bodies = eqx.field(static=True)
 
     def __init__(self, geoms: Sequence[Geom]):
-        self.shapes = eval_now(
-            lambda *x: jax.tree.map(lambda *y: jnp.stack(y), *x), *[g.shape for g in geoms]
-        )
+        arrays, functions = zip(*(eqx.partition(g.shape, eqx.is_array) for g in geoms), strict=True)
+        stacked = eval_now(lambda *x: jax.tree.map(lambda *y: jnp.stack(y), *x), *arrays)
+        self.shapes = eqx.combine(stacked, functions[0])
         self.positions = eval_now(lambda *x: jnp.stack(x), *[g.position for g in geoms])
         turns = eval_now(lambda *x: jnp.stack(x), *[g.orientation for g in geoms])
         self.axes = eval_now(lambda x: jnp.moveaxis(rotation_matrix(x.T), -1, 0), turns)
@@ -102,10 +102,11 @@ class ShapePairs(eqx.Module):
 
         def picked(table, rows):
             rows = np.array(rows, np.int32)
-            return jax.tree.map(lambda x: x[rows], (self.tables[table].shapes, frames[table]))
+            both = self.tables[table].shapes, frames[table]
+            return jax.tree.map(lambda x: x[rows] if eqx.is_array(x) else x, both)
 
         return [
-            jax.vmap(closest)(*picked(first, rows1), *picked(second, rows2))
+            eqx.filter_vmap(closest)(*picked(first, rows1), *picked(second, rows2))
             for first, second, rows1, rows2 in self.groups
         ]
 
@@ -167,12 +168,14 @@ def shape_contacts(pairs: Sequence[tuple[Geom, Geom]], rolling: bool = False) ->
 
 def _kind(shape: AbstractShape):
     """What shapes must have in common to be stacked: type, what is not an array, and sizes of arrays."""
-    return jax.tree.structure(shape), tuple(x.shape for x in jax.tree.leaves(shape))
+    leaves = tuple(x.shape if eqx.is_array(x) else x for x in jax.tree.leaves(shape))
+    return jax.tree.structure(shape), leaves
 
 
 def _places(pair: tuple[Geom, Geom]) -> int:
     frame = Frame(jnp.zeros(3), jnp.eye(3))
-    return jax.eval_shape(closest, pair[0].shape, frame, pair[1].shape, frame).point1.shape[0]
+    found = eqx.filter_eval_shape(closest, pair[0].shape, frame, pair[1].shape, frame)
+    return found.point1.shape[0]
 
 
 def _of_contacts(bodies: list[int | None]) -> Bodies:
