@@ -50,6 +50,11 @@ class HeightField(AbstractSurface):
         around = jax.lax.dynamic_slice(padded, (first_row, first_column), (4, 4))
         return x[2] - self.size[2] * jnp.dot(rows, around @ columns)
 
+    def clearance(self, x: Float[Array, "3"]) -> Float[Array, ""]:
+        # The weights of a cubic add up to 1 and their magnitudes to at most 1.25, in two directions.
+        low, high = jnp.min(self.heights), jnp.max(self.heights)
+        return x[2] - self.size[2] * (high + 0.3 * (high - low))
+
     def check(self) -> str | None:
         return super().check() or positive(self, "size")
 

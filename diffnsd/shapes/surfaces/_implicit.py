@@ -20,6 +20,9 @@ class AbstractSurface(AbstractShape):
     def bound(self) -> Float[Array, ""]:
         return jnp.array(jnp.inf)
 
+    def clearance(self, x: Float[Array, "3"]) -> Float[Array, ""]:
+        return jnp.zeros((), x.dtype)
+
 
 class Implicit(AbstractSurface):
     """The solid `function(x) <= 0`, `x` [m] `(3,)` in its frame, closed or without bounds.

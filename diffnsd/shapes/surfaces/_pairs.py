@@ -145,14 +145,14 @@ def _deepest(surface: AbstractSurface, centre: Array, arm: Array) -> Float[Array
     first = samples[other], slopes[other], samples[k], slopes[k], below[k]
     (*_, s, slope, y), _ = jax.lax.scan(narrow, first, None, length=BRACKET)
     s = jnp.where(brackets, s, samples[k])
-    scale = jnp.sqrt(jnp.sum(way * way))
-    curved = jnp.abs(slopes[other] - slopes[k]) > 1e-6 * scale
-    inside = fixed(brackets & curved)
-    start = jnp.where(inside, y, below[k])
+    start = jnp.where(brackets, y, below[k])
 
     def tilt(r):
         x = centre + r * arm
         _, n = touching(surface, lambda _: x, start, steps=1)
-        return jnp.where(inside, jnp.dot(n, arm), r - s)
+        return jnp.dot(n, arm)
 
-    return implicit_root(tilt, s)
+    # The place is not determined where the axis runs along the surface for a while.
+    _, turn = jax.jvp(tilt, (s,), (jnp.ones_like(s),))
+    determined = fixed(brackets & (turn > 1e-6 * jnp.sqrt(jnp.sum(way * way))))
+    return implicit_root(lambda r: jnp.where(determined, tilt(r), r - s), s)

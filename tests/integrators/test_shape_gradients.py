@@ -1,0 +1,27 @@
+"""Bodies with shapes through impacts: values and sensitivities against closed forms."""
+
+import numpy as np
+import pytest
+from impacts import errors
+from oracles._shapes import dropped_into_bowl, edge_then_face
+
+from diffnsd import Corrected, Located, MoreauJean
+
+MOTIONS = {"bowl": dropped_into_bowl(), "edge then face": edge_then_face()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MOTIONS)
+def test_located(name):
+    """The midpoint rule is exact in the flights: so are impacts at shapes of any kind."""
+    values, slopes = errors(MOTIONS[name], Located(MoreauJean()), [1e-2])
+    print(name, values, slopes)
+    assert values[0] < 1e-9 and slopes[0] < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MOTIONS)
+def test_corrected(name):
+    values, slopes = errors(MOTIONS[name], Corrected(MoreauJean()), [1e-3, 1e-4])
+    print(name, values, slopes)
+    assert np.all(slopes < 1e-3) or slopes[1] < 1e-3
