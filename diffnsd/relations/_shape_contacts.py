@@ -221,8 +221,8 @@ def shape_contacts(
     of the others is that of these spheres, and they are not solved: if one closes in a step, the result is
     `contact_overflow`, and `contacts.function.crowded(q)` lists the pairs that did not fit. `None`: all.
 
-    **Raises:** `ValueError` if there is no pair, `near` is not at least 1, both geoms of one belong to the same body or to the world,
-    or their shapes are not supported together.
+    **Raises:** `ValueError` if there is no pair, `near` is not at least 1, both geoms of one belong to the
+    same body or to the world, or their shapes are not supported together.
     """
     if not pairs:
         raise ValueError("shape_contacts needs at least one pair of geoms.")

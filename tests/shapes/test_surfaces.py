@@ -77,7 +77,7 @@ def local(points, arguments):
 
 
 def deepest(x, rotation, half, centre2, rotation2):
-    """The least signed distance of the axis of a capsule, by minimising over two parameters of the surface."""
+    """The least signed distance of the axis of a capsule, by minimising over places on both."""
     arm, start = rotation2.T @ rotation[:, 2] * half, rotation2.T @ (x - centre2)
 
     def point(angles):
@@ -338,14 +338,18 @@ def test_flat_ground_is_a_half_space():
         np.testing.assert_allclose(found.point1, known.point1, atol=1e-14)
 
 
+def _cast(shape, dtype):
+    return jax.tree.map(lambda x: x.astype(dtype), shape)
+
+
 @of_shapes
 def test_precision_is_kept(name):
     for dtype in (jnp.float32, jnp.float64):
         here = Frame(jnp.zeros(3, dtype), jnp.eye(3, dtype=dtype))
-        shape = jax.tree.map(lambda x: x.astype(dtype), SHAPES[name](0.1))
-        for surface in (SPIKE, jax.tree.map(lambda x: x.astype(dtype), FIELD)):
+        shape, field = (_cast(x, dtype) for x in (SHAPES[name](0.1), FIELD))
+        for surface in (SPIKE, field):
             found = eqx.filter_eval_shape(closest, surface, here, shape, here)
-            assert all(x.dtype == dtype for x in jax.tree.leaves(found))
+            assert {x.dtype for x in jax.tree.leaves(found)} == {jnp.dtype(dtype)}
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ class HeightField(AbstractSurface):
     Rows of `heights` lie along y, columns along x, from minus to plus the half size, as in MuJoCo. Between
     them `h` is the piecewise cubic through the heights with continuous slopes (Catmull and Rom 1974,
     doi:10.1016/B978-0-12-079050-0.50020-5): normals turn without jumps and there are no internal edges
-    on which a contact could catch. MuJoCo joins the heights by triangles; the difference is of second order in
-    the width of a cell. Beyond the grid the heights of its edge go on, where MuJoCo has none, and below the
-    surface everything is solid, so that there is no thickness of a base.
+    on which a contact could catch. MuJoCo joins the heights by triangles; the difference is of second order
+    in the width of a cell. Beyond the grid the heights of its edge go on, where MuJoCo has none, and below
+    the surface everything is solid, so that there is no thickness of a base.
 
     **Arguments:** `heights`: without unit, between 0 and 1 in MuJoCo, `(rows, columns)`; `size`: half
     length along x, half length along y, and the height that 1 stands for [m], `(3,)`.

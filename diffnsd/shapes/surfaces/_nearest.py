@@ -68,7 +68,7 @@ def _stride(surface: AbstractSurface, x: Array, y: Array) -> Float[Array, "3"]:
 
 
 def search(surface: AbstractSurface, x: Array, start: Array) -> Float[Array, "3"]:
-    """A point of the surface that is nearest to `x` near where the way down from `start` leads; a constant."""
+    """A point of the surface nearest to `x`, the one that the way down from `start` leads to; a constant."""
     surface, x, start = jax.lax.stop_gradient((surface, x, start))
     eps = float(jnp.finfo(x.dtype).eps)
 

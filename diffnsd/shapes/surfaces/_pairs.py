@@ -1,4 +1,4 @@
-"""What touches a surface: a fixed number of places of the body, each with its nearest point of the surface."""
+"""What touches a surface: fixed places of the body, each with its nearest point of the surface."""
 
 from collections.abc import Callable
 
@@ -39,7 +39,9 @@ def _below(surface: AbstractSurface, x: Float[Array, "3"]) -> tuple[Array, Array
     return touching(surface, lambda n: x, search(surface, x, x))
 
 
-def _of_points(surface: AbstractSurface, frame: Frame, points: Array, radius=0.0) -> Closest:
+def _of_points(
+    surface: AbstractSurface, frame: Frame, points: Array, radius: Array | float = 0.0
+) -> Closest:
     local = frame.to_shape(points)
     return _places(surface, frame, local, *jax.vmap(lambda x: _below(surface, x))(local), radius)
 
