@@ -64,7 +64,7 @@ def _masked_sum(hit: Array, x: Array) -> Array:
 
 
 MASKED = 128
-"""Contacts from which the smaller ones are picked by a mask: 5 µs there, a millisecond for a thousand."""
+"""Most contacts of which some are picked by a mask; ranks cost with the square of their number."""
 
 
 def smallest(values: Array, count: int) -> Bool[Array, "a c"] | Int[Array, " a"]:

@@ -1,6 +1,5 @@
 """Bodies with shapes through impacts: values and sensitivities against closed forms."""
 
-import numpy as np
 import pytest
 from impacts import errors
 from oracles._shapes import dropped_into_bowl, edge_then_face
@@ -15,7 +14,6 @@ MOTIONS = {"bowl": dropped_into_bowl(), "edge then face": edge_then_face()}
 def test_located(name):
     """The midpoint rule is exact in the flights: so are impacts at shapes of any kind."""
     values, slopes = errors(MOTIONS[name], Located(MoreauJean()), [1e-2])
-    print(name, values, slopes)
     assert values[0] < 1e-9 and slopes[0] < 1e-6
 
 
@@ -23,5 +21,4 @@ def test_located(name):
 @pytest.mark.parametrize("name", MOTIONS)
 def test_corrected(name):
     values, slopes = errors(MOTIONS[name], Corrected(MoreauJean()), [1e-3, 1e-4])
-    print(name, values, slopes)
-    assert np.all(slopes < 1e-3) or slopes[1] < 1e-3
+    assert slopes[1] < 1e-3 and values[1] < 1e-2

@@ -62,7 +62,7 @@ def tilted_box(x, wrap):
     return model, model.system.state(jnp.stack([zero, zero, height]), turn)
 
 
-def edge_then_face(end=0.5):
+def edge_then_face(end=0.45):
     """It falls on one edge, which turns it onto the other edge of the face below."""
 
     def arms(side, theta, a, b):
@@ -86,7 +86,7 @@ def edge_then_face(end=0.5):
             z, up, tilt, spin, a, b = y
             return z + up * t - G * t**2 / 2 + arms(-1, tilt + spin * t, a, b)[1]
 
-        t = root(over, 0.06, jnp.stack([z, up, tilt, spin, a, b]))
+        t = root(over, 0.017, jnp.stack([z, up, tilt, spin, a, b]))
         z, tilt, up = z + up * t - G * t**2 / 2, tilt + spin * t, up - G * t
         up, spin = struck(-1, tilt, up, spin, a, b, e)
         rest, zero = end - first - t, jnp.zeros_like(t)
