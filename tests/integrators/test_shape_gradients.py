@@ -14,7 +14,8 @@ MOTIONS = {"bowl": dropped_into_bowl(), "edge then face": edge_then_face()}
 def test_located(name):
     """The midpoint rule is exact in the flights: so are impacts at shapes of any kind."""
     values, slopes = errors(MOTIONS[name], Located(MoreauJean()), [1e-2])
-    assert values[0] < 1e-9 and slopes[0] < 1e-6
+    # Measured: 1e-15 and 6e-15 in the bowl, 1e-12 and 3e-12 for the box.
+    assert values[0] < 1e-9 and slopes[0] < 1e-9
 
 
 @pytest.mark.slow
