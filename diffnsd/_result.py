@@ -42,7 +42,8 @@ class RESULTS(eqx.Enumeration):
         "tolerances, or use a smaller `dt`"
     )
     contact_overflow = (
-        "more contacts were active than `max_active` of an interaction allows; raise `max_active`"
+        "more contacts were active than `max_active` of an interaction allows, or more pairs near each other "
+        "than `near` of its shape_contacts; raise it (`contacts.function.crowded(q)` lists these pairs)"
     )
     event_occurred = "the simulation was stopped by its event"
 

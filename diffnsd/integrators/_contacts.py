@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Int
 
 from .._numerics import short_sum
 from .._types import Scalar, State
@@ -19,23 +19,43 @@ from ..relations._base import Contacts
 
 
 class Selection(eqx.Module):
-    """Which contacts of an interaction are solved: `hit (a, c)`, or `None` for all of them.
+    """Which contacts of an interaction are solved: `hit`, or `None` for all of them.
 
-    `hit[i, j]` is true if the i-th solved contact is contact j. Picking and spreading are sums over
-    this mask, which are elementwise over a batch, unlike gather and scatter. `seen`: the relation
-    evaluated for all contacts, `None` where all are solved.
+    Of few contacts a mask `(a, c)`: `hit[i, j]` is true if the i-th solved contact is contact j. Picking and
+    spreading are sums over it, which are elementwise over a batch, unlike gather and scatter. Of more than
+    `MASKED` their indices `(a,)`, as a mask costs with the product of both numbers. `seen`: the
+    relation evaluated for all contacts, `None` where all are solved.
     """
 
-    hit: Bool[Array, "a c"] | None
+    hit: Bool[Array, "a c"] | Int[Array, " a"] | None
     seen: Contacts | None = None
 
     def pick(self, x: Array) -> Array:
         """Rows of `x (c, ...)` that are solved, `(a, ...)`."""
-        return x if self.hit is None else _masked_sum(self.hit, x)
+        if self.hit is None:
+            return x
+        return _masked_sum(self.hit, x) if self.hit.ndim == 2 else x[self.hit]
 
     def spread(self, x: Array) -> Array:
         """The inverse of `pick`: `(a, ...)` to `(c, ...)`, zero elsewhere."""
-        return x if self.hit is None else _masked_sum(self.hit.T, x)
+        if self.hit is None or self.seen is None:
+            return x
+        if self.hit.ndim == 2:
+            return _masked_sum(self.hit.T, x)
+        zeros = jnp.zeros((self.seen.drift.shape[1], *x.shape[1:]), x.dtype)
+        return zeros.at[self.hit].set(x)
+
+    @property
+    def rest(self) -> Bool[Array, " c"]:
+        """Contacts that are not solved, and those that are but should not be: their gaps are not known."""
+        if self.hit is None or self.seen is None:
+            return jnp.zeros(0, bool)
+        count = self.seen.drift.shape[1]
+        if self.hit.ndim == 2:
+            left = ~jnp.any(self.hit, axis=0)
+        else:
+            left = jnp.ones(count, bool).at[self.hit].set(False)
+        return left if self.seen.known is None else left | ~self.seen.known
 
 
 def _masked_sum(hit: Array, x: Array) -> Array:
@@ -43,11 +63,17 @@ def _masked_sum(hit: Array, x: Array) -> Array:
     return short_sum(jnp.where(mask, x[None], 0), 1)
 
 
-def smallest(values: Array, count: int) -> Bool[Array, "a c"]:
-    """The mask of the `count` smallest entries, in their order of appearance.
+MASKED = 128
+"""Most contacts of which some are picked by a mask; ranks cost with the square of their number."""
+
+
+def smallest(values: Array, count: int) -> Bool[Array, "a c"] | Int[Array, " a"]:
+    """The mask of the `count` smallest entries, in their order of appearance; of many their indices.
 
     Computed by ranks: comparisons are elementwise and vectorise over a batch; a sort does not.
     """
+    if values.shape[0] > MASKED:
+        return jnp.sort(jax.lax.top_k(-values, count)[1])
     order = np.arange(values.shape[0], dtype=np.int32)
     earlier = order[None, :] < order[:, None]
     below = (values[None, :] < values[:, None]) | ((values[None, :] == values[:, None]) & earlier)
@@ -58,17 +84,20 @@ def smallest(values: Array, count: int) -> Bool[Array, "a c"]:
 
 def select(interaction: Interaction, model: Model, t: Scalar, q) -> tuple[Interaction, Selection]:
     """The interaction restricted to the contacts with the smallest gaps."""
-    limit, relation = interaction.max_active, interaction.on(model.system)
-    if limit is None or not relation.needs_positions:
+    relation = interaction.on(model.system)
+    limits = [x for x in (interaction.max_active, relation.most_known) if x is not None]
+    if not limits or not relation.needs_positions:
         return interaction, Selection(None)
+    limit = min(limits)
     if relation.count(model.system.group, t, q) <= limit:
         return interaction, Selection(None)
     seen = relation.observe(model.system.group, t, q)
     gap = interaction.reachable(seen.gap)
     if gap is None:
         return interaction, Selection(None)
-    seen = Contacts(gap, seen.H, seen.drift)
-    selection = Selection(smallest(jax.lax.stop_gradient(gap), limit), seen)
+    seen = Contacts(gap, seen.H, seen.drift, seen.known)
+    ranked = gap if seen.known is None else jnp.where(seen.known, gap, jnp.inf)
+    selection = Selection(smallest(jax.lax.stop_gradient(ranked), limit), seen)
     restricted = relation.take(selection.pick)
     if restricted is None:
         return interaction, Selection(None)
@@ -190,13 +219,22 @@ def shift_of(law: AbstractLaw, around: Context) -> Array:
     return shift
 
 
+def all_solved(model: Model) -> str | None:
+    """Why a method that solves all contacts does not fit a model: some have no known gap; else `None`."""
+    if all(i.relation.most_known is None for i in model.interactions):
+        return None
+    return (
+        "this method solves all contacts, and shape_contacts(..., near) leaves some out; use it without "
+        "`near`, or MoreauJean()"
+    )
+
+
 def left_out(selection: Selection, v, h) -> Array:
     """Whether a contact that was not solved closes within the step, so that too few were selected."""
     if selection.hit is None or selection.seen is None or selection.seen.gap is None:
         return jnp.array(False)
     normal = selection.seen.first(1).velocity(v)[0]
-    rest = ~jnp.any(selection.hit, axis=0)
-    return jnp.any(rest & (selection.seen.gap + h * jnp.minimum(normal, 0) < 0))
+    return jnp.any(selection.rest & (selection.seen.gap + h * jnp.minimum(normal, 0) < 0))
 
 
 def nearest_switch(

@@ -297,7 +297,7 @@ def impact(
         s.spread(jnp.moveaxis(part, 1, 0)) for (_, s), part in zip(chosen, z, strict=True)
     )
     missed = [
-        jnp.any((True if i.mask is None else i.mask.on) & ~jnp.any(s.hit, axis=0))
+        jnp.any((True if i.mask is None else i.mask.on) & s.rest)
         for i, (_, s) in zip(model.interactions, chosen, strict=True)
         if s.hit is not None
     ]

@@ -57,7 +57,6 @@ from ._read import (
     FREE,
     INTEGRATOR,
     JOINT,
-    MESH,
     PLANE,
     SLIDE,
     SPHERE,
@@ -100,11 +99,12 @@ class Elements(eqx.Module):
     - `values`: the numbers. `law`, `max_active`: of the contacts between geoms, see `load_mjcf`.
     - `plan`: the elements, by name, and how they are connected. `report`: what in the file has no
       counterpart, a sentence each. `timestep`: of the file [s].
-    - `hulls`: of meshes, by the names of their geoms. `keyframes`: `(q, v, activations, controls)` by name.
+    - `hulls`: of meshes, and terrain, by the names of their geoms. `keyframes`: `(q, v, activations,
+      controls)` by name.
     """
 
     values: dict[str, Array]
-    hulls: dict[str, shapes.ConvexHull]
+    hulls: dict[str, shapes.AbstractShape]
     keyframes: dict[str, tuple[Array, Array, Array, Array]]
     plan: Plan = eqx.field(static=True)
     law: Callable = eqx.field(static=True)
@@ -321,7 +321,7 @@ class Elements(eqx.Module):
     def geom(self, index: int) -> Geom:
         """A geom of the file, placed on its body."""
         name, kind, body = self.plan.geoms[index]
-        shape = self.hulls[name] if kind == MESH else SHAPES[kind](self[f"{name}/size"])
+        shape = self.hulls[name] if name in self.hulls else SHAPES[kind](self[f"{name}/size"])
         return Geom(shape, body, self[f"{name}/pos"], self[f"{name}/quat"])
 
     def _contacts(self) -> Interaction:

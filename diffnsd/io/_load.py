@@ -15,10 +15,10 @@ from .._jax import eval_now
 from .._types import State
 from ..laws import CoulombFriction
 from ..model import Model
-from ..shapes import ConvexHull
+from ..shapes import AbstractShape, ConvexHull, HeightField
 from ._elements import Elements, as_values
 from ._plan import Plan
-from ._read import BALL, FREE, JOINT, MESH, Reader
+from ._read import BALL, FREE, HFIELD, JOINT, MESH, Reader
 from ._sensors import sensor_plan
 from ._support import softened, without_counterpart, without_ignored
 
@@ -105,14 +105,16 @@ def load_mjcf(
     return model, elements, elements.state(jnp.asarray(np.array(compiled.qpos0), float))
 
 
-def _hulls(reader: Reader, plan: Plan) -> dict[str, ConvexHull]:
-    """Convex hulls of the meshes that may touch.
+def _hulls(reader: Reader, plan: Plan) -> dict[str, AbstractShape]:
+    """Convex hulls of the meshes that may touch, and terrain.
 
     **Raises:** `ValueError` with the name of the geom, if its hull has too many corners or no volume.
     """
-    found = {}
+    found: dict[str, AbstractShape] = {}
     for g in sorted({g for pair in plan.pairs for g in pair[:2]}):
         name, kind, _ = plan.geoms[g]
+        if kind == HFIELD:
+            found[name] = HeightField(*reader.terrain(g))
         if kind == MESH:
             try:
                 found[name] = ConvexHull(reader.hull_points(g))

@@ -245,6 +245,13 @@ class Reader:
                     first = int(ranks[1] > ranks[0])
                     yield one, two, dims[first], self.name("geom", (one, two)[first])
 
+    def terrain(self, g: int) -> tuple[np.ndarray, np.ndarray]:
+        """Heights `(rows, columns)` and sizes `(3,)` of the height field of a geom."""
+        m, k = self.m, int(self.m.geom_dataid[g])
+        shape, first = (int(m.hfield_nrow[k]), int(m.hfield_ncol[k])), int(m.hfield_adr[k])
+        heights = m.hfield_data[first : first + shape[0] * shape[1]].reshape(shape)
+        return np.array(heights, float), np.array(m.hfield_size[k][:3])
+
     def hull_points(self, g: int) -> np.ndarray:
         """The corners of the hull of a mesh, as its geom has them."""
         m, mesh = self.m, int(self.m.geom_dataid[g])

@@ -10,7 +10,7 @@ import numpy as np
 from .. import shapes
 from ._elements import SHAPES, TENDON
 from ._plan import Plan
-from ._read import BALL, FILTEREXACT, FREE, MESH, Reader
+from ._read import BALL, FILTEREXACT, FREE, HFIELD, MESH, Reader
 from ._sensors import unread_sensors
 
 KINDS = "plane hfield sphere capsule ellipsoid cylinder box mesh sdf".split()
@@ -131,7 +131,9 @@ def _of_contacts(reader: Reader, m: Any, plan: Plan) -> Iterator[tuple[str, str]
         yield "surfacevel", "geoms with adhesion or a moving surface are not supported"
 
 
-SHAPE_TYPES = {MESH: shapes.ConvexHull} | {k: type(make(np.ones(3))) for k, make in SHAPES.items()}
+SHAPE_TYPES = {MESH: shapes.ConvexHull, HFIELD: shapes.HeightField} | {
+    k: type(make(np.ones(3))) for k, make in SHAPES.items()
+}
 
 
 def _kinds_of(plan: Plan, pair: tuple) -> str:
@@ -176,6 +178,8 @@ def softened(reader: Reader, plan: Plan) -> Iterator[str]:
         )
     if any(map(np.any, (m.geom_margin, m.jnt_margin, m.pair_margin, m.tendon_margin))):
         yield "margin: contacts and limits act when they close, not before"
+    if any(plan.geoms[g][1] == HFIELD for pair in plan.pairs for g in pair[:2]):
+        yield "hfield: smooth between its heights, solid below, and its edge goes on beyond it"
     yield (
         "solver options (integrator, cone, iterations, tolerances): the method is that given to simulate"
     )

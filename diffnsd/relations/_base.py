@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .._block_rows import BlockRows, Bodies, apply, dense, times
 from .._jax import is_traced
@@ -29,11 +29,14 @@ class Contacts(eqx.Module):
     - `gap`: gaps [m], shape `(c,)`, `None` if the relation has none.
     - `H`: `u = H v + drift`, shape `(k, n, c)`, or its blocks if each contact touches only a few bodies.
     - `drift`: shape `(k, c)`.
+    - `known`: which gaps are distances, `(c,)`; the others are lower bounds of them, and such contacts are
+      not solved. `None`: all.
     """
 
     gap: PerContact | None
     H: Float[Array, "k n c"] | BlockRows
     drift: Float[Array, "k c"]
+    known: Bool[Array, " c"] | None = None
 
     def dense(self) -> Float[Array, "k n c"]:
         """`H` as an array."""
@@ -46,7 +49,7 @@ class Contacts(eqx.Module):
     def first(self, k: int) -> "Contacts":
         """The first `k` rows of every contact."""
         rows = self.H.first(k) if isinstance(self.H, BlockRows) else self.H[:k]
-        return Contacts(self.gap, rows, self.drift[:k])
+        return Contacts(self.gap, rows, self.drift[:k], self.known)
 
 
 class ContactPlaces(eqx.Module):
@@ -94,6 +97,11 @@ class AbstractRelation(eqx.Module):
     def part_of(self, system: Any) -> Any:
         """The system that the relation acts on: the whole one, or one of a product."""
         return system
+
+    @property
+    def most_known(self) -> int | None:
+        """How many contacts have a known gap at a time, see `Contacts`; `None`: all."""
+        return None
 
     @property
     def is_of_bodies(self) -> bool:
@@ -200,6 +208,10 @@ class AbstractWrappedRelation(AbstractRelation):
     def is_scleronomic(self) -> bool:
         return self.relation.is_scleronomic
 
+    @property
+    def most_known(self) -> int | None:
+        return self.relation.most_known
+
 
 class OnFrames(AbstractWrappedRelation):
     """A relation between bodies in the coordinates of the joints that place them.
@@ -225,7 +237,7 @@ class OnFrames(AbstractWrappedRelation):
     def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
         poses, rows = self.system.moving_frames(q)
         seen = self.relation.observe(self._bodies, t, poses)
-        return Contacts(seen.gap, times(seen.H, rows), seen.drift)
+        return Contacts(seen.gap, times(seen.H, rows), seen.drift, seen.known)
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
         return self.relation.output(self._bodies, t, self.system.bodies(state), lam)

@@ -45,6 +45,10 @@ class AbstractContactPoints(AbstractBodyRelation):
     def is_scleronomic(self) -> bool:
         return getattr(self.function, "is_scleronomic", False)
 
+    @property
+    def most_known(self) -> int | None:
+        return getattr(self.function, "most_known", None)
+
     def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
         # Not the method itself: JAX would compare it and its traced parameters with earlier calls.
         return jax.eval_shape(lambda t, q: self._points(t, q), t, q)[0].shape[0]
@@ -79,4 +83,5 @@ class AbstractContactPoints(AbstractBodyRelation):
         values = [sign * self.rows_of(q, bodies, p, frame) for bodies, p, sign in sides]
         k, s, c = values[0].shape
         rows = BlockRows(values, [bodies for bodies, _, _ in sides], group.dim // s)
-        return Contacts(gap, rows, jnp.zeros((k, c), values[0].dtype))
+        known = None if self.most_known is None else self.function.known(q)
+        return Contacts(gap, rows, jnp.zeros((k, c), values[0].dtype), known)

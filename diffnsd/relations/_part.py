@@ -95,7 +95,7 @@ class OnPart(AbstractWrappedRelation):
         if not self.needs_positions:
             return super().observe(group, t, q)
         seen = self.relation.observe(self._group(group), t, self._q(q))
-        return Contacts(seen.gap, self._placed(seen.dense()), seen.drift)
+        return Contacts(seen.gap, self._placed(seen.dense()), seen.drift, seen.known)
 
     def _placed(self, rows: Array) -> Array:
         """`H` of the part in the columns of the product."""

@@ -6,11 +6,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from .._block_rows import Bodies
 from .._jax import eval_now
-from .._numerics import as_float
+from .._numerics import as_float, safe_norm
 from .._types import Config, Scalar
 from ..groups import rotation_matrix
 from ..shapes import AbstractShape, Closest, Frame, closest
@@ -70,9 +70,9 @@ class _Alike(eqx.Module):
     bodies: Bodies = eqx.field(static=True)
 
     def __init__(self, geoms: Sequence[Geom]):
-        self.shapes = eval_now(
-            lambda *x: jax.tree.map(lambda *y: jnp.stack(y), *x), *[g.shape for g in geoms]
-        )
+        arrays, functions = zip(*(eqx.partition(g.shape, eqx.is_array) for g in geoms), strict=True)
+        stacked = eval_now(lambda *x: jax.tree.map(lambda *y: jnp.stack(y), *x), *arrays)
+        self.shapes = eqx.combine(stacked, functions[0])
         self.positions = eval_now(lambda *x: jnp.stack(x), *[g.position for g in geoms])
         turns = eval_now(lambda *x: jnp.stack(x), *[g.orientation for g in geoms])
         self.axes = eval_now(lambda x: jnp.moveaxis(rotation_matrix(x.T), -1, 0), turns)
@@ -86,28 +86,76 @@ class _Alike(eqx.Module):
 class ShapePairs(eqx.Module):
     """The closest points of pairs of geoms, `(t, pose) -> (p1, p2, n)`, group by group.
 
+    With `near` only so many pairs of each group have them, those whose bounding spheres are nearest to each
+    other. The places of the others are points of these spheres: their gap is a lower bound.
+
     **Arguments:** `tables`: geoms of equal kinds; `groups`: pairs of equal kinds: the two tables and, for
-    each pair, a row of each; `pair`: which pair each contact belongs to.
+    each pair, a row of each; `pair`: which pair each contact belongs to; `places`: of a pair of each group;
+    `near`: see above, `None` for all pairs.
     """
 
     tables: tuple[_Alike, ...]
     groups: tuple[tuple[int, int, tuple[int, ...], tuple[int, ...]], ...] = eqx.field(static=True)
     pair: tuple[int, ...] = eqx.field(static=True)
+    places: tuple[int, ...] = eqx.field(static=True)
+    near: int | None = eqx.field(default=None, static=True)
 
     is_scleronomic = True
 
-    def closest(self, q: Config) -> list[Closest]:
-        """Those of every group, each with the shapes `(pairs, places, 3)`."""
+    @property
+    def most_known(self) -> int | None:
+        """How many contacts have a known gap; `None`: all."""
+        if self.near is None or all(self.near >= len(rows) for *_, rows in self.groups):
+            return None
+        counts = (min(self.near, len(rows)) for *_, rows in self.groups)
+        return sum(n * s for n, s in zip(counts, self.places, strict=True))
+
+    def known(self, q: Config) -> Bool[Array, " c"]:
+        """Which contacts have a known gap."""
+        placed, found = self._placed(q), []
+        for pair, places in zip(placed, self.places, strict=True):
+            chosen, _ = self._nearest(pair)
+            count = len(pair[1].centre)
+            known = jnp.zeros(count, bool).at[chosen].set(True)
+            found.append(jnp.repeat(known, places))
+        return jnp.concatenate(found)
+
+    def _placed(self, q: Config) -> list[tuple]:
+        """The shapes and frames of the pairs of every group, `(shape1, frame1, shape2, frame2)`."""
         frames = [table.frames(q) for table in self.tables]
 
         def picked(table, rows):
-            rows = np.array(rows, np.int32)
-            return jax.tree.map(lambda x: x[rows], (self.tables[table].shapes, frames[table]))
+            return _rows((self.tables[table].shapes, frames[table]), np.array(rows, np.int32))
 
-        return [
-            jax.vmap(closest)(*picked(first, rows1), *picked(second, rows2))
-            for first, second, rows1, rows2 in self.groups
-        ]
+        return [(*picked(one, of1), *picked(two, of2)) for one, two, of1, of2 in self.groups]
+
+    def _nearest(self, placed: tuple) -> tuple[Int[Array, " k"], Closest]:
+        """Which pairs of a group are nearest to each other, and the places on all bounding spheres."""
+        spheres = eqx.filter_vmap(_bounding)(*placed)
+        count = min(self.near or 0, len(placed[1].centre))
+        return jax.lax.top_k(-jax.lax.stop_gradient(spheres.gap), count)[1], spheres
+
+    def closest(self, q: Config) -> list[Closest]:
+        """Those of every group, each with the shapes `(pairs, places, 3)`."""
+        found = []
+        for placed, places in zip(self._placed(q), self.places, strict=True):
+            if self.near is None or self.near >= len(placed[1].centre):
+                found.append(eqx.filter_vmap(closest)(*placed))
+                continue
+            chosen, spheres = self._nearest(placed)
+            exact = eqx.filter_vmap(closest)(*_rows(placed, chosen))
+            apart = jax.tree.map(lambda x, n=places: jnp.repeat(x[:, None], n, axis=1), spheres)
+            found.append(jax.tree.map(lambda x, y, at=chosen: x.at[at].set(y), apart, exact))
+        return found
+
+    def crowded(self, q: Config) -> list[tuple[int, float]]:
+        """The pairs whose bounding spheres overlap and that did not fit, with the gaps of these [m].
+
+        Not under `jit`.
+        """
+        gaps = jnp.concatenate([c.gap.reshape(-1) for c in self.closest(q)])
+        left = ~np.asarray(self.known(q)) & (np.asarray(gaps) < 0)
+        return sorted({(self.pair[i], float(gaps[i])) for i in np.flatnonzero(left)})
 
     def __call__(self, t: Scalar, q: Config) -> tuple[Array, Array, Array]:
         found = self.closest(q)
@@ -118,7 +166,44 @@ class ShapePairs(eqx.Module):
         return p1, p2, n
 
 
-def shape_contacts(pairs: Sequence[tuple[Geom, Geom]], rolling: bool = False) -> ContactFrame:
+def _rows(tree, rows):
+    return jax.tree.map(lambda x: x[rows] if eqx.is_array(x) else x, tree)
+
+
+def _bounding(
+    shape1: AbstractShape, frame1: Frame, shape2: AbstractShape, frame2: Frame
+) -> Closest:
+    """The points of two bounding spheres that are nearest to each other, `(3,)` each.
+
+    Of a shape without bounds the point below the other one; the gap is never longer than that of the shapes.
+    """
+
+    def below(x1):
+        return shape2.clearance(frame2.to_shape(x1))
+
+    def above(x2):
+        return shape1.clearance(frame1.to_shape(x2))
+
+    radius1, radius2 = shape1.bound(), shape2.bound()
+    bounded = jnp.isfinite(radius1)
+    down, slope1 = jax.value_and_grad(below)(frame1.centre)
+    up, slope2 = jax.value_and_grad(above)(frame2.centre)
+    gap = jnp.where(bounded, down - jnp.where(bounded, radius1, 0), up - radius2)
+    slope = jnp.where(bounded, slope1, -slope2)
+    length = safe_norm(slope)
+    z = jnp.zeros_like(slope).at[2].set(1)
+    n = jnp.where(length > 0, slope / jnp.where(length > 0, length, 1), z)
+    point1 = jnp.where(
+        bounded,
+        frame1.centre - jnp.where(bounded, radius1, 0) * n,
+        frame2.centre + (gap + radius2) * n,
+    )
+    return Closest(point1, point1 - gap * n, n)
+
+
+def shape_contacts(
+    pairs: Sequence[tuple[Geom, Geom]], rolling: bool = False, near: int | None = None
+) -> ContactFrame:
     """Contacts between shapes on bodies, see `diffnsd.shapes`.
 
         floor, box = Geom(HalfSpace()), Geom(Box((0.1, 0.1, 0.1)), body=0)
@@ -131,13 +216,18 @@ def shape_contacts(pairs: Sequence[tuple[Geom, Geom]], rolling: bool = False) ->
     friction that differs is `CoulombFriction(mu_of_pairs[np.array(contacts.function.pair)])`.
 
     **Arguments:** `pairs`: of `Geom`, `(geom1, geom2)`; the normal points from the second to the first. A
-    geom in several pairs is stored once. `rolling`: as in `ContactFrame`.
+    geom in several pairs is stored once. `rolling`: as in `ContactFrame`. `near`: find the places only of so
+    many pairs of each two kinds of shapes, those whose bounding spheres are nearest to each other. The gap
+    of the others is that of these spheres, and they are not solved: if one closes in a step, the result is
+    `contact_overflow`, and `contacts.function.crowded(q)` lists the pairs that did not fit. `None`: all.
 
-    **Raises:** `ValueError` if there is no pair, both geoms of one belong to the same body or to the world,
-    or their shapes are not supported together.
+    **Raises:** `ValueError` if there is no pair, `near` is not at least 1, both geoms of one belong to the
+    same body or to the world, or their shapes are not supported together.
     """
     if not pairs:
         raise ValueError("shape_contacts needs at least one pair of geoms.")
+    if near is not None and near < 1:
+        raise ValueError(f"near must be at least 1, or None for all pairs, got {near}.")
     for number, (one, two) in enumerate(pairs):
         if one.body == two.body:
             where = "the world" if one.body is None else f"body {one.body}"
@@ -157,22 +247,29 @@ def shape_contacts(pairs: Sequence[tuple[Geom, Geom]], rolling: bool = False) ->
         return tuple(place[id(pairs[i][side])][1] for i in numbers)
 
     groups = tuple((*key, rows(0, numbers), rows(1, numbers)) for key, numbers in grouped.items())
+    places = tuple(_places(pairs[numbers[0]]) for numbers in grouped.values())
     contacts = [
-        i for numbers in grouped.values() for i in numbers for _ in range(_places(pairs[i]))
+        i
+        for numbers, count in zip(grouped.values(), places, strict=True)
+        for i in numbers
+        for _ in range(count)
     ]
     tables = tuple(_Alike(members) for _, members in kinds.values())
     one, two = (_of_contacts([pairs[i][side].body for i in contacts]) for side in (0, 1))
-    return ContactFrame(ShapePairs(tables, groups, tuple(contacts)), one, two, rolling)
+    function = ShapePairs(tables, groups, tuple(contacts), places, near)
+    return ContactFrame(function, one, two, rolling)
 
 
 def _kind(shape: AbstractShape):
     """What shapes must have in common to be stacked: type, what is not an array, and sizes of arrays."""
-    return jax.tree.structure(shape), tuple(x.shape for x in jax.tree.leaves(shape))
+    leaves = tuple(x.shape if eqx.is_array(x) else x for x in jax.tree.leaves(shape))
+    return jax.tree.structure(shape), leaves
 
 
 def _places(pair: tuple[Geom, Geom]) -> int:
     frame = Frame(jnp.zeros(3), jnp.eye(3))
-    return jax.eval_shape(closest, pair[0].shape, frame, pair[1].shape, frame).point1.shape[0]
+    found = eqx.filter_eval_shape(closest, pair[0].shape, frame, pair[1].shape, frame)
+    return found.point1.shape[0]
 
 
 def _of_contacts(bodies: list[int | None]) -> Bodies:

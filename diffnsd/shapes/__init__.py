@@ -11,3 +11,4 @@ from ._primitives import (
     HalfSpace as HalfSpace,
     Sphere as Sphere,
 )
+from .surfaces import HeightField as HeightField, Implicit as Implicit

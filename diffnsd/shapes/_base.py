@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._jax import concrete, eval_now, is_traced
-from .._numerics import as_float
+from .._numerics import as_float, safe_norm
 
 
 class Frame(eqx.Module):
@@ -57,6 +57,10 @@ class AbstractShape(eqx.Module):
     @abstractmethod
     def bound(self) -> Float[Array, ""]:
         """Radius of a ball around the origin that holds the shape [m]; infinite for a half space."""
+
+    def clearance(self, x: Float[Array, "3"]) -> Float[Array, ""]:
+        """A distance of a point of its frame from the shape [m] that is never too long, of little cost."""
+        return safe_norm(x) - self.bound()
 
     def check(self) -> str | None:
         """What is wrong with the sizes, in a sentence, or `None`."""

@@ -95,13 +95,13 @@ def hull_plane(hull: ConvexHull, frame1: Frame, ground: HalfSpace, frame2: Frame
     """All corners of a small hull; of a larger one the outermost low corners in fixed directions."""
     points = frame1.to_world(hull.vertices)
     if len(hull.vertices) > SLOTS:
-        points = points[_low_corners(jax.lax.stop_gradient(frame2.to_shape(points)))]
+        points = points[low_corners(jax.lax.stop_gradient(frame2.to_shape(points)))]
     normal = jnp.broadcast_to(frame2.rotation[:, 2], points.shape)
     heights = frame2.to_shape(points)[:, 2]
     return Closest(points, points - heights[:, None] * normal, normal)
 
 
-def _low_corners(points: Array) -> Array:
+def low_corners(points: Array) -> Array:
     """Indices of the corners that lie furthest in eight directions that look down, among them the lowest.
 
     The directions look down at a slope of ten, which finds the corners of a face that lies on the ground.

@@ -22,6 +22,23 @@ from ._round_pairs import (
     sphere_cylinder,
     sphere_sphere,
 )
+from .surfaces import (
+    HeightField,
+    Implicit,
+    box_surface,
+    capsule_surface,
+    ellipsoid_surface,
+    hull_surface,
+    sphere_surface,
+)
+
+_ON_SURFACES: dict[type[AbstractShape], Callable] = {
+    Sphere: sphere_surface,
+    Capsule: capsule_surface,
+    Box: box_surface,
+    Ellipsoid: ellipsoid_surface,
+    ConvexHull: hull_surface,
+}
 
 PAIRS: dict[tuple[type[AbstractShape], type[AbstractShape]], Callable] = {
     (Sphere, HalfSpace): sphere_plane,
@@ -51,6 +68,7 @@ PAIRS: dict[tuple[type[AbstractShape], type[AbstractShape]], Callable] = {
     (ConvexHull, Capsule): convex_pair,
     (ConvexHull, Box): convex_pair,
     (ConvexHull, ConvexHull): convex_pair,
+    **{(kind, on): f for kind, f in _ON_SURFACES.items() for on in (Implicit, HeightField)},
 }
 """`(shape1, frame1, shape2, frame2) -> Closest` for pairs of types, in one of the two orders."""
 

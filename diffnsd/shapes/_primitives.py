@@ -13,6 +13,9 @@ class HalfSpace(AbstractShape):
     def bound(self) -> Float[Array, ""]:
         return jnp.array(jnp.inf)
 
+    def clearance(self, x: Float[Array, "3"]) -> Float[Array, ""]:
+        return x[2]
+
 
 class Sphere(AbstractShape):
     """A ball of `radius` [m] around the origin.

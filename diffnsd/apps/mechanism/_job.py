@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._types import State
 from ...groups import quaternion_log, quaternion_product, rotate
 from ...integrators import MoreauJean
 from ...io import Elements, SampledControls
@@ -91,18 +90,18 @@ class MechanismMotion(eqx.Module):
         args = None
         if run.controls is not None:
             args = SampledControls(self.dt * np.arange(frames), run.controls)
-        h, start = self.dt / self.substeps, State(run.q, velocity)
-        zero = jnp.zeros(())
-        acceleration = jnp.linalg.solve(
-            model.system.mass(zero, run.q), model.system.force(zero, start, args)
+        h, start, zero = self.dt / self.substeps, elements.state(run.q, velocity), jnp.zeros(())
+        rates = jnp.linalg.solve(
+            model.system.mass(zero, start.q), model.system.force(zero, start, args)
         )
+        acceleration = rates[: len(velocity)]
         return simulate(
             model,
             method,
             0.0,
             (frames - 1) * self.dt,
             h,
-            State(run.q, velocity - (method.theta - 0.5) * h * acceleration),
+            elements.state(run.q, velocity - (method.theta - 0.5) * h * acceleration),
             args,
             saveat=SaveAt(steps=self.substeps),
             start_tolerance=np.inf,  # measured poses penetrate
@@ -111,7 +110,8 @@ class MechanismMotion(eqx.Module):
 
     def __call__(self, elements: Elements, run: Run, velocity: Float[Array, " nv"]):
         solution = self.simulate(elements, run, velocity)
-        return self.metric.error(run, solution.states.q), solution.stats.failed_step >= 0
+        bodies, _ = elements.split(solution.states)
+        return self.metric.error(run, bodies.q), solution.stats.failed_step >= 0
 
 
 def mechanism_job(elements: Elements, runs: Runs, names: list[str], substeps: int = 4) -> Job:
@@ -147,7 +147,7 @@ def mechanism_job(elements: Elements, runs: Runs, names: list[str], substeps: in
 
 def metric_of(elements: Elements) -> Metric:
     """The metric of a file with its own numbers."""
-    return Metric(elements.system(), jnp.asarray(size_of(elements)))
+    return Metric(elements.tree(), jnp.asarray(size_of(elements)))
 
 
 def as_batch(metric: Metric, elements: Elements, runs: Runs) -> tuple[Run, np.ndarray]:

@@ -32,7 +32,7 @@ class Predicted:
         def one(pair):
             run, velocity = pair
             solution = motion.simulate(elements, run, velocity)
-            q = solution.states.q
+            q = elements.split(solution.states)[0].q
             worst = jnp.max(solution.stats.residual)
             return q, motion.metric.error(run, q), solution.stats.failed_step >= 0, worst
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from ..._types import Args
 from ...integrators import MoreauJean
 from ...io import Elements, SampledControls, load_mjcf
 from ...laws import CoulombFriction, GapStabilized

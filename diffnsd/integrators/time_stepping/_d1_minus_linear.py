@@ -20,7 +20,7 @@ from ...complementarity import (
 from ...complementarity._problem import broadcast_law
 from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, StepInfo, WarmStart
-from .._contacts import build_block, zero_impulses
+from .._contacts import all_solved, build_block, zero_impulses
 from .._impact import free_acceleration
 from .._step import outcome
 
@@ -75,7 +75,8 @@ class D1MinusLinear(AbstractIntegrator):
         return WarmStart()
 
     def supports(self, model: Model) -> str | None:
-        if problem := super().supports(model) or model.compliance_problem:
+        problem = super().supports(model) or model.compliance_problem or all_solved(model)
+        if problem:
             return problem
         for law in (i.law for i in model.interactions):
             frictionless = law.is_unilateral and law.rows == 1 and not law.needs_implicit_positions

@@ -12,7 +12,7 @@ from ...complementarity._problem import apply
 from ...laws import Context
 from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, Multistep, StepInfo
-from .._contacts import law_block, zero_impulses
+from .._contacts import all_solved, law_block, zero_impulses
 from .._step import Newton, linear_problem, outcome, solve_step
 
 
@@ -57,7 +57,8 @@ class SchatzmanPaoli(AbstractIntegrator):
         return Multistep()
 
     def supports(self, model: Model) -> str | None:
-        if problem := super().supports(model) or model.compliance_problem:
+        problem = super().supports(model) or model.compliance_problem or all_solved(model)
+        if problem:
             return problem
         if any(i.law.needs_implicit_positions for i in model.interactions):
             return (

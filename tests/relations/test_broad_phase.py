@@ -1,0 +1,117 @@
+"""Only the nearest pairs of shapes get contacts: the same motion, and a report where they are too many."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import diffnsd as nsd
+from diffnsd import shapes
+from diffnsd.relations import Geom, shape_contacts
+from diffnsd.relations._shape_contacts import _bounding
+from diffnsd.shapes import Frame, closest
+
+GROUND = Geom(shapes.HalfSpace())
+COUNT = 10
+
+
+def balls(near, radius=0.1, count=COUNT):
+    """Two rows of balls that roll towards each other."""
+    geoms = [Geom(shapes.Sphere(radius), body=i) for i in range(count)]
+    pairs = [(geom, GROUND) for geom in geoms]
+    pairs += [(geoms[i], geoms[j]) for i in range(count) for j in range(i)]
+    return shape_contacts(pairs, near=near)
+
+
+def system(count=COUNT):
+    return nsd.NewtonEulerSystem(np.ones(count), np.full((count, 3), 4e-3))
+
+
+def start(count=COUNT):
+    place, row = np.divmod(np.arange(count), 2)
+    x = np.stack([np.where(row, 0.35, -0.35), 0.22 * place + 0.03 * row, np.full(count, 0.1)], 1)
+    return system(count).state(
+        x, velocity=np.stack([np.where(row, -1.5, 1.0), 0 * x[:, 0], 0 * x[:, 0]], 1)
+    )
+
+
+def rolled(near, max_active=None):
+    law = nsd.CoulombFriction(0.3, 0.4)
+    model = nsd.Model(system(), nsd.Interaction(balls(near), law, max_active))
+    return nsd.simulate(model, nsd.MoreauJean(), 0.0, 0.4, 4e-3, start(), throw=False)
+
+
+def test_the_motion_is_that_of_all_pairs():
+    every, nearest = rolled(None), rolled(12, max_active=22)
+    assert every.message == "" and nearest.message == ""
+    positions = (run.states.q.position for run in (nearest, every))
+    np.testing.assert_allclose(*positions, rtol=0, atol=1e-9)
+    touched = np.any(np.asarray(every.impulses[0][..., 0]) > 0, axis=0)
+    assert np.sum(touched[COUNT:]) >= 4  # balls have struck each other
+
+
+def test_gaps_have_their_derivatives():
+    q = start().q
+
+    def gap(near, radius):
+        return balls(near, radius).gap(jnp.zeros(()), q)
+
+    one = jnp.array(0.1), jnp.array(1.0)
+    rates = [jax.jvp(lambda r, n=n: gap(n, r), *((x,) for x in one))[1] for n in (None, 7)]
+    np.testing.assert_allclose(*rates, atol=1e-14)
+
+
+def test_pairs_that_do_not_fit_are_reported():
+    """All ten balls lie on the ground, and five pairs get contacts."""
+    run = rolled(5)
+    assert "more pairs near each other than `near`" in run.message
+    relation = balls(5)
+    left = relation.function.crowded(start().q)
+    assert left == []  # the ground is touched, not yet overlapped
+    q = start().q
+    sunk = type(q)(q.position.at[:, 2].add(-1e-3), q.orientation)
+    left = relation.function.crowded(sunk)
+    assert len(left) == 5 and all(pair < COUNT for pair, _ in left)
+    np.testing.assert_allclose([gap for _, gap in left], -1e-3, rtol=1e-9)
+
+
+def test_gaps_of_the_others_are_lower_bounds():
+    q = start().q
+    every, nearest = balls(None), balls(7)
+    gap, bound = (x.gap(jnp.zeros(()), q) for x in (every, nearest))
+    known = np.asarray(nearest.function.known(q))
+    assert known.sum() == 14 == nearest.most_known and every.most_known is None
+    np.testing.assert_allclose(bound[known], gap[known], rtol=0, atol=1e-15)
+    assert np.all(np.asarray(bound) <= np.asarray(gap) + 1e-12)
+    assert np.max(gap[COUNT:][known[COUNT:]]) <= np.min(gap[COUNT:][~known[COUNT:]]) + 1e-12
+
+
+FIELD = shapes.HeightField(np.random.default_rng(1).uniform(0, 1, (6, 7)), [1.0, 1.0, 0.2])
+
+
+@pytest.mark.parametrize(
+    "second",
+    [shapes.HalfSpace(), FIELD, shapes.Box([0.1, 0.2, 0.3])],
+    ids="plane field box".split(),
+)
+def test_bounding_spheres_are_never_further_apart_than_the_shapes(second):
+    rng = np.random.default_rng(0)
+    centres, turns = rng.normal(size=(300, 3)), rng.normal(size=(300, 3, 3))
+    turns = np.linalg.qr(turns)[0]
+    first, here = shapes.Capsule(0.05, 0.1), Frame(jnp.zeros(3), jnp.eye(3))
+
+    def gaps(centre, turn):
+        frame = Frame(centre, turn)
+        one, other = _bounding(first, frame, second, here), _bounding(second, here, first, frame)
+        found = jnp.min(closest(first, frame, second, here).gap)
+        return one.gap, other.gap, found, one.normal, other.normal
+
+    one, other, found, normal, opposite = jax.jit(jax.vmap(gaps))(centres, turns)
+    assert np.all(np.asarray(one) <= np.asarray(found) + 1e-12)
+    np.testing.assert_allclose(one, other, atol=1e-14)
+    np.testing.assert_allclose(normal, -opposite, atol=1e-14)
+
+
+def test_near_is_checked():
+    with pytest.raises(ValueError, match="near must be at least 1"):
+        balls(0)
