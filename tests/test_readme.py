@@ -26,6 +26,7 @@ assert reach.gaps[0].min() > -0.01 and reach.gaps[1].min() > 0, reach.gaps[0].mi
 assert reach.result == nsd.RESULTS.successful and reach.impulses[0][:, 0, 0].max() > 0
 assert abs(stacked_bricks.states.q.position[1, 0, 2] - 0.05) < 1e-9 and stacked_bricks.message == ""
 assert abs(jax.grad(slid)(params).values()["mu"] + 1.274) < 0.01
+assert abs(felt[-1] - jnp.array([-1.962, 0.0, 9.81])).max() < 1e-6, felt[-1]
 assert turns.states.v[:, 1].min() < -0.99 and abs(turns.energy.total / turns.energy.total[0] - 1).max() < 1e-7
 assert abs(orbit.states.q[0][-1] / jnp.array([1.0, 2.0, 3.0]) - turns.states.v[-1]).max() < 1e-6
 assert diode_currents.min() >= 0 and 8e-3 < diode_currents.max() < 1e-2, diode_currents
@@ -37,7 +38,7 @@ assert run.gaps[0].min() > -0.01
 @pytest.mark.slow
 def test_python_blocks():
     blocks = re.findall(r"^```python\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 17
+    assert len(blocks) == 18
     program = blocks[0] + "\nfirst = slopes\n" + "\n".join(blocks[1:]) + CLAIMS
     settings = ("JAX_ENABLE_X64", "JAX_NUMPY_RANK_PROMOTION", "JAX_NUMPY_DTYPE_PROMOTION")
     environment = {key: value for key, value in os.environ.items() if key not in settings}

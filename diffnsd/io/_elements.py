@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Array
 
 from .. import shapes
-from .._jax import eval_now
 from .._types import State
 from ..groups import Euclidean, JointSpace, rotation_matrix
 from ..laws import Complementarity, DryFriction, Equality, NewtonImpact
@@ -60,6 +59,7 @@ from ._read import (
     PLANE,
     SLIDE,
     SPHERE,
+    TENDON,
     WELD,
 )
 from ._sensors import sensors_of
@@ -394,11 +394,3 @@ class Elements(eqx.Module):
         if is_tendon:
             return self.tendon_length(tree, [which])
         return Entries(self.plan.joints[which][3])
-
-
-TENDON = 3
-
-
-def as_values(numbers: dict[str, np.ndarray]) -> dict[str, Array]:
-    """The numbers of a file as arrays."""
-    return eval_now(lambda: {name: jnp.asarray(x, float) for name, x in numbers.items()})

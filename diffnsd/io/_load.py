@@ -16,7 +16,7 @@ from .._types import State
 from ..laws import CoulombFriction
 from ..model import Model
 from ..shapes import AbstractShape, ConvexHull, HeightField
-from ._elements import Elements, as_values
+from ._elements import Elements
 from ._plan import Plan
 from ._read import BALL, FREE, HFIELD, JOINT, MESH, Reader
 from ._sensors import sensor_plan
@@ -90,7 +90,7 @@ def load_mjcf(
     plan = dataclasses.replace(plan, sensors=tuple(sensor_plan(reader, plan)))
     report = tuple(f"{n}: {why} (ignored)" for n, why in missing) + tuple(softened(reader, plan))
     reader.keep("contact", restitution=_restitution(mujoco, compiled, restitution))
-    values = as_values(reader.values)
+    values = eval_now(lambda: {name: jnp.asarray(x, float) for name, x in reader.values.items()})
     elements = Elements(
         values,
         _hulls(reader, plan),

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from .. import shapes
-from ._elements import SHAPES, TENDON
+from ._elements import SHAPES
 from ._plan import Plan
-from ._read import BALL, FILTEREXACT, FREE, HFIELD, MESH, Reader
+from ._read import BALL, FILTEREXACT, FREE, HFIELD, MESH, TENDON, Reader
 from ._sensors import unread_sensors
 
 KINDS = "plane hfield sphere capsule ellipsoid cylinder box mesh sdf".split()

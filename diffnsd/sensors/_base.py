@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -96,8 +96,8 @@ class Sensors(eqx.Module):
 
     `names()`, `sensors["gyro"]` and `len(sensors)` are as for a dictionary.
 
-    **Arguments:** `sensors`: a dictionary; `part`: of a `SystemProduct`, the index of the system that they are
-    sensors of. The model and the solution are then those of the product.
+    **Arguments:** `sensors`: a dictionary; `part`: of a `SystemProduct`, the index of the system that they
+    are sensors of. The model and the solution are then those of the product.
     """
 
     sensors: dict[str, AbstractSensor]
@@ -153,16 +153,20 @@ def _in_precision(sensors, state: State):
 
 def _own_model(model: Model, part: int | None) -> tuple[Model, tuple[int, ...]]:
     """The model of one system of a product, and which interactions of the product it has."""
-    every = tuple(enumerate(model.interactions))
     if part is None:
-        return model, tuple(i for i, _ in every)
-    own = {i: x for i, x in every if isinstance(x.relation, OnPart) and x.relation.part == part}
-    alone = (eqx.tree_at(lambda x: x.relation, x, x.relation.relation) for x in own.values())
-    return Model(model.system.systems[part], tuple(alone)), tuple(own)
+        return model, tuple(range(len(model.interactions)))
+    system: Any = model.system
+    relations = {i: x.relation for i, x in enumerate(model.interactions)}
+    own = {i: r for i, r in relations.items() if isinstance(r, OnPart) and r.part == part}
+    alone = (
+        eqx.tree_at(lambda x: x.relation, model.interactions[i], r.relation) for i, r in own.items()
+    )
+    return Model(system.systems[part], tuple(alone)), tuple(own)
 
 
 def _own_state(model: Model, part: int | None, state: State) -> State:
-    return state if part is None else model.system.split(state)[part]
+    system: Any = model.system
+    return state if part is None else system.split(state)[part]
 
 
 @eqx.filter_jit

@@ -98,8 +98,8 @@ class CoordinateRate(AbstractStateSensor):
 class ActuatorForce(AbstractStateSensor):
     """The force of an actuator [N, N m], `(k,)`.
 
-    **Arguments:** `force`: `(t, state, args) -> (a,)`, the forces of all actuators in a state of the model, of
-    the whole product if it is one; `index`: which of them.
+    **Arguments:** `force`: `(t, state, args) -> (a,)`, the forces of all actuators in a state of the model,
+    of the whole product if it is one; `index`: which of them.
 
     **Raises:** `ValueError` if an index is no integer.
     """

@@ -159,9 +159,8 @@ def test_simulate_a_file_with_controls(tmp_path):
 def test_simulate_a_file_with_an_activation(tmp_path):
     """A filter that starts at the activation of the keyframe and decays: `act = 2 exp(−t/tau)`."""
     key = '<keyframe><key act="2"/></keyframe></mujoco>'
-    lagging = CART.replace('<motor joint="track" gear="4"/>', '<general joint="track" {}/>').format(
-        'dyntype="filter" dynprm=".2"'
-    )
+    motor, filtered = '<motor name="motor" joint="track" gear="4"/>', 'dyntype="filter" dynprm=".2"'
+    lagging = CART.replace(motor, f'<general name="motor" joint="track" {filtered}/>')
     file = tmp_path / "cart.xml"
     file.write_text(lagging.replace("</mujoco>", key))
     done = runner.invoke(app, ["simulate", str(file), "--seconds", "0.5", "--out", str(tmp_path)])
@@ -172,6 +171,9 @@ def test_simulate_a_file_with_an_activation(tmp_path):
             motion["act"][-1], 2 * np.exp(-0.5 / 0.2), rtol=0.1
         )  # first order
         np.testing.assert_allclose(motion["act"][-1], 2 * 1.05**-50, rtol=1e-12)
+        # Sensors are those of the bodies, and see the activation in the force.
+        np.testing.assert_allclose(motion["sensor/pull"], motion["act"], rtol=1e-12)
+        np.testing.assert_array_equal(motion["sensor/1"], motion["qvel"])
         # Its integral is the momentum: tau act' = −act.
         np.testing.assert_allclose(2 * motion["qvel"], 0.2 * (2 - motion["act"]), atol=1e-12)
 

@@ -1,6 +1,7 @@
 """The geoms of a file as meshes."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from ..pages import Solid
 SIDES = 24
 SHEET = 1e-3
 """Half the thickness at which the solid ground of a plane is drawn, as a fraction of its width."""
-PLANE, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = 0, 2, 3, 4, 5, 6, 7
+PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = range(8)
 FLAT = (PLANE, CYLINDER, BOX, MESH)
 
 
@@ -44,7 +45,7 @@ POINTS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def solids(elements: Elements, width: float) -> list[Solid]:
-    """All geoms as convex meshes in the frames of their bodies; planes are sheets of a `width` [m].
+    """All geoms as meshes in the frames of their bodies; planes are sheets of a `width` [m].
 
     Meshes of a file that touch nothing are left out: their hulls were not loaded.
     """
@@ -55,13 +56,38 @@ def solids(elements: Elements, width: float) -> list[Solid]:
         elif kind in POINTS:
             points = POINTS[kind](np.asarray(elements[f"{name}/size"]))
         elif name in elements.hulls:
-            points = np.asarray(elements.hulls[name].vertices)
+            points = MESHED[kind](elements.hulls[name])
         else:
             continue
         turn = np.asarray(rotation_matrix(elements[f"{name}/quat"]))
-        vertices, faces = hull_mesh(points @ turn.T + np.asarray(elements[f"{name}/pos"]))
+        placed = points @ turn.T + np.asarray(elements[f"{name}/pos"])
+        vertices, faces = (placed, _grid(elements, name)) if kind == HFIELD else hull_mesh(placed)
         found.append(Solid(body, vertices, faces, kind in FLAT))
     return found
+
+
+def _terrain(field: Any) -> np.ndarray:
+    """The points of a height field, row by row."""
+    rows, columns = field.heights.shape
+    x, y, z = np.asarray(field.size)
+    across, along = np.meshgrid(np.linspace(-x, x, columns), np.linspace(-y, y, rows))
+    return np.stack([across, along, z * np.asarray(field.heights)], axis=-1).reshape(-1, 3)
+
+
+MESHED: dict[int, Callable[[Any], np.ndarray]] = {
+    HFIELD: _terrain,
+    MESH: lambda hull: np.asarray(hull.vertices),
+}
+
+
+def _grid(elements: Elements, name: str) -> np.ndarray:
+    """Two triangles for every cell of a height field, facing upwards."""
+    field: Any = elements.hulls[name]
+    numbers = np.arange(field.heights.size).reshape(field.heights.shape)
+    a, b, c, d = (
+        x.ravel() for x in (numbers[:-1, :-1], numbers[:-1, 1:], numbers[1:, 1:], numbers[1:, :-1])
+    )
+    return np.concatenate([np.stack([a, b, c], axis=1), np.stack([a, c, d], axis=1)])
 
 
 def hull_mesh(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
