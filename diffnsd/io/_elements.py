@@ -1,5 +1,6 @@
 """The elements of a file, and the model that they make."""
 
+import difflib
 from collections.abc import Callable
 
 import equinox as eqx
@@ -115,12 +116,9 @@ class Elements(eqx.Module):
     def __getitem__(self, name: str) -> Array:
         if name in self.values:
             return self.values[name]
-        kind, _, rest = name.partition("/")
-        near = [
-            n for n in self.values if n.startswith(f"{kind}/") and n.endswith(rest.split("/")[-1])
-        ]
-        near = near or [n for n in self.values if n.startswith(f"{kind}/")] or sorted(self.values)
-        raise KeyError(f"the file has no {name}; it has {', '.join(near[:20])}.")
+        near = difflib.get_close_matches(name, self.values, n=8, cutoff=0.0)
+        more = f" and {len(self.values) - len(near)} more" * (len(self.values) > len(near))
+        raise KeyError(f"the file has no {name}; it has {', '.join(near)}{more}.")
 
     def _stack(self, names: list[str], key: str) -> Array:
         return jnp.stack([self[f"{name}/{key}"] for name in names])

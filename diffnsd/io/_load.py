@@ -128,8 +128,9 @@ def _hulls(reader: Reader, plan: Plan) -> dict[str, AbstractShape]:
 def _keyframes(reader: Reader, plan: Plan) -> dict[str, tuple[Array, Array, Array, Array]]:
     """Configuration, velocity, activations and controls of every keyframe."""
     m, own = reader.m, np.array([entry for _, _, entry, _ in plan.activations], int)
+    held = np.array([reader.controls[name] for name, _, _ in plan.actuators], int)
     names = [reader.name("key", k).removeprefix("key/") for k in range(m.nkey)]
-    parts = (m.key_qpos, m.key_qvel, m.key_act[:, own], m.key_ctrl)
+    parts = (m.key_qpos, m.key_qvel, m.key_act[:, own], m.key_ctrl[:, held])
     return eval_now(
         lambda: {
             n: tuple(jnp.asarray(np.array(x[k]), float) for x in parts) for k, n in enumerate(names)

@@ -18,13 +18,15 @@ OPEN = (-np.inf, np.inf)
 class Reader:
     """The elements of a compiled model.
 
-    `values` collects their numbers by name, `views` the places of these in the arrays of the model.
+    `values` collects their numbers by name, `views` the places of these in the arrays of the model,
+    `controls` the place of the control of every actuator.
     """
 
     def __init__(self, mujoco: Any, model: Any):
         self.mujoco, self.m = mujoco, model
         self.values: dict[str, np.ndarray] = {}
         self.views: dict[str, np.ndarray] = {}
+        self.controls: dict[str, int] = {}
         flags = {
             name.removeprefix("mjDSBL_").lower(): int(getattr(mujoco.mjtDisableBit, name))
             for name in dir(mujoco.mjtDisableBit)
@@ -173,6 +175,7 @@ class Reader:
 
     def _actuator(self, a: int, control: int) -> tuple:
         m, name = self.m, self.name("actuator", a)
+        self.controls[name] = control
         self.keep(name, gear=m.actuator_gear[a], gainprm=m.actuator_gainprm[a][:3])
         self.keep(name, biasprm=m.actuator_biasprm[a][:3])
         self.keep(

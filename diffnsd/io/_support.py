@@ -10,7 +10,7 @@ import numpy as np
 from .. import shapes
 from ._elements import SHAPES
 from ._plan import Plan
-from ._read import BALL, FILTEREXACT, FREE, HFIELD, MESH, TENDON, Reader
+from ._read import BALL, FILTER, FILTEREXACT, FREE, HFIELD, MESH, TENDON, Reader
 from ._sensors import unread_sensors
 
 KINDS = "plane hfield sphere capsule ellipsoid cylinder box mesh sdf".split()
@@ -87,6 +87,8 @@ def _of_actuators(reader: Reader, m: Any, mujoco: Any) -> Iterator[tuple[str, st
             yield name, "acts on something else than a joint or a tendon"
         elif m.actuator_dyntype[a] > FILTEREXACT:
             yield name, "has other dynamics than an integrator or a filter (dyntype)"
+        elif m.actuator_dyntype[a] in (FILTER, FILTEREXACT) and m.actuator_dynprm[a][0] <= 0:
+            yield name, "has an activation with a time constant (dynprm) that is not positive"
         elif m.actuator_gaintype[a] not in gains or m.actuator_biastype[a] not in biases:
             yield (
                 name,

@@ -1,6 +1,7 @@
 """Contacts between shapes that are placed on bodies."""
 
 from collections.abc import Sequence
+from numbers import Integral
 
 import equinox as eqx
 import jax
@@ -9,11 +10,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._block_rows import Bodies
+from .._expects import expects
 from .._jax import eval_now
 from .._numerics import as_float, safe_norm
 from .._types import Config, Scalar
 from ..groups import rotation_matrix
-from ..shapes import AbstractShape, Closest, Frame, closest
+from ..shapes import AbstractShape, Closest, Frame, Implicit, closest
 from ._base import body_indices
 from ._contact_frame import ContactFrame
 from ._joint import world_frame
@@ -226,9 +228,14 @@ def shape_contacts(
     """
     if not pairs:
         raise ValueError("shape_contacts needs at least one pair of geoms.")
-    if near is not None and near < 1:
-        raise ValueError(f"near must be at least 1, or None for all pairs, got {near}.")
-    for number, (one, two) in enumerate(pairs):
+    if near is not None and (not isinstance(near, Integral) or near < 1):
+        raise ValueError(f"near must be an integer, 1 or more, or None for all pairs, got {near}.")
+    for number, pair in enumerate(pairs):
+        if isinstance(pair, Geom) or len(pair) != 2:
+            raise TypeError("pairs must be a list of pairs of Geom, such as [(box, floor)].")
+        for geom in pair:
+            expects(f"pair {number}", geom, Geom, "of two Geom, such as Geom(Box(...), body=0)")
+        one, two = pair
         if one.body == two.body:
             where = "the world" if one.body is None else f"body {one.body}"
             raise ValueError(f"both geoms of pair {number} belong to {where}: they cannot touch.")
@@ -242,6 +249,18 @@ def shape_contacts(
     grouped: dict[tuple[int, int], list[int]] = {}
     for number, (one, two) in enumerate(pairs):
         grouped.setdefault((place[id(one)][0], place[id(two)][0]), []).append(number)
+
+    for numbers in grouped.values():
+        shapes = [geom.shape for geom in pairs[numbers[0]]]
+        if (
+            near is not None
+            and len(numbers) > near
+            and any(isinstance(s, Implicit) for s in shapes)
+        ):
+            raise ValueError(
+                f"near={near} leaves out pairs that are far apart, and how far from an Implicit surface a "
+                f"shape is at least is not known: give near={len(numbers)} or more, or a HeightField."
+            )
 
     def rows(side: int, numbers: list[int]) -> tuple[int, ...]:
         return tuple(place[id(pairs[i][side])][1] for i in numbers)

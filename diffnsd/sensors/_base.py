@@ -14,7 +14,7 @@ from .._types import Args, Scalar, State
 from ..model import Model
 from ..relations import OnPart
 from ..simulation import Solution
-from ._instant import Instant, Interval
+from ._instant import Instant, Interval, Site
 
 
 class AbstractSensor(eqx.Module):
@@ -25,6 +25,11 @@ class AbstractSensor(eqx.Module):
     """
 
     reads_contacts: ClassVar[bool] = False
+
+    def __check_init__(self):
+        site = getattr(self, "site", None)
+        if site is not None:
+            expects("site", site, Site, "a Site, such as Site(body, position)")
 
     def __call__(self, model: Model, solution: Solution, args: Args = None) -> Float[Array, "*t k"]:
         """The readings at the saved times of a solution, `(t, k)`; `(k,)` of one without a time axis.

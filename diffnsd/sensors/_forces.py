@@ -90,7 +90,8 @@ class ContactForce(AbstractMeanSensor):
     Normals and tangents are those at `t1`. For a joint between bodies, stated with `Equality`, it is the
     reaction.
 
-    **Arguments:** `body`: index of the body; `interaction`: which of the interactions of the model.
+    **Arguments:** `body`: index of the body; `interaction`: which of the interactions of the model, of
+    those of its part in `Sensors(..., part=)`.
 
     **Raises:** `ValueError` if there is no such body or interaction, or the interaction does not act between
     bodies.

@@ -130,7 +130,8 @@ class Instant(eqx.Module):
         if self.moving is None or self.frames is None:
             raise ValueError(
                 "this sensor is mounted on a body: it needs rigid bodies (NewtonEulerSystem or "
-                "Multibody); of other systems JointPosition and JointVelocity read entries of q and v."
+                "Multibody); of other systems JointPosition and JointVelocity read entries of q and v. "
+                "Sensors of one system of a product are read together: Sensors({...}, part=0)."
             )
         return self.moving, self.frames
 

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
+import pytest
 
 import diffnsd as nsd
 from diffnsd import io
@@ -108,3 +109,14 @@ def test_activations_of_ignored_actuators_are_left_out_of_keyframes():
     assert len(model.system.slices()) == 2 and start.v.shape == (2 + 3,)
     bodies, again = elements.split(elements.state(q, v, act))
     np.testing.assert_array_equal(jnp.concatenate([bodies.q, bodies.v, again]), [*q, *v, *act])
+
+
+def test_controls_of_keyframes_are_those_of_the_actuators_that_are_kept():
+    text = """<mujoco><worldbody><body><joint name="x" type="slide"/><geom size=".1"/></body></worldbody>
+    <actuator><motor name="a" joint="x"/><general name="odd" joint="x" dyntype="filter" dynprm="0"/>
+    <motor name="b" joint="x"/></actuator>
+    <keyframe><key name="k" ctrl="1 2 3" act="0"/></keyframe></mujoco>"""
+    with pytest.raises(ValueError, match="odd.*time constant"):
+        io.load_mjcf(text)
+    _, elements, _ = io.load_mjcf(text, ignore=["actuator/odd"])
+    np.testing.assert_array_equal(elements.keyframes["k"][3], [1, 3])

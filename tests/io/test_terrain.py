@@ -23,7 +23,9 @@ def test_a_slope_is_a_plane():
     model, elements, start = io.load_mjcf(TEXT)
     ground = elements.hulls["geom/ground"]
     assert isinstance(ground, shapes.HeightField) and ground.heights.shape == (ROWS, COLUMNS)
-    assert any("height" in line for line in elements.report)  # what of the terrain differs, in words
+    assert any(
+        "height" in line for line in elements.report
+    )  # what of the terrain differs, in words
     normal = np.array([0.0, -RISE / 2, 1.0]) / np.hypot(RISE / 2, 1)  # x of the geom is y here
     on_ground = np.array([0.0, 0.1, 0.2 + RISE / 2])
 

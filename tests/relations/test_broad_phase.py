@@ -113,5 +113,25 @@ def test_bounding_spheres_are_never_further_apart_than_the_shapes(second):
 
 
 def test_near_is_checked():
-    with pytest.raises(ValueError, match="near must be at least 1"):
+    with pytest.raises(ValueError, match="near must be an integer, 1 or more"):
         balls(0)
+
+
+def test_how_far_away_a_surface_is_must_be_known():
+    bowl = Geom(shapes.Implicit(lambda x: 1 - jnp.sum(x**2)))
+    pairs = [(Geom(shapes.Sphere(0.1), body=i), bowl) for i in range(3)]
+    assert shape_contacts(pairs, near=3).function.pair == (0, 1, 2)
+    with pytest.raises(ValueError, match="give near=3 or more, or a HeightField"):
+        shape_contacts(pairs, near=2)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        ((GROUND, GROUND), "a list of pairs of Geom"),
+        ([(GROUND, shapes.HalfSpace())], "pair 0 must be of two Geom"),
+    ],
+)
+def test_pairs_are_of_geoms(pairs, words):
+    with pytest.raises(TypeError, match=words):
+        shape_contacts(pairs)

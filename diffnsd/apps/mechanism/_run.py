@@ -6,20 +6,12 @@ from typing import Any
 import numpy as np
 
 from ...io import load_mjcf, save_mjcf
-from ...laws import CoulombFriction, GapStabilized
 from ..fit import fit_and_show, write_result
 from ._data import load_runs
 from ._job import MechanismMotion, mechanism_job, metric_of
 from ._names import with_rebound
 from ._outputs import Predicted, write_pages
-
-REST_SPEED = 0.05
-"""Rebounds slower than this [m/s] are landings."""
-
-
-def landing(mu, e):
-    """The law of contacts between geoms: no penetration at the ends of steps, slow rebounds are landings."""
-    return GapStabilized(CoulombFriction(mu, e), REST_SPEED)
+from ._simulate import landing
 
 
 def identify_file(
@@ -47,6 +39,10 @@ def identify_file(
     target = runs if other is None else load_runs(other, elements)
     if target.dt > 0 and not np.isclose(target.dt, runs.dt, rtol=0.01):
         session.print(f"note: frames are {runs.dt:g} s apart, those to predict {target.dt:g} s")
+    if elements.plan.actuators and runs.controls is None:
+        session.print("note: the data have no key controls; all actuators are given 0")
+    if elements.plan.activations:
+        session.print("note: every run starts with activations 0")
     job, metric = mechanism_job(elements, runs, names, substeps), metric_of(elements)
     size, prediction = float(metric.size), {}
 

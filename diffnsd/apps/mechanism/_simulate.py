@@ -16,14 +16,22 @@ from ...simulation import Solution, simulate
 ENDINGS = (".xml", ".mjcf", ".urdf")
 
 
+PENETRATION = 1e-6
+"""An overlap at the start that is worth a note [m, rad]."""
+
+
 def is_file(name: str) -> bool:
     """Whether the name is that of a file, not of a ready model."""
     return Path(name).suffix.lower() in ENDINGS
 
 
-def stabilized(mu, e):
-    """The law of contacts between geoms: without penetration at the ends of steps."""
-    return GapStabilized(CoulombFriction(mu, e))
+REST_SPEED = 0.05
+"""Rebounds slower than this [m/s] are landings."""
+
+
+def landing(mu, e):
+    """The law of contacts between geoms: no penetration at the ends of steps, slow rebounds are landings."""
+    return GapStabilized(CoulombFriction(mu, e), REST_SPEED)
 
 
 class Simulated(NamedTuple):
@@ -43,14 +51,14 @@ def simulated(
 
     **Raises:** `ValueError` if the file, the times or the controls are wrong.
     """
-    model, elements, start = load_mjcf(path, ignore=ignore, law=stabilized)
+    model, elements, start = load_mjcf(path, ignore=ignore, law=landing)
     h = elements.timestep if dt is None else dt
     if not seconds > 0 or not h > 0:
         raise ValueError(f"--seconds and --dt must be positive, got {seconds:g} and {h:g}.")
     count, args = len(elements.plan.actuators), None
     for q, v, activations, held in list(elements.keyframes.values())[:1]:
         start = elements.state(q, v, activations)
-        args = held if count == len(held) else None
+        args = held if count else None
     if controls is not None:
         args = load_controls(controls, count, h)
     steps = max(1, round(seconds / h))
@@ -95,6 +103,15 @@ def simulate_file(
     if run.energy is not None:
         total = np.asarray(run.energy.total)
         lines.append(f"energy {total[0]:.6g} J at the start, {total[-1]:.6g} J at the end")
+    deepest = min(
+        (float(np.min(np.asarray(g)[0], initial=0.0)) for g in run.gaps if g is not None),
+        default=0.0,
+    )
+    if deepest < -PENETRATION:
+        lines.append(
+            f"note: at the start a contact or limit is violated by {-deepest:.3g} (m, or rad of a joint), "
+            "and stays so: contacts do not push apart what overlaps"
+        )
     lines.append(f"smallest gap {min(gaps, default=0.0):.3g} (m, or rad of a joint)")
     return lines + ([run.message] if run.message else []), not run.message
 

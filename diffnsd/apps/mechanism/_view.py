@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ...relations import OnPart
 from ...viz._optional import require
 from ..pages import Motion, add_bodies, place, quiet_viser, set_stage, write_motion
 from ._job import size_of
@@ -78,6 +79,8 @@ def _forces(shown: Simulated, stride: int, pose, size: float) -> list[np.ndarray
     if not plan.pairs:
         return [np.zeros((0, 2, 3))] * frames
     relation: Any = shown.model.interactions[0].relation
+    if isinstance(relation, OnPart):
+        relation = relation.relation
     on_first = np.array([plan.geoms[first][2] is not None for first, *_ in plan.pairs])
     sign = np.where(on_first, 1.0, -1.0)[np.array(relation.function.pair)]
 

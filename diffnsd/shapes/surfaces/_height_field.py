@@ -21,8 +21,8 @@ class HeightField(AbstractSurface):
     them `h` is the piecewise cubic through the heights with continuous slopes (Catmull and Rom 1974,
     doi:10.1016/B978-0-12-079050-0.50020-5): normals turn without jumps and there are no internal edges
     on which a contact could catch. MuJoCo joins the heights by triangles; the difference is of second order
-    in the width of a cell. Beyond the grid the heights of its edge go on, where MuJoCo has none, and below
-    the surface everything is solid, so that there is no thickness of a base.
+    in the width of a cell. At its edge the surface becomes level, and beyond it the heights of the edge go
+    on, where MuJoCo has none; below the surface everything is solid, so that there is no base.
 
     **Arguments:** `heights`: without unit, between 0 and 1 in MuJoCo, `(rows, columns)`; `size`: half
     length along x, half length along y, and the height that 1 stands for [m], `(3,)`.
@@ -46,7 +46,8 @@ class HeightField(AbstractSurface):
         (first_row, rows), (first_column, columns) = (
             _weights(x[axis] / self.size[axis], self.heights.shape[1 - axis]) for axis in (1, 0)
         )
-        padded = jnp.pad(self.heights, 1, mode="edge")
+        # Mirrored: the surface arrives level at its edge, and goes on from there without a kink.
+        padded = jnp.pad(self.heights, 1, mode="reflect")
         around = jax.lax.dynamic_slice(padded, (first_row, first_column), (4, 4))
         return x[2] - self.size[2] * jnp.dot(rows, around @ columns)
 

@@ -102,3 +102,16 @@ def test_a_page_that_needs_no_server(file, tmp_path):
     assert done.exit_code == 0, done.output
     page = out.read_text()
     assert "<title>resting</title>" in page and len(page) > 100_000
+
+
+def test_a_file_whose_actuators_have_states(tmp_path):
+    """Contacts are then those of a part of the model; the ground carries the weight."""
+    path = tmp_path / "filtered.xml"
+    path.write_text(
+        """<mujoco><option timestep=".01"/><worldbody><geom type="plane" size="1 1 1"/>
+        <body pos="0 0 .1"><joint name="up" type="slide" axis="0 0 1"/><geom size=".1" mass="2"/></body>
+        </worldbody><actuator><general joint="up" dyntype="filter" dynprm=".1"/></actuator></mujoco>"""
+    )
+    scene = Scene(simulated(str(path), 0.1, None, None, []))
+    assert scene.poses[0].shape == (len(scene.times), 1, 3)
+    assert len(scene.arrows[-1]) == 1 and scene.arrows[-1][0, 1, 2] > scene.arrows[-1][0, 0, 2]
