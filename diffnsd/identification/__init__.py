@@ -48,3 +48,18 @@ from ._transforms import (
     Unbounded as Unbounded,
 )
 from ._uncertainty import Uncertainty as Uncertainty, uncertainty as uncertainty
+from .bayes import (
+    NUTS as NUTS,
+    AbstractPrior as AbstractPrior,
+    AbstractSampler as AbstractSampler,
+    Ensemble as Ensemble,
+    Flat as Flat,
+    GaussianNoise as GaussianNoise,
+    Laplace as Laplace,
+    LogNormal as LogNormal,
+    Normal as Normal,
+    Posterior as Posterior,
+    StudentNoise as StudentNoise,
+    coverage as coverage,
+    posterior as posterior,
+)
