@@ -96,7 +96,7 @@ def _residuals(residual, params, mask) -> tuple[Float[Array, " r"], Array]:
         for leaf, keep in zip(leaves, masks, strict=True)
     ]
     r = jnp.concatenate(kept)
-    return r, sum(jnp.sum(keep) for keep in masks).astype(r.dtype)
+    return r, jnp.sum(jnp.stack([jnp.sum(keep) for keep in masks])).astype(r.dtype)
 
 
 def log_density(function: Callable, params: PyTree) -> Float[Array, ""]:

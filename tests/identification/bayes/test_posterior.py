@@ -286,7 +286,7 @@ class TestBadInput:
 
     def test_a_prior_that_is_none(self):
         with pytest.raises(TypeError, match=r"prior of a.*Normal\(mean, deviation\)"):
-            ident.posterior(noise(), Line.params(), priors={"a": (0.0, 1.0)})
+            ident.posterior(noise(), Line.params(), priors={"a": (0.0, 1.0)})  # pyright: ignore[reportArgumentType]
 
     def test_a_prior_of_another_shape(self):
         with pytest.raises(ValueError, match=r"prior of a has numbers of shape \(2,\)"):
@@ -294,7 +294,7 @@ class TestBadInput:
 
     def test_a_class_for_a_sampler(self):
         with pytest.raises(TypeError, match="NUTS"):
-            ident.posterior(noise(), Line.params(), sampler=NUTS)
+            ident.posterior(noise(), Line.params(), sampler=NUTS)  # pyright: ignore[reportArgumentType]
 
     @pytest.mark.parametrize("sampler", [Laplace(), Ensemble()], ids=repr)
     def test_a_start_that_is_not_finite(self, sampler):
@@ -335,7 +335,7 @@ class TestCoverage:
     def test_masked(self):
         predictions = np.zeros((5, 2, 3)) + np.arange(5.0)[:, None, None]
         measured = np.array([[2.0, 2.0, 2.0], [9.0, 9.0, 9.0]])
-        assert ident.coverage(predictions, measured, mask=[True, False]) == 1.0
+        assert ident.coverage(predictions, measured, mask=np.array([True, False])) == 1.0
         assert ident.coverage(predictions, measured) == 0.5
 
     def test_of_another_shape(self):
