@@ -124,8 +124,12 @@ def profile(
     if not (grid.size and np.all(np.isfinite(grid))):
         raise ValueError(f"values must be finite numbers, at least one, got {values}.")
     points = [params.with_values({name: value}).raw[held] for value in grid]
-    fields = params.raw, params.names, params.transforms, params.units
-    rest = Parameters(*(field[:held] + field[held + 1 :] for field in fields))
+    rest = Parameters(
+        raw=params.raw[:held] + params.raw[held + 1 :],
+        names=params.names[:held] + params.names[held + 1 :],
+        transforms=params.transforms[:held] + params.transforms[held + 1 :],
+        units=params.units[:held] + params.units[held + 1 :],
+    )
     programs, estimate = Programs(), float(params[name])
     found: dict[int, FitResult] = {}
     above = int(np.searchsorted(grid, estimate))
