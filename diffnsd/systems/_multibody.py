@@ -17,17 +17,19 @@ from ..groups import (
     JointSpace,
     Pose,
     quaternion_product,
-    rotate,
     rotation_matrix,
 )
 from ._base import AbstractSystem, positive_definite, shaped
 from ._joints import Body
 from ._tree import Topology, topology
 from ._tree_dynamics import (
+    Links,
     Placed,
     bias,
+    body_jacobian,
     composite_mass,
     generalised,
+    joint_rows,
     local_frames,
     momenta,
     unit_vectors,
@@ -163,18 +165,19 @@ class Multibody(AbstractSystem):
             )
         return super().state(q, v)
 
-    def _links(self, q: Config) -> tuple[Array, Array]:
-        """Positions `(3, l)` and quaternions `(4, l)` of the frames of all links."""
+    def _links(self, q: Config) -> Links:
+        """The frames of all links."""
         tables = self.tree.tables
-        position, turn = local_frames(self, q)
+        shift, turn = local_frames(self, q)
         for hop in tables.hops:
-            there = position[:, hop], turn[:, hop]
-            moved = there[0] + rotate(there[1], position), quaternion_product(there[1], turn)
-            position, turn = (
-                jnp.where(hop[None] >= 0, new, old)
-                for new, old in zip(moved, (position, turn), strict=True)
-            )
-        return position, turn
+            turn = jnp.where(hop[None] >= 0, quaternion_product(turn[:, hop], turn), turn)
+        rotation = rotation_matrix(turn)
+        if tables.hops:
+            # Positions need no doubling: they are sums over ancestors, once these are turned.
+            parent = tables.hops[0]
+            moved = weighted_sum(rotation[:, :, parent], shift, axis=1)
+            shift = jnp.where(parent[None] >= 0, moved, shift)
+        return Links(shift @ tables.above.T.astype(shift.dtype), turn, rotation)
 
     def frames(self, q: Config) -> Pose:
         """The frames of all bodies: origins `(b, 3)` and quaternions `(b, 4)`.
@@ -185,17 +188,16 @@ class Multibody(AbstractSystem):
             raise ValueError(f"q must have shape {self.rest.shape}, got {np.shape(q)}.")
         return self._poses(self._links(q))
 
-    def _poses(self, links: tuple[Array, Array]) -> Pose:
-        position, turn = (x[:, self.tree.tables.last].T for x in links)
-        return Pose(position, turn)
+    def _poses(self, links: Links) -> Pose:
+        last = self.tree.tables.last
+        return Pose(links.position[:, last].T, links.turn[:, last].T)
 
     def placed(self, q: Config) -> Placed:
         """Frames and motion vectors at a configuration, from which everything else follows."""
         return self._placed(self._links(q))
 
-    def _placed(self, links: tuple[Array, Array]) -> Placed:
-        tables, (position, turn) = self.tree.tables, links
-        rotation = rotation_matrix(turn)
+    def _placed(self, links: Links) -> Placed:
+        tables, position, rotation = self.tree.tables, links.position, links.rotation
         link, joint = tables.link, tables.joint[tables.link]
         unit = tables.unit.T.astype(position.dtype)
         axes = jnp.where(tables.by_axis[None], unit_vectors(self.axes.T)[:, joint], unit)
@@ -226,13 +228,14 @@ class Multibody(AbstractSystem):
 
     def moving_frames(self, q: Config) -> tuple[Pose, Float[Array, "6*b n"]]:
         """`frames(q)` and `jacobian(q)` in one pass over the tree."""
-        links, tables = self._links(q), self.tree.tables
+        links = self._links(q)
+        return self._poses(links), body_jacobian(self, self._placed(links))
+
+    def moving_rows(self, q: Config) -> tuple[Pose, Callable]:
+        """`frames(q)`, and the function from rows on the velocities of bodies to rows on `v`, `H J`."""
+        links = self._links(q)
         at = self._placed(links)
-        angular, linear = at.motion[:3, None], at.motion[3:, None]
-        moved = linear + cross(angular, at.position[:, :, None])
-        turned = weighted_sum(jnp.swapaxes(at.rotation, 0, 1)[..., None], angular, axis=1)
-        rows = jnp.where(tables.moves[tables.last][None], jnp.concatenate([moved, turned]), 0)
-        return self._poses(links), jnp.swapaxes(rows, 0, 1).reshape(-1, rows.shape[2])
+        return self._poses(links), lambda rows: joint_rows(self, at, rows)
 
     def bodies(self, state: State) -> State:
         """The frames of all bodies and their velocities `(6 b,)`, as those of a `NewtonEulerSystem`."""

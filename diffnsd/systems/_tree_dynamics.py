@@ -13,9 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._block_rows import BlockRows, JointRows, PickedRows, dense
 from .._numerics import cross, dot, weighted_sum
 from .._types import Config, Matrix, Vector
 from ..groups import quaternion_product, rotate
+
+
+class Links(NamedTuple):
+    """The frames of all links: `position (3, l)`, quaternions `turn (4, l)`, `rotation (3, 3, l)`."""
+
+    position: Array
+    turn: Array
+    rotation: Array
 
 
 class Placed(NamedTuple):
@@ -70,6 +79,34 @@ def local_frames(system: Any, q: Config) -> tuple[Array, Array]:
             q[starts[:, None] + np.arange(3, dtype=np.int32)].T
         )
     return position + rotate(rotation, shift), quaternion_product(rotation, turn)
+
+
+def body_jacobian(system: Any, at: Placed) -> Array:
+    """The velocities of all bodies per rate of a joint, as `Multibody.jacobian`."""
+    tables, angular, linear = system.tree.tables, at.motion[:3, None], at.motion[3:, None]
+    moved = linear + cross(angular, at.position[:, :, None])
+    turned = weighted_sum(jnp.swapaxes(at.rotation, 0, 1)[..., None], angular, axis=1)
+    rows = jnp.where(tables.moves[tables.last][None], jnp.concatenate([moved, turned]), 0)
+    return jnp.swapaxes(rows, 0, 1).reshape(-1, rows.shape[2])
+
+
+def joint_rows(system: Any, at: Placed, rows: Any) -> Any:
+    """Rows `(k, 6 b, c)` on the velocities of bodies as rows on `v`, by virtual power.
+
+    Of contacts that touch few bodies without their Jacobian: every row is a wrench on its body.
+    """
+    if not isinstance(rows, BlockRows | PickedRows):
+        return jnp.einsum("kmc,mn->knc", dense(rows), body_jacobian(system, at))
+    tables = system.tree.tables
+    moves = tables.moves[tables.last].astype(at.motion.dtype)
+    arms = rows.of_sides(at.position.T)
+    turns = rows.of_sides(jnp.moveaxis(at.rotation, -1, 0))
+    wrenches = []
+    for x, arm, turn in zip(rows.values, arms, turns, strict=True):
+        force, own = jnp.swapaxes(x[:, :3], 0, 1), jnp.swapaxes(x[:, 3:], 0, 1)
+        torque = weighted_sum(turn[:, :, None], own, axis=1) + cross(arm[:, None], force)
+        wrenches.append(jnp.swapaxes(jnp.concatenate([torque, force]), 0, 1))
+    return JointRows(tuple(wrenches), tuple(rows.of_sides(jnp.asarray(moves))), at.motion)
 
 
 def generalised(system: Any, at: Placed, torque: Array, force: Array) -> Vector:
