@@ -25,8 +25,6 @@ from ._jax import evaluated_again, one_by_one
 
 UNROLL_LIMIT = 12
 """Largest order of a matrix that is factorised on components; above it LAPACK is used."""
-SHORT = 24
-"""Most terms of a sum that are added one after the other."""
 
 
 def as_float(x, dtype: DTypeLike = float) -> Array:
@@ -60,7 +58,7 @@ def short_sum(x: Array, axis: int) -> Array:
     A reduction of a few terms becomes a call that does not fuse with its surroundings.
     """
     count = x.shape[axis]
-    if not 0 < count <= SHORT:
+    if not 0 < count <= 8:
         return jnp.sum(x, axis=axis)
     return functools.reduce(operator.add, jnp.unstack(x, axis=axis))
 

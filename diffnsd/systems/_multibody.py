@@ -9,15 +9,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._jax import concrete, eval_now, is_traced
-from .._numerics import as_float, cross, dot, weighted_sum
+from .._numerics import as_float, cross, dot
 from .._types import Args, Config, Matrix, Scalar, State, Vector
 from ..groups import (
     AbstractGroup,
     Euclidean,
     JointSpace,
     Pose,
-    quaternion_product,
-    rotation_matrix,
 )
 from ._base import AbstractSystem, positive_definite, shaped
 from ._joints import Body
@@ -30,9 +28,8 @@ from ._tree_dynamics import (
     composite_mass,
     generalised,
     joint_rows,
-    local_frames,
     momenta,
-    unit_vectors,
+    tree_pass,
 )
 
 
@@ -165,20 +162,6 @@ class Multibody(AbstractSystem):
             )
         return super().state(q, v)
 
-    def _links(self, q: Config) -> Links:
-        """The frames of all links."""
-        tables = self.tree.tables
-        shift, turn = local_frames(self, q)
-        for hop in tables.hops:
-            turn = jnp.where(hop[None] >= 0, quaternion_product(turn[:, hop], turn), turn)
-        rotation = rotation_matrix(turn)
-        if tables.hops:
-            # Positions need no doubling: they are sums over ancestors, once these are turned.
-            parent = tables.hops[0]
-            moved = weighted_sum(rotation[:, :, parent], shift, axis=1)
-            shift = jnp.where(parent[None] >= 0, moved, shift)
-        return Links(shift @ tables.above.T.astype(shift.dtype), turn, rotation)
-
     def frames(self, q: Config) -> Pose:
         """The frames of all bodies: origins `(b, 3)` and quaternions `(b, 4)`.
 
@@ -186,7 +169,7 @@ class Multibody(AbstractSystem):
         """
         if np.shape(q) != self.rest.shape:
             raise ValueError(f"q must have shape {self.rest.shape}, got {np.shape(q)}.")
-        return self._poses(self._links(q))
+        return self._poses(self._pass(q)[0])
 
     def _poses(self, links: Links) -> Pose:
         last = self.tree.tables.last
@@ -194,29 +177,14 @@ class Multibody(AbstractSystem):
 
     def placed(self, q: Config) -> Placed:
         """Frames and motion vectors at a configuration, from which everything else follows."""
-        return self._placed(self._links(q))
+        return self._pass(q)[1]
 
-    def _placed(self, links: Links) -> Placed:
-        tables, position, rotation = self.tree.tables, links.position, links.rotation
-        link, joint = tables.link, tables.joint[tables.link]
-        unit = tables.unit.T.astype(position.dtype)
-        axes = jnp.where(tables.by_axis[None], unit_vectors(self.axes.T)[:, joint], unit)
-        own = rotation[:, :, link]
-        along = jnp.where(tables.in_world[None], unit, weighted_sum(own, axes, axis=1))
-        point = position[:, link] + weighted_sum(own, self.points.T[:, joint], axis=1)
-        origin = position[:, tables.root]
-        linear = jnp.where(tables.turns[None], cross(point - origin[:, link], along), along)
-        angular = jnp.where(tables.turns[None], along, 0)
-        last = tables.last
-        rotation = rotation[:, :, last]
-        middle = position[:, last] + weighted_sum(rotation, self.centres.T, axis=1)
-        return Placed(
-            position=position[:, last] - origin[:, last],
-            rotation=rotation,
-            middle=middle - origin[:, last],
-            origin=origin[:, last],
-            motion=jnp.concatenate([angular, linear]),
+    def _pass(self, q: Config) -> tuple[Links, Placed]:
+        """The pass over the tree; a step that needs it several times traces and differentiates it once."""
+        own = eqx.tree_at(
+            lambda s: (s.forcing, s.wrench), self, (None, None), is_leaf=lambda x: x is None
         )
+        return tree_pass(own, q)
 
     def jacobian(self, q: Config) -> Float[Array, "6*b n"]:
         """Velocities of all bodies per rate of a joint, six rows each.
@@ -228,13 +196,12 @@ class Multibody(AbstractSystem):
 
     def moving_frames(self, q: Config) -> tuple[Pose, Float[Array, "6*b n"]]:
         """`frames(q)` and `jacobian(q)` in one pass over the tree."""
-        links = self._links(q)
-        return self._poses(links), body_jacobian(self, self._placed(links))
+        links, at = self._pass(q)
+        return self._poses(links), body_jacobian(self, at)
 
     def moving_rows(self, q: Config) -> tuple[Pose, Callable]:
         """`frames(q)`, and the function from rows on the velocities of bodies to rows on `v`, `H J`."""
-        links = self._links(q)
-        at = self._placed(links)
+        links, at = self._pass(q)
         return self._poses(links), lambda rows: joint_rows(self, at, rows)
 
     def bodies(self, state: State) -> State:

@@ -9,6 +9,7 @@ Reference: R. Featherstone, Rigid Body Dynamics Algorithms (2008), doi:10.1007/9
 
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -16,7 +17,7 @@ from jaxtyping import Array
 from .._block_rows import BlockRows, JointRows, PickedRows, dense
 from .._numerics import cross, dot, weighted_sum
 from .._types import Config, Matrix, Vector
-from ..groups import quaternion_product, rotate
+from ..groups import quaternion_product, rotate, rotation_matrix
 
 
 class Links(NamedTuple):
@@ -79,6 +80,51 @@ def local_frames(system: Any, q: Config) -> tuple[Array, Array]:
             q[starts[:, None] + np.arange(3, dtype=np.int32)].T
         )
     return position + rotate(rotation, shift), quaternion_product(rotation, turn)
+
+
+@eqx.filter_jit
+def tree_pass(system: Any, q: Config) -> tuple[Links, Placed]:
+    """The frames of all links, and what follows from them: everything that depends on `q` alone."""
+    links = _links(system, q)
+    return links, _placed(system, links)
+
+
+def _links(system: Any, q: Config) -> Links:
+    """The frames of all links."""
+    tables = system.tree.tables
+    shift, turn = local_frames(system, q)
+    for hop in tables.hops:
+        turn = jnp.where(hop[None] >= 0, quaternion_product(turn[:, hop], turn), turn)
+    rotation = rotation_matrix(turn)
+    if tables.hops:
+        # Positions need no doubling: they are sums over ancestors, once these are turned.
+        parent = tables.hops[0]
+        moved = weighted_sum(rotation[:, :, parent], shift, axis=1)
+        shift = jnp.where(parent[None] >= 0, moved, shift)
+    return Links(shift @ tables.above.T.astype(shift.dtype), turn, rotation)
+
+
+def _placed(system: Any, links: Links) -> Placed:
+    tables, position, rotation = system.tree.tables, links.position, links.rotation
+    link, joint = tables.link, tables.joint[tables.link]
+    unit = tables.unit.T.astype(position.dtype)
+    axes = jnp.where(tables.by_axis[None], unit_vectors(system.axes.T)[:, joint], unit)
+    own = rotation[:, :, link]
+    along = jnp.where(tables.in_world[None], unit, weighted_sum(own, axes, axis=1))
+    point = position[:, link] + weighted_sum(own, system.points.T[:, joint], axis=1)
+    origin = position[:, tables.root]
+    linear = jnp.where(tables.turns[None], cross(point - origin[:, link], along), along)
+    angular = jnp.where(tables.turns[None], along, 0)
+    last = tables.last
+    rotation = rotation[:, :, last]
+    middle = position[:, last] + weighted_sum(rotation, system.centres.T, axis=1)
+    return Placed(
+        position=position[:, last] - origin[:, last],
+        rotation=rotation,
+        middle=middle - origin[:, last],
+        origin=origin[:, last],
+        motion=jnp.concatenate([angular, linear]),
+    )
 
 
 def body_jacobian(system: Any, at: Placed) -> Array:
