@@ -22,6 +22,7 @@ FLOORS = (
         "_recompilation",
         "_outline",
         "_expects",
+        "_optional",
     },
     {"groups", "sets", "shapes"},
     {"systems", "relations", "laws"},
@@ -47,7 +48,7 @@ SIDEWAYS_ALLOWED = {
 }
 
 MAX_LINES = 400
-OPTIONAL = ("matplotlib", "viser", "mujoco", "typer")
+OPTIONAL = ("matplotlib", "viser", "mujoco", "typer", "blackjax")
 
 
 def modules() -> dict[str, Path]:

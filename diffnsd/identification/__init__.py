@@ -6,6 +6,11 @@ Nothing here depends on the physics: models are pytrees, losses and residuals ar
 from ._base import Parameters as Parameters
 from ._fit import fit as fit
 from ._inertia import PhysicalInertia as PhysicalInertia, PhysicalMoments as PhysicalMoments
+from ._informative import (
+    Informative as Informative,
+    fisher_information as fisher_information,
+    informative as informative,
+)
 from ._least_squares import least_squares as least_squares
 from ._linearise import (
     AbstractJacobian as AbstractJacobian,
@@ -31,6 +36,7 @@ from ._parameters import (
     Tied as Tied,
     parameters as parameters,
 )
+from ._profile import Profile as Profile, profile as profile
 from ._programs import Programs as Programs
 from ._shooting import (
     ShootingPlan as ShootingPlan,
@@ -48,3 +54,18 @@ from ._transforms import (
     Unbounded as Unbounded,
 )
 from ._uncertainty import Uncertainty as Uncertainty, uncertainty as uncertainty
+from .bayes import (
+    NUTS as NUTS,
+    AbstractPrior as AbstractPrior,
+    AbstractSampler as AbstractSampler,
+    Ensemble as Ensemble,
+    Flat as Flat,
+    GaussianNoise as GaussianNoise,
+    Laplace as Laplace,
+    LogNormal as LogNormal,
+    Normal as Normal,
+    Posterior as Posterior,
+    StudentNoise as StudentNoise,
+    coverage as coverage,
+    posterior as posterior,
+)

@@ -161,7 +161,7 @@ def linearise(
         leaves, structure = jax.tree.flatten(out)
         structures[:], shapes[:] = [structure], [tuple(jnp.shape(leaf)) for leaf in leaves]
         parts = []
-        for leaf, keep in zip(leaves, _spread_mask(mask, structure, shapes), strict=True):
+        for leaf, keep in zip(leaves, spread_mask(mask, structure, shapes), strict=True):
             leaf = jnp.asarray(leaf)
             if not jnp.issubdtype(leaf.dtype, jnp.floating):
                 raise ValueError(f"residuals must be floating point arrays, got {leaf.dtype}.")
@@ -173,12 +173,12 @@ def linearise(
 
     values, slopes = jacobian(function, flat)
     # `structures` and `shapes` are static, so the masks can be rebuilt outside the differentiation.
-    masks = _spread_mask(mask, structures[0], shapes)
+    masks = spread_mask(mask, structures[0], shapes)
     keep = jnp.concatenate([m.ravel() for m in masks])
     return Linearisation(values, slopes, keep, tuple(shapes))
 
 
-def _spread_mask(mask, structure, shapes) -> list[Array]:
+def spread_mask(mask, structure, shapes) -> list[Array]:
     """The mask of every residual leaf, broadcast to the shape of that leaf."""
     if mask is None:
         return [jnp.ones(shape, bool) for shape in shapes]

@@ -107,7 +107,7 @@ def uncertainty(
     keep = np.asarray(linearisation.mask)
     residual = np.asarray(linearisation.residual, float)[keep]
     jacobian = np.asarray(linearisation.jacobian, float)[keep]
-    values, transfer, numbers, raw_labels = _physical(params)
+    values, transfer, numbers, raw_labels = physical(params)
     _check(residual, jacobian, transfer.shape[1])
 
     bread, lost, sentences = _bread(jacobian, np.asarray(raw_labels))
@@ -157,7 +157,7 @@ class _Number(NamedTuple):
     hi: float
 
 
-def _physical(params: PyTree) -> tuple[np.ndarray, np.ndarray, list[_Number], list[str]]:
+def physical(params: PyTree) -> tuple[np.ndarray, np.ndarray, list[_Number], list[str]]:
     """Physical values `(k,)`, their derivative with respect to the raw ones `(k, p)`, labels of both."""
     raw, unravel = ravel_pytree(params)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ._optional import require
+from .._optional import require
 
 _COLOURS = "#2563eb", "#ea580c", "#16a34a", "#9333ea", "#0891b2", "#64748b"
 

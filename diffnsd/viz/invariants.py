@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ._optional import require
+from .._optional import require
 
 
 def invariants_figure(ts: np.ndarray, invariants: Mapping[str, np.ndarray]) -> Any:

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..._optional import require
 from ...relations import OnPart
-from ...viz._optional import require
 from ..pages import Motion, add_bodies, place, quiet_viser, set_stage, write_motion
 from ._job import size_of
 from ._simulate import Simulated

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...viz._optional import require
+from ..._optional import require
 from ._page import MEASURED, SIMULATED
 from ._replay import decorate
 from ._scene import quiet_viser, set_stage

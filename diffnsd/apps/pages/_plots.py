@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from ...viz._optional import require
+from ..._optional import require
 
 # Matplotlib draws with these placeholders; the page replaces them by variables of its colour scheme.
 _INK, _FAINT, _MEASURED, _SIMULATED = "#010101", "#020202", "#030303", "#040404"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...viz._optional import require
+from ..._optional import require
 from . import _plots
 from ._page import number, with_error
 from ._template import PAGE

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...viz._optional import require
+from ..._optional import require
 from ._page import MEASURED, SIMULATED
 from ._shapes import box_edges, box_pips, polyline
 

@@ -4,12 +4,12 @@ import importlib
 from types import ModuleType
 
 
-def require(name: str, purpose: str) -> ModuleType:
+def require(name: str, purpose: str, extra: str = "viz") -> ModuleType:
     """Imports an optional package, or raises an error that says how to install it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
         raise ImportError(
             f"{name} is needed for {purpose} and cannot be imported here: "
-            'pip install "diffnsd[viz]"'
+            f'pip install "diffnsd[{extra}]"'
         ) from error
