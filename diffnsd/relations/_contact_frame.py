@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from .._block_rows import Bodies, PickedRows, in_lanes
 from .._numerics import cross, dot
@@ -98,21 +98,21 @@ class ChosenContacts(AbstractWrappedRelation):
         gap = dot(n, p1 - p2)
         frame = relation.frame(n)
         sides = [(relation.body1, p1, 1), (relation.body2, p2, -1)]
-        whose = [self._whose(bodies, len(q.position), gap) for bodies, _, _ in sides]
-        values = []
-        for (bodies, p, sign), which in zip(sides, whose, strict=True):
-            if bodies is not None:
-                at = Pose(which @ q.position, which @ q.orientation)
-                rows = relation.rows_of(at, tuple(range(len(gap))), p, frame)
-                # A contact with the world is with no body.
-                values.append(sign * rows * jnp.sum(which, axis=1)[None, None])
-        rows = PickedRows(tuple(values), tuple(w for w in whose if w is not None))
+        values, whose = [], []
+        for bodies, p, sign in sides:
+            if bodies is None:
+                continue
+            which = self._whose(bodies, len(q.position), gap)
+            at = Pose(which @ q.position, which @ q.orientation)
+            values.append(sign * relation.rows_of(at, tuple(range(len(gap))), p, frame))
+            whose.append(which)
+        rows = PickedRows(tuple(values), tuple(whose))
         return Contacts(gap, rows, jnp.zeros((relation.rows, len(gap)), gap.dtype))
 
-    def _whose(self, bodies: Bodies, count: int, gap: PerContact) -> Array | None:
-        """Which body the first or second one of every contact is, 1 or 0, `(a, b)`; `None` for the world."""
-        if bodies is None:
-            return None
+    def _whose(
+        self, bodies: int | tuple[int | None, ...], count: int, gap: PerContact
+    ) -> Float[Array, "a b"]:
+        """Which body the first or second one of every contact is, 1 or 0; all 0 for the world."""
         if isinstance(bodies, int):
             return jnp.asarray(np.eye(1, count, bodies).repeat(len(gap), axis=0), gap.dtype)
         table = np.array([[i == body for i in range(count)] for body in bodies], bool)
