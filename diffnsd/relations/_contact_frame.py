@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._block_rows import Bodies, PickedRows, in_lanes
+from .._block_rows import PickedRows, in_lanes
 from .._numerics import cross, dot
 from .._types import Config, Local, PerContact, Scalar, State
 from ..groups import AbstractGroup, Pose, rotation_matrix
