@@ -1,0 +1,67 @@
+"""What the site needs beside its pages: the reference, the notebooks, and formulas without scripts."""
+
+import html
+import re
+import sys
+from pathlib import Path
+
+from latex2mathml.converter import convert
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File
+
+DOCS = Path(__file__).resolve().parent
+NOTEBOOKS = DOCS.parent / "notebooks"
+sys.path.insert(0, str(DOCS))
+
+import reference  # noqa: E402
+
+
+def on_config(config):
+    """Every notebook and every page of the reference is in the navigation."""
+    written = reference.pages()
+    config.extra["reference"] = written
+    notebooks = [f"notebooks/{path.name}" for path in sorted(NOTEBOOKS.glob("*.ipynb"))]
+    config.nav = [*config.nav, {"Notebooks": notebooks}, {"Reference": list(written)}]
+    return config
+
+
+@event_priority(100)  # before the plugin that knows what a notebook is
+def on_files(files, config):
+    """Adds what is not a file below docs_dir."""
+    for name, text in config.extra["reference"].items():
+        files.append(File.generated(config, name, content=text))
+    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        name = f"notebooks/{path.name}"
+        files.append(File(name, str(DOCS.parent), config.site_dir, use_directory_urls=False))
+    return files
+
+
+def mathml(latex: str, display: str) -> str:
+    """A formula as MathML, which browsers show without a script."""
+    latex = html.unescape(latex).replace("{aligned}", "{align*}")
+    return convert(re.sub(r"\\mathrm\{(\w)\}", r"\\text{\1}", latex), display=display)
+
+
+def on_page_content(content, page, config, files):
+    """Formulas become MathML; scripts that a notebook would load from elsewhere go."""
+    if page.file.src_uri.endswith(".ipynb"):
+        content = re.sub(r"<script\b.*?</script>", "", content, flags=re.DOTALL)
+        parts = re.split(r"(<(?:pre|code|style)\b.*?</(?:pre|code|style)>)", content, flags=re.DOTALL)
+        for i in range(0, len(parts), 2):
+            parts[i] = re.sub(
+                r"\$\$(.+?)\$\$", lambda m: mathml(m[1], "block"), parts[i], flags=re.DOTALL
+            )
+            parts[i] = re.sub(r"\$([^$<>]+?)\$", lambda m: mathml(m[1], "inline"), parts[i])
+        return "".join(parts)
+    content = re.sub(
+        r'<div class="arithmatex">\\\[(.*?)\\\]</div>',
+        lambda m: mathml(m[1], "block"),
+        content,
+        flags=re.DOTALL,
+    )
+    return re.sub(
+        r'<span class="arithmatex">\\\((.*?)\\\)</span>',
+        lambda m: mathml(m[1], "inline"),
+        content,
+        flags=re.DOTALL,
+    )
