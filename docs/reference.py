@@ -52,6 +52,31 @@ def homes() -> dict[int, str]:
     return found
 
 
+def addresses() -> dict[str, str]:
+    """Where a name as it is written in a text has its entry: `Located`, `nsd.Located`, `control.Sampled`.
+
+    A bare name that means one thing at the top, or in one folder only, leads there. Bare words in lower case
+    that are no names at the top are left alone: they may be just words.
+    """
+    entries = homes()
+    found: dict[str, set[str]] = {}
+    for module_name in ("diffnsd", *(f"diffnsd.{family}" for family in FAMILIES)):
+        module = importlib.import_module(module_name)
+        family = module_name.removeprefix("diffnsd").lstrip(".")
+        for name in public(module):
+            home = entries[id(getattr(module, name))]
+            place = home.rpartition(".")[0].removeprefix("diffnsd").lstrip(".") or "index"
+            address = f"reference/{place}.html#{home}"
+            if not family:
+                found[name] = found[f"nsd.{name}"] = {address}
+                continue
+            for prefix in (family, family.rpartition(".")[2], module_name):
+                found.setdefault(f"{prefix}.{name}", set()).add(address)
+            if (name[0].isupper() or "_" in name) and not hasattr(diffnsd, name):
+                found.setdefault(name, set()).add(address)
+    return {name: places.pop() for name, places in found.items() if len(places) == 1}
+
+
 def summary(value: object) -> str:
     """The first paragraph of a docstring as one line, safe in a table."""
     text = (inspect.getdoc(value) or "").split("\n\n")[0]

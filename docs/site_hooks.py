@@ -19,7 +19,7 @@ import reference  # noqa: E402
 def on_config(config):
     """Every notebook and every page of the reference is in the navigation."""
     written = reference.pages()
-    config.extra["reference"] = written
+    config.extra["reference"], config.extra["entries"] = written, reference.addresses()
     notebooks = [f"notebooks/{path.name}" for path in sorted(NOTEBOOKS.glob("*.ipynb"))]
     config.nav = [*config.nav, {"Notebooks": notebooks}, {"Reference": list(written)}]
     return config
@@ -30,10 +30,34 @@ def on_files(files, config):
     """Adds what is not a file below docs_dir."""
     for name, text in config.extra["reference"].items():
         files.append(File.generated(config, name, content=text))
+    picture = (DOCS.parent / ".github" / "toss.png").read_bytes()
+    files.append(File.generated(config, "assets/toss.png", content=picture))
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         name = f"notebooks/{path.name}"
         files.append(File(name, str(DOCS.parent), config.site_dir, use_directory_urls=False))
     return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Links to files of the repository lead to where they are in the site."""
+    return markdown.replace("](../../notebooks/", "](notebooks/").replace(
+        "](../../.github/toss.png", "](assets/toss.png"
+    )
+
+
+def linked(content: str, entries: dict[str, str], here: str) -> str:
+    """Public names in code spans lead to their entries; not in headings, code blocks or links."""
+    up = "../" * here.count("/")
+    parts = re.split(r"(<(pre|a|h[1-6]|style)\b.*?</\2>)", content, flags=re.DOTALL)
+
+    def link(match):
+        address = entries.get(match[1])
+        return f'<a href="{up}{address}">{match[0]}</a>' if address else match[0]
+
+    # A split by two groups: text, what is kept as it is, its tag, text, ...
+    for i in range(0, len(parts), 3):
+        parts[i] = re.sub(r"<code>([A-Za-z_.]\w*(?:\.\w+)*)(?:\([^<]*\))?</code>", link, parts[i])
+    return "".join(part for i, part in enumerate(parts) if i % 3 != 2)
 
 
 def mathml(latex: str, display: str) -> str:
@@ -43,8 +67,11 @@ def mathml(latex: str, display: str) -> str:
 
 
 def on_page_content(content, page, config, files):
-    """Formulas become MathML; scripts that a notebook would load from elsewhere go."""
-    if page.file.src_uri.endswith(".ipynb"):
+    """Names become links, formulas MathML; scripts that a notebook would load from elsewhere go."""
+    here = page.file.src_uri
+    if not here.startswith("reference/"):
+        content = linked(content, config.extra["entries"], here)
+    if here.endswith(".ipynb"):
         content = re.sub(r"<script\b.*?</script>", "", content, flags=re.DOTALL)
         parts = re.split(r"(<(?:pre|code|style)\b.*?</(?:pre|code|style)>)", content, flags=re.DOTALL)
         for i in range(0, len(parts), 2):
