@@ -73,7 +73,9 @@ def on_page_content(content, page, config, files):
         content = linked(content, config.extra["entries"], here)
     if here.endswith(".ipynb"):
         content = re.sub(r"<script\b.*?</script>", "", content, flags=re.DOTALL)
-        parts = re.split(r"(<(?:pre|code|style)\b.*?</(?:pre|code|style)>)", content, flags=re.DOTALL)
+        parts = re.split(
+            r"(<(?:pre|code|style)\b.*?</(?:pre|code|style)>)", content, flags=re.DOTALL
+        )
         for i in range(0, len(parts), 2):
             parts[i] = re.sub(
                 r"\$\$(.+?)\$\$", lambda m: mathml(m[1], "block"), parts[i], flags=re.DOTALL
