@@ -1,6 +1,6 @@
-"""The README and the pages: their Python blocks run as written, links lead somewhere, every public name has an entry.
+"""The README and the pages: Python blocks run as written, links lead somewhere, every public name has an entry.
 
-The blocks of a page run one after the other in a fresh interpreter, and what they print or say is claimed here.
+The blocks of a page run one after the other in a fresh interpreter; what they print or say is claimed here.
 """
 
 import importlib.util
