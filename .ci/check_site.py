@@ -1,4 +1,4 @@
-"""Looks at a built site: it loads nothing from elsewhere, no link is broken, and every public name can be found.
+"""Looks at a built site: nothing is loaded from elsewhere, no link is broken, every public name is found.
 
 Usage: python .ci/check_site.py FOLDER
 """

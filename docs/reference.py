@@ -19,7 +19,7 @@ FAMILIES = (
 def public(module: ModuleType) -> list[str]:
     """Public classes and functions of a module that come from this package.
 
-    A folder passes on what it names; a single file names what it defines, and what the package names at its top.
+    A folder passes on what it names; a single file names what it defines, and what is named at the top.
     """
     is_folder = hasattr(module, "__path__")
     return sorted(
@@ -36,7 +36,7 @@ def public(module: ModuleType) -> list[str]:
 
 
 def homes() -> dict[int, str]:
-    """For every object the name of its entry: in the folder where it is defined, else in the first that names it."""
+    """For every object the name of its entry: where it is defined, else in the first folder that names it."""
     found: dict[int, str] = {}
     for family in FAMILIES:
         module = importlib.import_module(f"diffnsd.{family}")

@@ -1,4 +1,4 @@
-"""Signatures of classes whose constructor is written by `equinox.Module`, which no parser of the source sees."""
+"""Signatures of classes whose constructor is written by `equinox.Module`, which no parser can see."""
 
 import importlib
 import inspect

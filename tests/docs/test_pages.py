@@ -1,4 +1,4 @@
-"""The README and the pages: Python blocks run as written, links lead somewhere, every public name has an entry.
+"""README and pages: Python blocks run as written, links lead somewhere, every public name has an entry.
 
 The blocks of a page run one after the other in a fresh interpreter; what they print or say is claimed here.
 """
