@@ -24,7 +24,10 @@ class Page(HTMLParser):
         self.anchors: set[str] = set()
         self.links: set[str] = set()
         self.loaded: set[str] = set()
-        self.feed(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        self.feed(text)
+        for script in re.findall(r"<script\b[^>]*>(.*?)</script>", text, flags=re.DOTALL):
+            self.loaded |= set(re.findall(r"(?:import|from)[\s(]*[\"'](https?:[^\"']+)", script))
 
     def handle_starttag(self, tag, attrs):
         """Sorts the addresses of a tag into links and what is loaded."""

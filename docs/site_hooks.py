@@ -66,31 +66,46 @@ def mathml(latex: str, display: str) -> str:
     return convert(re.sub(r"\\mathrm\{(\w)\}", r"\\text{\1}", latex), display=display)
 
 
+def notebook(content: str) -> tuple[str, str]:
+    """A notebook without what it would load from elsewhere, its formulas as MathML; and its styles, apart."""
+
+    def script(match):
+        return "" if "://" in match[0] or "mathjax" in match[0].lower() else match[0]
+
+    styles = "".join(re.findall(r"<style\b[^>]*>(.*?)</style>", content, flags=re.DOTALL))
+    content = re.sub(r"<style\b.*?</style>", "", content, flags=re.DOTALL)
+    content = re.sub(r"<script\b.*?</script>", script, content, flags=re.DOTALL)
+    kept = r"(<(?:pre|code|script)\b.*?</(?:pre|code|script)>)"
+    parts = re.split(kept, content, flags=re.DOTALL)
+    for i in range(0, len(parts), 2):
+        for pattern, display in ((r"\$\$(.+?)\$\$", "block"), (r"\$([^$<>]+?)\$", "inline")):
+
+            def formula(match, display=display):
+                return mathml(match[1], display)
+
+            parts[i] = re.sub(pattern, formula, parts[i], flags=re.DOTALL)
+    return "".join(parts), styles
+
+
 def on_page_content(content, page, config, files):
-    """Names become links, formulas MathML; scripts that a notebook would load from elsewhere go."""
+    """Names become links, and formulas MathML."""
     here = page.file.src_uri
     if not here.startswith("reference/"):
         content = linked(content, config.extra["entries"], here)
     if here.endswith(".ipynb"):
-        content = re.sub(r"<script\b.*?</script>", "", content, flags=re.DOTALL)
-        parts = re.split(
-            r"(<(?:pre|code|style)\b.*?</(?:pre|code|style)>)", content, flags=re.DOTALL
-        )
-        for i in range(0, len(parts), 2):
-            parts[i] = re.sub(
-                r"\$\$(.+?)\$\$", lambda m: mathml(m[1], "block"), parts[i], flags=re.DOTALL
-            )
-            parts[i] = re.sub(r"\$([^$<>]+?)\$", lambda m: mathml(m[1], "inline"), parts[i])
-        return "".join(parts)
-    content = re.sub(
-        r'<div class="arithmatex">\\\[(.*?)\\\]</div>',
-        lambda m: mathml(m[1], "block"),
-        content,
-        flags=re.DOTALL,
-    )
-    return re.sub(
-        r'<span class="arithmatex">\\\((.*?)\\\)</span>',
-        lambda m: mathml(m[1], "inline"),
-        content,
-        flags=re.DOTALL,
-    )
+        content, config.extra["notebook_style"] = notebook(content)
+        return f'<link rel="stylesheet" href="../assets/notebook.css">{content}'
+    for left, right, display in ((r"\[", r"\]", "block"), (r"\(", r"\)", "inline")):
+        found = rf'<(div|span) class="arithmatex">{re.escape(left)}(.*?){re.escape(right)}</\1>'
+
+        def formula(match, display=display):
+            return mathml(match[2], display)
+
+        content = re.sub(found, formula, content, flags=re.DOTALL)
+    return content
+
+
+def on_post_build(config):
+    """The styles of notebooks are the same in all of them, and long: one file holds them."""
+    styles = Path(config.site_dir) / "assets" / "notebook.css"
+    styles.write_text(config.extra["notebook_style"], encoding="utf-8")

@@ -24,6 +24,7 @@ def test_what_is_wrong_is_said(check, tmp_path, monkeypatch):
     (tmp_path / "index.html").write_text(
         '<script src="https://example.org/a.js"></script><a href="b.html#here">b</a>'
         '<a href="b.html#there">b</a><a href="c.html">c</a><a href="https://example.org">d</a>'
+        '<script type="module">import a from "https://example.org/b.mjs"</script>'
     )
     (tmp_path / "b.html").write_text('<p id="here"><h2 id="diffnsd.laws.NewtonImpact"></h2></p>')
     (tmp_path / "search").mkdir()
@@ -35,6 +36,7 @@ def test_what_is_wrong_is_said(check, tmp_path, monkeypatch):
         "index.html leads to b.html#there, which has no such place",
         "index.html leads to c.html, which does not exist",
         "index.html loads https://example.org/a.js",
+        "index.html loads https://example.org/b.mjs",
         "the search for restitution does not find reference/laws.html#diffnsd.laws.NewtonImpact",
         "the search index cannot be read without a server",
     ]
