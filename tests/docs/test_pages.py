@@ -30,7 +30,6 @@ assert abs(fit.values()["mu"] - 0.3) < 1e-3, fit.values()
 assert abs(value - 0.6796) < 1e-4, value
 assert distances.shape == slopes.shape == (16,)
 assert abs(swing.states.q[-1, 0] - 1.0) > 0.5 and swing.result == nsd.RESULTS.successful
-assert abs(fit.values()["mu"] - 0.3) < 1e-3, fit.values()
 assert wrong == 1.0 and abs(right - 0.5664) < 1e-3, (wrong, right)
 assert len(nsd.models.READY) > 10
 """,
