@@ -5,6 +5,7 @@ matrix of one block each. Both are stored as blocks: storage and work grow with 
 not with contacts times bodies, and nothing is unrolled over either.
 """
 
+from abc import abstractmethod
 from typing import Any
 
 import equinox as eqx
@@ -56,7 +57,27 @@ def _slice(bodies: tuple[int | None, ...]) -> slice | None:
     return slice(run.start, run.stop) if tuple(run) == bodies else None
 
 
-class BlockRows(eqx.Module):
+class AbstractRows(eqx.Module):
+    """`H (k, n, c)` of contacts that touch a few bodies each, not stored as one array."""
+
+    @abstractmethod
+    def first(self, k: int) -> Any:
+        """The first `k` rows of every contact."""
+
+    @abstractmethod
+    def dense(self) -> Float[Array, "k n c"]:
+        """The matrix itself."""
+
+    @abstractmethod
+    def apply(self, v: Float[Array, " n"]) -> Float[Array, "k c"]:
+        """`H v`."""
+
+    def gather(self, z: Float[Array, "k c"]) -> Float[Array, " n"]:
+        """`H^T z`."""
+        return gather(self.dense(), z)
+
+
+class BlockRows(AbstractRows):
     """`H` of `c` contacts with `k` rows each and `s` columns for each of `b` bodies.
 
     **Arguments:**
@@ -83,11 +104,13 @@ class BlockRows(eqx.Module):
         return k, s * self.count, c
 
     def first(self, k: int) -> "BlockRows":
-        """The first `k` rows of every contact."""
         return eqx.tree_at(lambda r: r.values, self, tuple(x[:k] for x in self.values))
 
+    def of_sides(self, x: Float[Array, "b ..."]) -> list[Float[Array, "... c"]]:
+        """For each side the rows of `x` that belong to its bodies; one lane for a single body."""
+        return [in_lanes(x, bodies) for bodies in self.bodies]
+
     def dense(self) -> Float[Array, "k n c"]:
-        """The matrix itself."""
         return sum(map(self._placed, self.values, self.bodies))  # pyright: ignore[reportReturnType]
 
     def _placed(self, x: Array, bodies: int | tuple[int | None, ...]) -> Array:
@@ -98,7 +121,6 @@ class BlockRows(eqx.Module):
         return jnp.where(here[None, :, None], x[:, None], 0).reshape(k, s * self.count, c)
 
     def apply(self, v: Float[Array, " n"]) -> Float[Array, "k c"]:
-        """`H v`."""
         by_body = v.reshape(self.count, -1)
         total = 0.0
         for x, bodies in zip(self.values, self.bodies, strict=True):
@@ -107,7 +129,6 @@ class BlockRows(eqx.Module):
         return total  # pyright: ignore[reportReturnType]
 
     def gather(self, z: Float[Array, "k c"]) -> Float[Array, " n"]:
-        """`H^T z`."""
         s = self.values[0].shape[1]
         total = jnp.zeros((self.count, s), z.dtype)
         for x, bodies in zip(self.values, self.bodies, strict=True):
@@ -133,6 +154,61 @@ class BlockRows(eqx.Module):
                 shared = a[None, :, None, None] == b[None, None, None, :]
                 total = total + jnp.where(shared, both, 0)
         return total  # pyright: ignore[reportReturnType]
+
+
+class PickedRows(AbstractRows):
+    """`H` of contacts whose bodies are known only while a step runs.
+
+    **Arguments:** `values`: for each side of a contact its entries, `(k, s, c)`; `whose`: for each side which
+    body it is, 1 or 0, `(c, b)`.
+    """
+
+    values: tuple[Float[Array, "k s c"], ...]
+    whose: tuple[Float[Array, "c b"], ...]
+
+    def first(self, k: int) -> "PickedRows":
+        return PickedRows(tuple(x[:k] for x in self.values), self.whose)
+
+    def of_sides(self, x: Float[Array, "b ..."]) -> list[Float[Array, "... c"]]:
+        """As of `BlockRows`."""
+        flat = x.reshape(len(x), -1)
+        return [(w @ flat).T.reshape((*x.shape[1:], -1)) for w in self.whose]
+
+    def dense(self) -> Float[Array, "k n c"]:
+        k, _, c = self.values[0].shape
+        pairs = zip(self.values, self.whose, strict=True)
+        return sum((x[:, None] * w.T[None, :, None]).reshape(k, -1, c) for x, w in pairs)  # pyright: ignore[reportReturnType]
+
+    def apply(self, v: Float[Array, " n"]) -> Float[Array, "k c"]:
+        own = self.of_sides(v.reshape(self.whose[0].shape[1], -1))
+        pairs = zip(self.values, own, strict=True)
+        return sum(dot(jnp.swapaxes(x, 0, 1), y[:, None]) for x, y in pairs)  # pyright: ignore[reportReturnType]
+
+
+class JointRows(AbstractRows):
+    """`H` of contacts between bodies that joints move, `H_jn = w_j · s_n` where entry n moves the body.
+
+    **Arguments:** `wrenches`: for each side the rows as torque and force about one origin, `(k, 6, c)`;
+    `moved`: for each side which entries of `v` move its body, 1 or 0, `(n, c)`, for a single body `(n, 1)`;
+    `motion`: angular and linear velocity at that origin for each entry of `v`, `(6, n)`.
+    """
+
+    wrenches: tuple[Float[Array, "k 6 c"], ...]
+    moved: tuple[Float[Array, "n c"], ...]
+    motion: Float[Array, "6 n"]
+
+    def first(self, k: int) -> "JointRows":
+        return JointRows(tuple(x[:k] for x in self.wrenches), self.moved, self.motion)
+
+    def dense(self) -> Float[Array, "k n c"]:
+        pairs = zip(self.wrenches, self.moved, strict=True)
+        parts = (jnp.einsum("ksc,sn->knc", x, self.motion) * m[None] for x, m in pairs)
+        return sum(parts)  # pyright: ignore[reportReturnType]
+
+    def apply(self, v: Float[Array, " n"]) -> Float[Array, "k c"]:
+        pairs = zip(self.wrenches, self.moved, strict=True)
+        rates = self.motion * v[None]
+        return sum(dot(jnp.swapaxes(x, 0, 1), (rates @ m)[:, None]) for x, m in pairs)  # pyright: ignore[reportReturnType]
 
 
 class OwnRows(eqx.Module):
@@ -189,35 +265,23 @@ def _without_absent(x: Array, bodies: Bodies) -> Array:
     return x if present.all() else jnp.where(present, x, 0)
 
 
-def dense(matrix: "Array | BlockRows | OwnRows") -> Any:
+def dense(matrix: "Array | AbstractRows | OwnRows") -> Any:
     """Rows of contacts as an array; `OwnRows` are returned unchanged."""
-    return matrix.dense() if isinstance(matrix, BlockRows) else matrix
+    return matrix.dense() if isinstance(matrix, AbstractRows) else matrix
 
 
-def times(matrix: "Array | BlockRows", jacobian: Float[Array, "m n"]) -> Float[Array, "k n c"]:
-    """`H J` for `H (k, m, c)`: rows on the velocities of bodies become rows on those that move the bodies."""
-    if not isinstance(matrix, BlockRows):
-        return jnp.einsum("kmc,mn->knc", matrix, jacobian)
-    by_body = jacobian.reshape(matrix.count, -1, jacobian.shape[1])
-    total = 0.0
-    for x, bodies in zip(matrix.values, matrix.bodies, strict=True):
-        own = in_lanes(by_body, bodies)
-        total = total + dot(jnp.swapaxes(x, 0, 1)[:, :, None], own[:, None])
-    return total  # pyright: ignore[reportReturnType]
-
-
-def apply(matrix: "Array | BlockRows | OwnRows", v: Array) -> Array:
+def apply(matrix: "Array | AbstractRows | OwnRows", v: Array) -> Array:
     """`H v` for `H (k, n, c, ...)` and `v (n, ...)`."""
-    if isinstance(matrix, BlockRows | OwnRows):
+    if isinstance(matrix, AbstractRows | OwnRows):
         return matrix.apply(v)
     if v.shape[0] > UNROLL_LIMIT:
         return jnp.einsum("knc...,n...->kc...", matrix, v)
     return weighted_sum(matrix, v, axis=1)
 
 
-def gather(matrix: "Array | BlockRows | OwnRows", z: Array) -> Array:
+def gather(matrix: "Array | AbstractRows | OwnRows", z: Array) -> Array:
     """`H^T z` for `H (k, n, c, ...)` and `z (k, c, ...)`: unrolled over rows, summed over contacts."""
-    if isinstance(matrix, BlockRows | OwnRows):
+    if isinstance(matrix, AbstractRows | OwnRows):
         return matrix.gather(z)
     return short_sum(weighted_sum(matrix, z), 1)
 

@@ -6,6 +6,7 @@ across, and inspection of programs and tracers.
 """
 
 from ._batched_call import AbstractKernel as AbstractKernel, call as call
+from ._compilation import quickly_compiled as quickly_compiled
 from ._dependence import (
     depends as depends,
     with_value as with_value,

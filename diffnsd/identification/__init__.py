@@ -19,6 +19,7 @@ from ._linearise import (
     Huber as Huber,
     Linearisation as Linearisation,
     ReverseJacobian as ReverseJacobian,
+    SecantJacobian as SecantJacobian,
     linearise as linearise,
 )
 from ._outcome import (
@@ -53,7 +54,11 @@ from ._transforms import (
     Positive as Positive,
     Unbounded as Unbounded,
 )
-from ._uncertainty import Uncertainty as Uncertainty, uncertainty as uncertainty
+from ._uncertainty import (
+    Uncertainty as Uncertainty,
+    raw_covariance as raw_covariance,
+    uncertainty as uncertainty,
+)
 from .bayes import (
     NUTS as NUTS,
     AbstractPrior as AbstractPrior,

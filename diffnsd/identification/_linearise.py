@@ -22,6 +22,10 @@ class AbstractJacobian(eqx.Module):
     ) -> tuple[Float[Array, " r"], Float[Array, "r p"]]:
         """`function(x)` and its derivative."""
 
+    def evaluations(self, p: int) -> int:
+        """How often the function is evaluated for `p` parameters, with or without derivatives."""
+        return 1
+
 
 class ForwardJacobian(AbstractJacobian):
     """Computes all columns in one evaluation. For few parameters; memory does not grow with time."""
@@ -42,6 +46,39 @@ class ReverseJacobian(AbstractJacobian):
         residual, pull = jax.vjp(function, x)
         (jacobian,) = jax.vmap(pull)(jnp.eye(residual.size, dtype=residual.dtype))
         return residual, jacobian
+
+
+class SecantJacobian(AbstractJacobian):
+    """The plane through the residuals at several points around `x`, by linear regression.
+
+    For residuals that are rough: simulated motion jumps where an impact moves to the next time step,
+    and the derivative of a tooth of a saw is not the slope of the saw. Value and slopes are those of
+    the plane, so that both are averaged over the neighbourhood that `widths` spans; choose it about
+    as wide as what the data do not distinguish, that is, a few standard errors. Needs no derivative.
+
+    The points are `x +- r widths * d` along the `p` directions `d` of each of several rotated
+    frames, with radii `r` of their own whose mean square is 1.
+
+    **Arguments:** `widths`: shape `(p,)`, in the unit of the raw numbers, positive; `frames`: number
+    of rotated frames, 2 by default: `4 p` evaluations.
+    """
+
+    widths: Float[Array, " p"]
+    frames: int = eqx.field(default=2, static=True)
+
+    def evaluations(self, p: int) -> int:
+        return 2 * self.frames * p
+
+    def __call__(self, function, x):
+        p, rng = x.size, np.random.default_rng(0)
+        radii = np.sqrt((2 * np.arange(self.frames) + 1) / self.frames)  # their mean square is 1
+        turned = [r * np.linalg.qr(rng.normal(size=(p, p)))[0] for r in radii]
+        pattern = np.concatenate([side * frame for frame in turned for side in (1, -1)])
+        # The columns of the pattern are orthogonal: each frame's are.
+        offsets = jnp.asarray(pattern, x.dtype)
+        values = jax.vmap(function)(x[None] + offsets * self.widths[None].astype(x.dtype))
+        slopes = values.T @ offsets / (2 * self.frames)
+        return jnp.mean(values, axis=0), slopes / self.widths[None].astype(x.dtype)
 
 
 class AbstractRobustLoss(eqx.Module):

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import betainc
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ._base import Parameters
@@ -13,6 +11,7 @@ from ._least_squares import least_squares
 from ._linearise import AbstractRobustLoss
 from ._outcome import FIT_RESULTS, FitResult
 from ._programs import Programs
+from ._uncertainty import student_quantile
 
 
 class Profile(eqx.Module):
@@ -51,7 +50,7 @@ class Profile(eqx.Module):
             raise ValueError(f"level must be between 0 and 1, such as 0.95, got {level}.")
         n = self.degrees_of_freedom
         best = min(self.loss, float(np.min(self.losses)))
-        limit = best * (1 + _student(level, n) ** 2 / n)
+        limit = best * (1 + student_quantile(level, n) ** 2 / n)
         inside = np.flatnonzero(self.losses <= limit)
         if inside.size == 0:  # all values lie outside: the estimate is between two of them
             place = int(np.searchsorted(self.values, self.estimate))
@@ -166,16 +165,3 @@ def _crossing(values, losses, i: int, j: int, limit: float) -> float:
     low, high = (np.sqrt(max(losses[k] - np.min(losses), 0.0)) for k in (i, j))
     share = (np.sqrt(limit - np.min(losses)) - low) / (high - low)
     return values[i] + share * (values[j] - values[i])
-
-
-def _student(level: float, n: int) -> float:
-    """`t` with `P(|T| <= t) = level` for Student's distribution with `n` degrees of freedom."""
-    lo, hi = 0.0, 1e8
-
-    def inside(t):
-        return 1 - float(betainc(jnp.asarray(n / 2), jnp.asarray(0.5), jnp.asarray(n / (n + t**2))))
-
-    for _ in range(200):
-        middle = (lo + hi) / 2
-        lo, hi = (middle, hi) if inside(middle) < level else (lo, middle)
-    return (lo + hi) / 2

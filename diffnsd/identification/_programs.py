@@ -6,6 +6,8 @@ from typing import Any
 import equinox as eqx
 import jax
 
+from .._jax import quickly_compiled
+
 
 class Programs:
     """Compiled programs that several fits share.
@@ -41,6 +43,7 @@ class Programs:
             if known is function and signature == key:
                 return program
         # A new lambda: for `function` itself JAX would reuse a trace with old closed-over values.
-        program = eqx.filter_jit(lambda *args: function(*args)).lower(*args).compile()
+        traced: Any = eqx.filter_jit(lambda *args: function(*args), **quickly_compiled())
+        program = traced.lower(*args).compile()
         self._known.append((function, key, program))
         return program

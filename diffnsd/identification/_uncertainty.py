@@ -4,14 +4,17 @@ At the optimum, with residuals `r` and their Jacobian `J` (Gauss-Newton), the co
 parameters is
 
     s^2 (J^T J)^-1,  s^2 = |r|^2 / (n - p)                       independent residuals
-    c (J^T J)^-1 (sum_g J_g^T r_g r_g^T J_g) (J^T J)^-1          residuals in groups g = 1 ... G
+    (G-1)/G sum_g d_g d_g^T,                                     residuals in groups g = 1 ... G
+    d_g = (J^T J - J_g^T J_g)^-1 J_g^T r_g
 
-with `c = G/(G-1) (n-1)/(n-p)`. The errors along one simulated trajectory are far from independent.
-For trajectories use the second, cluster-robust form, which allows any dependence inside a group.
+`d_g` is what leaving out group `g` changes (the jackknife, CR3). The errors along one simulated
+trajectory are far from independent. For trajectories use the second, cluster-robust form, which
+allows any dependence inside a group, and groups that say much more than others.
 The covariance of the physical values is `T C T^T`, with `T` the derivative of the transforms.
 
 References: K.-Y. Liang, S. L. Zeger (1986), doi:10.1093/biomet/73.1.13; A. C. Cameron, D. L.
-Miller, "A practitioner's guide to cluster-robust inference" (2015), doi:10.3368/jhr.50.2.317.
+Miller, "A practitioner's guide to cluster-robust inference" (2015), doi:10.3368/jhr.50.2.317; J. G.
+MacKinnon, M. O. Nielsen, M. D. Webb (2023), doi:10.1016/j.jeconom.2022.04.001.
 """
 
 from typing import NamedTuple
@@ -21,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jax.scipy.special import betainc
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ._base import check_parameters, parameter_nodes
@@ -70,6 +74,17 @@ class Uncertainty(eqx.Module):
         i = self.labels.index(label)
         return float(self.values[i]), float(self.standard_errors[i])
 
+    def interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
+        """Confidence intervals by label: the value and Student's quantile times its standard error.
+
+        **Raises:** `ValueError` if `level` is not between 0 and 1.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must be between 0 and 1, such as 0.95, got {level}.")
+        half = student_quantile(level, self.degrees_of_freedom) * self.standard_errors
+        ends = zip(self.labels, self.values - half, self.values + half, strict=True)
+        return {label: (float(lo), float(hi)) for label, lo, hi in ends}
+
 
 def uncertainty(
     params: PyTree[Array],
@@ -104,27 +119,10 @@ def uncertainty(
     groups, or if residuals or Jacobian are not finite or do not belong to `params`.
     """
     check_parameters(params)
-    keep = np.asarray(linearisation.mask)
-    residual = np.asarray(linearisation.residual, float)[keep]
-    jacobian = np.asarray(linearisation.jacobian, float)[keep]
     values, transfer, numbers, raw_labels = physical(params)
-    _check(residual, jacobian, transfer.shape[1])
-
-    bread, lost, sentences = _bread(jacobian, np.asarray(raw_labels))
-    n, p = jacobian.shape
-    deviation = float(np.sqrt(residual @ residual / (n - p)))
-    if groups is None:
-        freedom = n - p
-        covariance = deviation**2 * bread
-    else:
-        meat, count = _meat(residual, jacobian, linearisation.rows(groups)[keep])
-        freedom = count - 1
-        covariance = count / (count - 1) * (n - 1) / (n - p) * bread @ meat @ bread
-        if count <= max(_FEW_GROUPS, p):
-            sentences.append(
-                f"there are only {count} groups for {p} parameters: cluster-robust standard errors "
-                "are then too small; use more trajectories."
-            )
+    raw = raw_covariance(linearisation, groups, raw_labels)
+    covariance, lost, freedom, deviation = raw.matrix, raw.lost, raw.freedom, raw.deviation
+    sentences = list(raw.sentences)
     covariance = transfer @ covariance @ transfer.T
     unknown = (np.abs(transfer) > 0) @ lost > 0
     covariance[unknown, :] = covariance[:, unknown] = np.nan
@@ -145,6 +143,38 @@ def uncertainty(
         residual_deviation=deviation,
         degrees_of_freedom=freedom,
     )
+
+
+class RawCovariance(NamedTuple):
+    """Covariance `(p, p)` of raw parameters; what the data do not determine is `lost` and counts zero."""
+
+    matrix: np.ndarray
+    lost: np.ndarray
+    freedom: int
+    deviation: float
+    sentences: list[str]
+
+
+def raw_covariance(linearisation: Linearisation, groups, labels: list[str]) -> RawCovariance:
+    """The covariance of the raw parameters by the formulas above; `labels` are their names."""
+    keep = np.asarray(linearisation.mask)
+    residual = np.asarray(linearisation.residual, float)[keep]
+    jacobian = np.asarray(linearisation.jacobian, float)[keep]
+    _check(residual, jacobian, len(labels))
+    bread, lost, sentences = _bread(jacobian, np.asarray(labels))
+    n, p = jacobian.shape
+    deviation = float(np.sqrt(residual @ residual / (n - p)))
+    if groups is None:
+        return RawCovariance(deviation**2 * bread, lost, n - p, deviation, sentences)
+    changes = _left_out(residual, jacobian, linearisation.rows(groups)[keep], bread)
+    count = len(changes)
+    if count <= max(_FEW_GROUPS, p):
+        sentences.append(
+            f"there are only {count} groups for {p} parameters: cluster-robust standard errors "
+            "are then too small; use more trajectories."
+        )
+    covariance = (count - 1) / count * changes.T @ changes
+    return RawCovariance(covariance, lost, count - 1, deviation, sentences)
 
 
 class _Number(NamedTuple):
@@ -223,14 +253,22 @@ def _bread(jacobian: np.ndarray, labels: np.ndarray):
     return bread, lost, sentences
 
 
-def _meat(residual: np.ndarray, jacobian: np.ndarray, labels: np.ndarray):
-    """`sum_g (J_g^T r_g) (J_g^T r_g)^T` and the number of groups."""
+def _left_out(residual, jacobian, labels, bread) -> np.ndarray:
+    """How far leaving out each group moves the raw parameters, to first order: `(groups, p)`.
+
+    With `B = (J^T J)^-1` and `A = J_g^T J_g`: `(B^-1 - A)^-1 J_g^T r_g = B (1 - A B)^-1 J_g^T r_g`. If a
+    group alone determines something, `1 - A B` is singular, and the change is that of least norm.
+    """
     names, index = np.unique(labels, return_inverse=True)
     if names.size < 2:
         raise ValueError("cluster-robust errors need at least two groups; leave `groups` out.")
-    scores = np.zeros((names.size, jacobian.shape[1]))
-    np.add.at(scores, index, jacobian * residual[:, None])
-    return scores.T @ scores, names.size
+    changes = []
+    for g in range(names.size):
+        rows = jacobian[index == g]
+        rest = np.eye(len(bread)) - rows.T @ rows @ bread
+        score = rows.T @ residual[index == g]
+        changes.append(bread @ np.linalg.lstsq(rest, score, rcond=1e-9)[0])
+    return np.array(changes)
 
 
 def _correlations(covariance: np.ndarray, errors: np.ndarray) -> np.ndarray:
@@ -285,3 +323,16 @@ def _pairs(numbers: list[_Number], correlations, limit: float) -> list[str]:
                 "them apart."
             )
     return sentences
+
+
+def student_quantile(level: float, n: int) -> float:
+    """`t` with `P(|T| <= t) = level` for Student's distribution with `n` degrees of freedom."""
+    lo, hi = 0.0, 1e8
+
+    def inside(t):
+        return 1 - float(betainc(jnp.asarray(n / 2), jnp.asarray(0.5), jnp.asarray(n / (n + t**2))))
+
+    for _ in range(200):
+        middle = (lo + hi) / 2
+        lo, hi = (middle, hi) if inside(middle) < level else (lo, middle)
+    return (lo + hi) / 2

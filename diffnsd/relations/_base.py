@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._block_rows import BlockRows, Bodies, apply, dense, times
+from .._block_rows import AbstractRows, Bodies, apply, dense
 from .._jax import is_traced
 from .._types import Config, Local, PerContact, Scalar, State, Vector
 from ..groups import AbstractGroup, PoseGroup
@@ -34,7 +34,7 @@ class Contacts(eqx.Module):
     """
 
     gap: PerContact | None
-    H: Float[Array, "k n c"] | BlockRows
+    H: Float[Array, "k n c"] | AbstractRows
     drift: Float[Array, "k c"]
     known: Bool[Array, " c"] | None = None
 
@@ -48,7 +48,7 @@ class Contacts(eqx.Module):
 
     def first(self, k: int) -> "Contacts":
         """The first `k` rows of every contact."""
-        rows = self.H.first(k) if isinstance(self.H, BlockRows) else self.H[:k]
+        rows = self.H.first(k) if isinstance(self.H, AbstractRows) else self.H[:k]
         return Contacts(self.gap, rows, self.drift[:k], self.known)
 
 
@@ -235,9 +235,9 @@ class OnFrames(AbstractWrappedRelation):
         return self.relation.gap(t, self.system.frames(q))
 
     def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
-        poses, rows = self.system.moving_frames(q)
+        poses, moved_by_joints = self.system.moving_rows(q)
         seen = self.relation.observe(self._bodies, t, poses)
-        return Contacts(seen.gap, times(seen.H, rows), seen.drift, seen.known)
+        return Contacts(seen.gap, moved_by_joints(seen.H), seen.drift, seen.known)
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
         return self.relation.output(self._bodies, t, self.system.bodies(state), lam)

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
-from .._block_rows import Bodies, in_lanes
-from .._numerics import cross
+from .._block_rows import PickedRows, in_lanes
+from .._numerics import cross, dot
 from .._types import Config, Local, PerContact, Scalar, State
 from ..groups import AbstractGroup, Pose, rotation_matrix
 from ._base import AbstractWrappedRelation, ContactPlaces, Contacts, check_body
@@ -92,26 +92,31 @@ class ChosenContacts(AbstractWrappedRelation):
         return self.pick(self.relation.gap(t, q))
 
     def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
-        p1, p2, n = (self.pick(x) for x in self.relation._points(t, q))
-        gap = jnp.sum(n * (p1 - p2), axis=-1)
-        frame = self.relation.frame(n.T)
-        first = self._side(q, self.relation.body1, p1, frame)
-        rows = first - self._side(q, self.relation.body2, p2, frame)
-        return Contacts(gap, rows, jnp.zeros((len(rows), len(gap)), gap.dtype))
+        relation = self.relation
+        points = self.pick(jnp.concatenate(relation._points(t, q), axis=-1)).T
+        p1, p2, n = jnp.split(points, 3)
+        gap = dot(n, p1 - p2)
+        frame = relation.frame(n)
+        sides = [(relation.body1, p1, 1), (relation.body2, p2, -1)]
+        values, whose = [], []
+        for bodies, p, sign in sides:
+            if bodies is None:
+                continue
+            which = self._whose(bodies, len(q.position), gap)
+            at = Pose(which @ q.position, which @ q.orientation)
+            values.append(sign * relation.rows_of(at, tuple(range(len(gap))), p, frame))
+            whose.append(which)
+        rows = PickedRows(tuple(values), tuple(whose))
+        return Contacts(gap, rows, jnp.zeros((relation.rows, len(gap)), gap.dtype))
 
-    def _side(self, q: Config, bodies: Bodies, points: Array, frame: tuple[Array, ...]) -> Array:
-        """`H` of one of the two bodies of every contact, `(k, 6 b, a)`; zero where that is the world."""
-        count = len(q.position)
-        if bodies is None:
-            return jnp.zeros((self.relation.rows, 6 * count, len(points)), points.dtype)
+    def _whose(
+        self, bodies: int | tuple[int | None, ...], count: int, gap: PerContact
+    ) -> Float[Array, "a b"]:
+        """Which body the first or second one of every contact is, 1 or 0; all 0 for the world."""
         if isinstance(bodies, int):
-            rows = self.relation.rows_of(q, bodies, points.T, frame)
-            return jnp.pad(rows, ((0, 0), (6 * bodies, 6 * (count - 1 - bodies)), (0, 0)))
+            return jnp.asarray(np.eye(1, count, bodies).repeat(len(gap), axis=0), gap.dtype)
         table = np.array([[i == body for i in range(count)] for body in bodies], bool)
-        whose = self.pick(jnp.asarray(table, points.dtype))
-        poses = Pose(whose @ q.position, whose @ q.orientation)
-        rows = self.relation.rows_of(poses, tuple(range(len(whose))), points.T, frame)
-        return (rows[:, None] * whose.T[None, :, None]).reshape(len(rows), -1, len(whose))
+        return self.pick(jnp.asarray(table, gap.dtype))
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
         return self.observe(group, t, state.q).velocity(state.v).T

@@ -160,12 +160,17 @@ class ShapePairs(eqx.Module):
         return sorted({(self.pair[i], float(gaps[i])) for i in np.flatnonzero(left)})
 
     def __call__(self, t: Scalar, q: Config) -> tuple[Array, Array, Array]:
-        found = self.closest(q)
-        points = [(c.point1, c.point2, c.normal) for c in found]
-        p1, p2, n = (
-            jnp.concatenate([x.reshape(-1, 3) for x in part]) for part in zip(*points, strict=True)
-        )
-        return p1, p2, n
+        return _closest_points(self, q)
+
+
+@eqx.filter_jit
+def _closest_points(pairs: ShapePairs, q: Config) -> tuple[Array, Array, Array]:
+    """Closest points and normals, traced once for all contacts of a step and for those that are solved."""
+    points = [(c.point1, c.point2, c.normal) for c in pairs.closest(q)]
+    p1, p2, n = (
+        jnp.concatenate([x.reshape(-1, 3) for x in part]) for part in zip(*points, strict=True)
+    )
+    return p1, p2, n
 
 
 def _rows(tree, rows):

@@ -128,7 +128,7 @@ class AbstractSystem(eqx.Module):
 
     @property
     def has_joints(self) -> bool:
-        """Whether joints place its bodies: it then has `frames(q)` and `moving_frames(q)`."""
+        """Whether joints place its bodies: it then has `frames`, `moving_frames`, `moving_rows`."""
         return False
 
     def bodies(self, state: State) -> State | None:

@@ -9,28 +9,27 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._jax import concrete, eval_now, is_traced
-from .._numerics import as_float, cross, dot, weighted_sum
+from .._numerics import as_float, cross, dot
 from .._types import Args, Config, Matrix, Scalar, State, Vector
 from ..groups import (
     AbstractGroup,
     Euclidean,
     JointSpace,
     Pose,
-    quaternion_product,
-    rotate,
-    rotation_matrix,
 )
 from ._base import AbstractSystem, positive_definite, shaped
 from ._joints import Body
 from ._tree import Topology, topology
 from ._tree_dynamics import (
+    Links,
     Placed,
     bias,
+    body_jacobian,
     composite_mass,
     generalised,
-    local_frames,
+    joint_rows,
     momenta,
-    unit_vectors,
+    tree_pass,
 )
 
 
@@ -163,19 +162,6 @@ class Multibody(AbstractSystem):
             )
         return super().state(q, v)
 
-    def _links(self, q: Config) -> tuple[Array, Array]:
-        """Positions `(3, l)` and quaternions `(4, l)` of the frames of all links."""
-        tables = self.tree.tables
-        position, turn = local_frames(self, q)
-        for hop in tables.hops:
-            there = position[:, hop], turn[:, hop]
-            moved = there[0] + rotate(there[1], position), quaternion_product(there[1], turn)
-            position, turn = (
-                jnp.where(hop[None] >= 0, new, old)
-                for new, old in zip(moved, (position, turn), strict=True)
-            )
-        return position, turn
-
     def frames(self, q: Config) -> Pose:
         """The frames of all bodies: origins `(b, 3)` and quaternions `(b, 4)`.
 
@@ -183,38 +169,22 @@ class Multibody(AbstractSystem):
         """
         if np.shape(q) != self.rest.shape:
             raise ValueError(f"q must have shape {self.rest.shape}, got {np.shape(q)}.")
-        return self._poses(self._links(q))
+        return self._poses(self._pass(q)[0])
 
-    def _poses(self, links: tuple[Array, Array]) -> Pose:
-        position, turn = (x[:, self.tree.tables.last].T for x in links)
-        return Pose(position, turn)
+    def _poses(self, links: Links) -> Pose:
+        last = self.tree.tables.last
+        return Pose(links.position[:, last].T, links.turn[:, last].T)
 
     def placed(self, q: Config) -> Placed:
         """Frames and motion vectors at a configuration, from which everything else follows."""
-        return self._placed(self._links(q))
+        return self._pass(q)[1]
 
-    def _placed(self, links: tuple[Array, Array]) -> Placed:
-        tables, (position, turn) = self.tree.tables, links
-        rotation = rotation_matrix(turn)
-        link, joint = tables.link, tables.joint[tables.link]
-        unit = tables.unit.T.astype(position.dtype)
-        axes = jnp.where(tables.by_axis[None], unit_vectors(self.axes.T)[:, joint], unit)
-        own = rotation[:, :, link]
-        along = jnp.where(tables.in_world[None], unit, weighted_sum(own, axes, axis=1))
-        point = position[:, link] + weighted_sum(own, self.points.T[:, joint], axis=1)
-        origin = position[:, tables.root]
-        linear = jnp.where(tables.turns[None], cross(point - origin[:, link], along), along)
-        angular = jnp.where(tables.turns[None], along, 0)
-        last = tables.last
-        rotation = rotation[:, :, last]
-        middle = position[:, last] + weighted_sum(rotation, self.centres.T, axis=1)
-        return Placed(
-            position=position[:, last] - origin[:, last],
-            rotation=rotation,
-            middle=middle - origin[:, last],
-            origin=origin[:, last],
-            motion=jnp.concatenate([angular, linear]),
+    def _pass(self, q: Config) -> tuple[Links, Placed]:
+        """The pass over the tree; a step that needs it several times traces and differentiates it once."""
+        own = eqx.tree_at(
+            lambda s: (s.forcing, s.wrench), self, (None, None), is_leaf=lambda x: x is None
         )
+        return tree_pass(own, q)
 
     def jacobian(self, q: Config) -> Float[Array, "6*b n"]:
         """Velocities of all bodies per rate of a joint, six rows each.
@@ -226,13 +196,13 @@ class Multibody(AbstractSystem):
 
     def moving_frames(self, q: Config) -> tuple[Pose, Float[Array, "6*b n"]]:
         """`frames(q)` and `jacobian(q)` in one pass over the tree."""
-        links, tables = self._links(q), self.tree.tables
-        at = self._placed(links)
-        angular, linear = at.motion[:3, None], at.motion[3:, None]
-        moved = linear + cross(angular, at.position[:, :, None])
-        turned = weighted_sum(jnp.swapaxes(at.rotation, 0, 1)[..., None], angular, axis=1)
-        rows = jnp.where(tables.moves[tables.last][None], jnp.concatenate([moved, turned]), 0)
-        return self._poses(links), jnp.swapaxes(rows, 0, 1).reshape(-1, rows.shape[2])
+        links, at = self._pass(q)
+        return self._poses(links), body_jacobian(self, at)
+
+    def moving_rows(self, q: Config) -> tuple[Pose, Callable]:
+        """`frames(q)`, and the function from rows on the velocities of bodies to rows on `v`, `H J`."""
+        links, at = self._pass(q)
+        return self._poses(links), lambda rows: joint_rows(self, at, rows)
 
     def bodies(self, state: State) -> State:
         """The frames of all bodies and their velocities `(6 b,)`, as those of a `NewtonEulerSystem`."""

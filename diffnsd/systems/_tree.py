@@ -45,7 +45,8 @@ class Tables:
       for none; `kind`: the class of that joint.
     - `last`: the last link of each body `(b,)`.
     - `hops`: for each round of doubling the ancestor with which a link is composed, −1 for none, `(l,)`.
-    - `root`: the first link of the tree of each link `(l,)`.
+    - `root`: the first link of the tree of each link `(l,)`; `above`: which links are on the way from a link
+      to the root, itself included, `(l, l)`.
     - `link`: the link that an entry of `v` moves, `(n,)`; `unit`: its direction in the frame of that link for
       rotations and translations that are not along the axis of a joint, `(n, 3)`; `by_axis`, `turns`,
       `in_world`: whether it is about or along an axis, a rotation, along an axis of the world, `(n,)`.
@@ -60,6 +61,7 @@ class Tables:
     last: np.ndarray
     hops: tuple[np.ndarray, ...]
     root: np.ndarray
+    above: np.ndarray
     link: np.ndarray
     unit: np.ndarray
     by_axis: np.ndarray
@@ -136,6 +138,7 @@ def _tables(tree: Topology) -> Tables:
         last=np.array(last, np.int32),
         hops=_hops(np.array(parent, np.int32)),
         root=np.argmax(above, axis=1).astype(np.int32),
+        above=above,
         link=np.array(link, np.int32),
         unit=np.array(unit).reshape(n, 3),
         by_axis=np.array(by_axis, bool),

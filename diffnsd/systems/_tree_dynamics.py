@@ -9,13 +9,23 @@ Reference: R. Featherstone, Rigid Body Dynamics Algorithms (2008), doi:10.1007/9
 
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._block_rows import BlockRows, JointRows, PickedRows, dense
 from .._numerics import cross, dot, weighted_sum
 from .._types import Config, Matrix, Vector
-from ..groups import quaternion_product, rotate
+from ..groups import quaternion_product, rotate, rotation_matrix
+
+
+class Links(NamedTuple):
+    """The frames of all links: `position (3, l)`, quaternions `turn (4, l)`, `rotation (3, 3, l)`."""
+
+    position: Array
+    turn: Array
+    rotation: Array
 
 
 class Placed(NamedTuple):
@@ -70,6 +80,79 @@ def local_frames(system: Any, q: Config) -> tuple[Array, Array]:
             q[starts[:, None] + np.arange(3, dtype=np.int32)].T
         )
     return position + rotate(rotation, shift), quaternion_product(rotation, turn)
+
+
+@eqx.filter_jit
+def tree_pass(system: Any, q: Config) -> tuple[Links, Placed]:
+    """The frames of all links, and what follows from them: everything that depends on `q` alone."""
+    links = _links(system, q)
+    return links, _placed(system, links)
+
+
+def _links(system: Any, q: Config) -> Links:
+    """The frames of all links."""
+    tables = system.tree.tables
+    shift, turn = local_frames(system, q)
+    for hop in tables.hops:
+        turn = jnp.where(hop[None] >= 0, quaternion_product(turn[:, hop], turn), turn)
+    rotation = rotation_matrix(turn)
+    if tables.hops:
+        # Positions need no doubling: they are sums over ancestors, once these are turned.
+        parent = tables.hops[0]
+        moved = weighted_sum(rotation[:, :, parent], shift, axis=1)
+        shift = jnp.where(parent[None] >= 0, moved, shift)
+    return Links(shift @ tables.above.T.astype(shift.dtype), turn, rotation)
+
+
+def _placed(system: Any, links: Links) -> Placed:
+    tables, position, rotation = system.tree.tables, links.position, links.rotation
+    link, joint = tables.link, tables.joint[tables.link]
+    unit = tables.unit.T.astype(position.dtype)
+    axes = jnp.where(tables.by_axis[None], unit_vectors(system.axes.T)[:, joint], unit)
+    own = rotation[:, :, link]
+    along = jnp.where(tables.in_world[None], unit, weighted_sum(own, axes, axis=1))
+    point = position[:, link] + weighted_sum(own, system.points.T[:, joint], axis=1)
+    origin = position[:, tables.root]
+    linear = jnp.where(tables.turns[None], cross(point - origin[:, link], along), along)
+    angular = jnp.where(tables.turns[None], along, 0)
+    last = tables.last
+    rotation = rotation[:, :, last]
+    middle = position[:, last] + weighted_sum(rotation, system.centres.T, axis=1)
+    return Placed(
+        position=position[:, last] - origin[:, last],
+        rotation=rotation,
+        middle=middle - origin[:, last],
+        origin=origin[:, last],
+        motion=jnp.concatenate([angular, linear]),
+    )
+
+
+def body_jacobian(system: Any, at: Placed) -> Array:
+    """The velocities of all bodies per rate of a joint, as `Multibody.jacobian`."""
+    tables, angular, linear = system.tree.tables, at.motion[:3, None], at.motion[3:, None]
+    moved = linear + cross(angular, at.position[:, :, None])
+    turned = weighted_sum(jnp.swapaxes(at.rotation, 0, 1)[..., None], angular, axis=1)
+    rows = jnp.where(tables.moves[tables.last][None], jnp.concatenate([moved, turned]), 0)
+    return jnp.swapaxes(rows, 0, 1).reshape(-1, rows.shape[2])
+
+
+def joint_rows(system: Any, at: Placed, rows: Any) -> Any:
+    """Rows `(k, 6 b, c)` on the velocities of bodies as rows on `v`, by virtual power.
+
+    Of contacts that touch few bodies without their Jacobian: every row is a wrench on its body.
+    """
+    if not isinstance(rows, BlockRows | PickedRows):
+        return jnp.einsum("kmc,mn->knc", dense(rows), body_jacobian(system, at))
+    tables = system.tree.tables
+    moves = tables.moves[tables.last].astype(at.motion.dtype)
+    arms = rows.of_sides(at.position.T)
+    turns = rows.of_sides(jnp.moveaxis(at.rotation, -1, 0))
+    wrenches = []
+    for x, arm, turn in zip(rows.values, arms, turns, strict=True):
+        force, own = jnp.swapaxes(x[:, :3], 0, 1), jnp.swapaxes(x[:, 3:], 0, 1)
+        torque = weighted_sum(turn[:, :, None], own, axis=1) + cross(arm[:, None], force)
+        wrenches.append(jnp.swapaxes(jnp.concatenate([torque, force]), 0, 1))
+    return JointRows(tuple(wrenches), tuple(rows.of_sides(jnp.asarray(moves))), at.motion)
 
 
 def generalised(system: Any, at: Placed, torque: Array, force: Array) -> Vector:

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from diffnsd import identification as ident
-from diffnsd.identification._profile import _student
+from diffnsd.identification._uncertainty import student_quantile
 
 T = np.linspace(0.0, 2.0, 15)
 Y = 2.0 * np.exp(-0.7 * T) + 0.05 * np.random.default_rng(1).normal(size=15)
@@ -82,4 +82,4 @@ def test_bounds_and_names():
 
 @pytest.mark.parametrize("n", [1, 3, 30, 1000])
 def test_student_s_quantile(n):
-    np.testing.assert_allclose(_student(0.95, n), stats.t(n).ppf(0.975), rtol=1e-9)
+    np.testing.assert_allclose(student_quantile(0.95, n), stats.t(n).ppf(0.975), rtol=1e-9)

@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from diffnsd.identification import (
     PhysicalInertia,
@@ -55,19 +56,26 @@ def test_standard_errors_of_linear_regression(regression):
     assert out.residual_deviation == pytest.approx(np.sqrt(variance), rel=1e-9)
     assert out.labels == ("a", "b") and out.units == ("m", None)
     assert out["a"] == (out.values[0], out.standard_errors[0])
+    half = stats.t(n - p).ppf(0.95) * out.standard_errors[1]
+    np.testing.assert_allclose(out.interval(0.9)["b"], out.values[1] + half * np.array([-1, 1]))
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        out.interval(95)
     with pytest.raises(KeyError, match="there are: a, b"):
         out["c"]
 
 
-def test_cluster_robust_errors_equal_the_direct_formula(regression):
+def test_cluster_robust_errors_are_those_of_the_jackknife(regression):
     x, y, result, _ = regression
     design, target = x.reshape(-1, 2), y.ravel()
     inverse = np.linalg.inv(design.T @ design)
-    errors = (target - design @ inverse @ design.T @ target).reshape(GROUPS, PER_GROUP)
-    meat = sum(np.outer(x[g].T @ errors[g], x[g].T @ errors[g]) for g in range(GROUPS))
-    n, p = design.shape
-    factor = GROUPS / (GROUPS - 1) * (n - 1) / (n - p)
-    expected = factor * inverse @ meat @ inverse
+    # The jackknife itself: the fit without each group.
+    changes = []
+    for g in range(GROUPS):
+        keep = np.arange(GROUPS) != g
+        kept = x[keep].reshape(-1, 2)
+        others = np.linalg.solve(kept.T @ kept, kept.T @ y[keep].ravel())
+        changes.append(others - inverse @ design.T @ target)
+    expected = (GROUPS - 1) / GROUPS * np.array(changes).T @ np.array(changes)
 
     out = uncertainty(result.params, result.linearisation, groups=np.arange(GROUPS))
     np.testing.assert_allclose(out.covariance, expected, rtol=1e-5)

@@ -8,8 +8,10 @@ import pytest
 
 import diffnsd as nsd
 from diffnsd import models, shapes
+from diffnsd._block_rows import gather
+from diffnsd.groups import PoseGroup
 from diffnsd.relations import Geom, shape_contacts
-from diffnsd.systems import Body, Free, Hinge
+from diffnsd.systems import Ball, Body, Free, Hinge, Slide
 
 GROUND = Geom(shapes.HalfSpace())
 
@@ -136,6 +138,33 @@ def test_geoms_of_a_tree_and_of_free_bodies_touch_alike():
     ends = hanging.states.q[-1, 1:4], loose.states.q.position[-1, 1]
     np.testing.assert_allclose(*ends, atol=2e-4)  # the joint's scheme is of first order: 6e-5
     assert float(ends[0][0]) > 0.25
+
+
+def test_rows_on_the_rates_of_joints_are_those_on_bodies_times_their_jacobian():
+    """Of all contacts of a tree, and of chosen ones: between two bodies, and with the world."""
+    hanging = Body(1.0, 0.1, [Hinge((0, 1, 0), point=(0, 0, 0.5)), Slide((1, 0, 2))])
+    bodies = [hanging, Body(2.0, 0.2, Ball(), parent=0), Body(0.5, 0.1, Free())]
+    tree = nsd.Multibody(bodies)
+    q = tree.group.exp(0.3 * jnp.arange(1.0, 12.0))
+    rod = Geom(shapes.Capsule(0.05, 0.5), 1, position=(0.1, 0.2, 0.3))
+    ball = Geom(shapes.Sphere(0.1), 2, position=(0.0, 0.1, 0.0))
+    free = shape_contacts([(rod, GROUND), (rod, ball), (ball, GROUND)])
+    v, z = jnp.linspace(-1.0, 2.0, 11), jnp.arange(12.0).reshape(3, 4)
+    of_bodies = free.observe(PoseGroup(3), 0.0, tree.frames(q)).dense()
+    true = jnp.einsum("kmc,mn->knc", of_bodies, tree.jacobian(q))
+    kept = np.array([3, 0, 2])
+    relation = free.on(tree)
+    chosen = relation.take(lambda x: x[kept])
+    assert chosen is not None
+    for placed, here in ((relation, np.arange(4)), (chosen, kept)):
+        seen = placed.observe(tree.group, 0.0, q)
+        np.testing.assert_allclose(seen.dense(), true[..., here], atol=1e-14)  # 2e-16
+        np.testing.assert_allclose(seen.gap, relation.gap(0.0, q)[here], atol=1e-15)
+        along = jnp.einsum("knc,n->kc", true[..., here], v)
+        np.testing.assert_allclose(seen.velocity(v), along, atol=1e-14)  # 6e-16
+        np.testing.assert_allclose(seen.first(1).velocity(v), along[:1], atol=1e-14)
+        pulled = jnp.einsum("knc,kc->n", true[..., here], z[:, : len(here)])
+        np.testing.assert_allclose(gather(seen.H, z[:, : len(here)]), pulled, atol=1e-13)  # 3e-15
 
 
 @pytest.mark.parametrize(

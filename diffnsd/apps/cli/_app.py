@@ -73,9 +73,9 @@ def demo(out: Out = Path("diffnsd-demo"), seed: Seed = 0) -> None:
         from ..toss._data import save_tosses
 
         save_tosses(folder / "tosses.npz", tosses)
-        record = session.identify(tosses, folder, "mu,e", len(tosses), None, seed, False, "Demo")
+        session.identify(tosses, folder, "mu,e", len(tosses), None, seed, True, "Demo", TRUTH)
         for name, truth in TRUTH.items():
-            session.print(f"{name}: true value {truth:g}, identified {record.value(name):.4f}")
+            session.print(f"{name}: true value {truth:g}")
 
 
 @app.command()
@@ -106,8 +106,13 @@ def identify(
     ] = None,
     seed: Seed = 0,
     smooth_start: Annotated[
-        bool, typer.Option(help="Start from velocities fitted to the frames before contact.")
-    ] = False,
+        bool,
+        typer.Option(
+            "--smooth-start/--raw-start",
+            help="Predict from start velocities fitted to the frames before contact, or from the "
+            "measured ones. The fit always takes the fitted ones.",
+        ),
+    ] = True,
     ignore: Ignore = "",
     substeps: Annotated[int, typer.Option(help="Of a file: steps between two frames.")] = 4,
     max_active: Annotated[
@@ -252,10 +257,10 @@ class _Session:
         progress.add_task(text, total=None)
         return progress
 
-    def identify(self, tosses, folder, free, count, other, seed, smooth, title):
+    def identify(self, tosses, folder, free, count, other, seed, smooth, title, truth=None):
         """Fits, predicts and writes all outputs; returns the record."""
         from ..toss._run import run_identification
 
         return run_identification(
-            self, tosses, folder, _names(free), count, other, seed, smooth, title
+            self, tosses, folder, _names(free), count, other, seed, smooth, title, truth
         )

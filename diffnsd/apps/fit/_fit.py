@@ -1,5 +1,13 @@
-"""The rounds of a fit: weights, robust least squares, new weights; then errors and an honest status."""
+"""The rounds of a fit: weights, robust least squares, new weights; then a refinement, errors and a status.
 
+The loss of simulated impacts is rough: as a parameter changes, impacts move from one time step to the next,
+and bodies from one face to another. A descent ends in some tooth of it. The refinement takes the residuals
+and their slopes from a plane through points around the estimate, as far away as the data do not distinguish
+(`identification.SecantJacobian`), and makes Gauss-Newton steps with them. Standard errors come from the same
+plane. On tosses of the model itself this removes a bias of five to ten standard errors.
+"""
+
+import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,6 +16,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
 
 from ... import identification
 from ._job import Job, Residual, lanes, weights
@@ -16,13 +26,16 @@ HUBER = 0.5
 SETTLED = 2e-3
 """Stop when a round changes every parameter by less than this fraction of its value, or by less than a
 tenth of its standard error for independent residuals."""
-CONVERGED = 0.5
-"""Largest accepted change of a parameter in the last round, as a fraction of its (cluster-robust)
-standard error."""
-RESOLVED = 0.1
-"""If the last step of a fit, accepted or rejected, is smaller than this fraction of the standard error,
-it is attributed to roughness of the loss, not to distance from the optimum: bodies jump from one resting
-face to another as the parameters change."""
+CONVERGED, SHARP = 1.0, 0.4
+"""Largest accepted uncertainty of the mean of the refinement's steps, in standard errors, which it is
+added to; and one that needs no further step."""
+POINTS, ALL_POINTS = 8, 80
+"""Least number of points around the estimate in a step of the refinement, and about how many in all."""
+LEAST = 3
+"""Least number of steps of the refinement near the estimate."""
+WIDTH = 2.0
+"""Width of the plane in standard errors; at least `NARROW` and at most `WIDE` of the raw number."""
+NARROW, WIDE = 0.01, 0.2
 
 
 @dataclass
@@ -31,15 +44,17 @@ class Identified:
 
     `loss` is the loss of the estimate `model`, with the weights of its round. `losses` are the losses
     of all evaluations and `rounds` their rounds; losses of different rounds are not comparable.
-    Standard errors have a number for each number of a parameter, with names such as `size[2]`.
+    Standard errors and 95 % intervals have a number for each number of a parameter, with names such as
+    `size[2]`.
     `failed` lists the runs in which a step failed at the estimate. `status` is one of `running`,
     `converged`, `not converged`, `failed` and `interrupted`; the last of `warnings` says why the fit
-    did not converge.
+    did not converge. `truth` holds true values where they are known, for the report.
     """
 
     job: Job
     model: Any = None
     standard_errors: dict[str, float] = field(default_factory=dict)
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     correlations: np.ndarray | None = None
     determined: dict[str, bool] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -52,6 +67,7 @@ class Identified:
     compile_seconds: float = 0.0
     run_seconds: float = 0.0
     status: str = "running"
+    truth: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self):
         self.model = self.job.model if self.model is None else self.model
@@ -76,8 +92,8 @@ def by_label(name: str, value: np.ndarray) -> dict[str, float]:
 def identify(
     job: Job,
     *,
-    rounds: int = 6,
-    steps: int = 7,
+    rounds: int = 1,
+    steps: int = 5,
     record: Identified | None = None,
     notify: Callable[[Identified, str], None] = lambda *_: None,
 ) -> Identified:
@@ -114,14 +130,13 @@ class _Rounds:
         self.priors = tuple(name for name, q in job.quantities.items() if q.deviation is not None)
 
     def run(self, rounds: int, steps: int) -> None:
-        """Fits with new weights in every round, then computes standard errors and the final status."""
-        record, settled, moved = self.record, False, {}
+        """Descends with new weights in every round, then refines; sets errors and the final status."""
+        record = self.record
         for index in range(rounds):
-            label = f"round {index + 1} of {rounds}"
             before = self.numbers()
-            fit = self.fit(label, steps, prior=True)
-            record.losses += [float(x) for x in fit.history.loss]
-            record.rounds += [index + 1] * fit.steps
+            label = f"round {index + 1} of {rounds}"
+            fit = self.descend(label, steps, self.weights(label), identification.ForwardJacobian())
+            self.add_losses(fit, index + 1)
             if fit.linearisation is not None:
                 record.loss = fit.loss
                 self.params, record.model = fit.params, self.rebuild(fit.params)
@@ -133,11 +148,57 @@ class _Rounds:
                 record.warnings.append(fit.message)
                 return
             moved = {label: abs(x - before[label]) for label, x in self.numbers().items()}
-            settled = _settled(moved, self.params, fit.linearisation)
-            if settled:
+            if _settled(moved, self.params, fit.linearisation):
                 break
-        self.uncertainty()
-        record.status = self.verdict(fit, {} if settled else moved)
+        self.refine(index + 2)
+
+    def add_losses(self, fit: identification.FitResult, index: int) -> None:
+        """Notes the losses of a round."""
+        self.record.losses += [float(x) for x in fit.history.loss]
+        self.record.rounds += [index] * fit.steps
+
+    def refine(self, index: int) -> None:
+        """Gauss-Newton steps on a plane through the residuals around the estimate, then the verdict."""
+        record, (raw, unravel) = self.record, ravel_pytree(self.params)
+        centre, widths = raw, _widths(np.full(raw.size, np.inf), raw)
+        jacobian = identification.SecantJacobian(widths, frames=-(-POINTS // (2 * raw.size)))
+        aims, open_by = [], np.full(raw.size, np.inf)
+        for step in range(max(LEAST, ALL_POINTS // jacobian.evaluations(raw.size))):
+            jacobian = dataclasses.replace(jacobian, widths=widths)
+            label = f"refinement {step + 1}"
+            fit = self.descend(label, 1, self.weights(label), jacobian)
+            self.add_losses(fit, index)
+            if fit.result == identification.FIT_RESULTS.interrupted:
+                raise KeyboardInterrupt
+            if fit.linearisation is None:
+                break
+            here, groups = self.of_data(fit.linearisation)
+            found = identification.raw_covariance(here, groups, [""] * raw.size)
+            errors = np.where(found.lost, np.inf, np.sqrt(np.diag(found.matrix)))
+            move = -_solution(fit.linearisation)
+            far = np.max(np.abs(move) / (3 * np.asarray(widths)))
+            aim = np.asarray(centre) + move / max(1.0, far)
+            # Far from the optimum the steps count alone, near it their mean does.
+            aims = [*aims, aim] if far < 1 / 3 else [aim]
+            centre = jnp.asarray(np.mean(aims, axis=0), raw.dtype)
+            self.params = unravel(centre)
+            record.model, record.loss = self.rebuild(self.params), fit.loss
+            widths = _widths(errors, centre)
+            self.notify(record, "saved")
+            if len(aims) >= LEAST:
+                open_by = np.std(aims, axis=0, ddof=1) / len(aims) ** 0.5 / errors
+                if np.max(open_by) < SHARP:
+                    break
+        self.uncertainty(here, groups, open_by)
+        record.status = self.verdict(float(np.max(open_by)))
+
+    def of_data(self, linearisation: identification.Linearisation):
+        """The linearisation without the priors, and the run of each residual; `None` for one run."""
+        (errors, _, priors), each = linearisation.shapes, np.arange(self.runs)
+        data = jnp.arange(linearisation.mask.size) < linearisation.mask.size - priors[0]
+        labels = np.repeat(each, np.prod(errors[1:])), each, np.zeros(priors, int)
+        keep = dataclasses.replace(linearisation, mask=linearisation.mask & data)
+        return keep, np.concatenate(labels) if self.runs > 1 else None
 
     def numbers(self) -> dict[str, float]:
         """The free numbers at the present estimate."""
@@ -155,62 +216,85 @@ class _Rounds:
             self.rebuild, job.motion, self.lanes, value, centres, spread, job.select, self.priors
         )
 
-    def fit(self, label: str, steps: int, prior: bool) -> identification.FitResult:
-        """Computes the weights at the current estimate, and a least-squares fit with them."""
+    def weights(self, label: str) -> tuple[Array, Array]:
+        """The weights at the current estimate, and which runs failed there."""
         record, job = self.record, self.job
         self.notify(record, f"weights, {label}")
         value, left_out = _timed(
             record, _weights, job.motion, record.model, self.lanes, job.deviations, job.tolerances
         )
         record.rollouts += self.runs
+        record.failed = tuple(int(i) for i in np.flatnonzero(left_out))
+        return value, left_out
+
+    def descend(
+        self,
+        label: str,
+        steps: int,
+        weights: tuple[Array, Array],
+        jacobian: identification.AbstractJacobian,
+    ) -> identification.FitResult:
+        """A least-squares fit with these weights."""
+        record, (value, left_out) = self.record, weights
         residual = self.residual(value)
         count = sum(c.size for c in residual.centres)
         fit = identification.least_squares(
             residual,
             self.params,
-            mask=((value > 0, ~left_out & prior), jnp.full(count, prior)),
+            mask=((value > 0, ~left_out), jnp.ones(count, bool)),
             robust=identification.Huber(HUBER),
+            jacobian=jacobian,
             max_steps=steps,
             rtol=1e-3,
             callback=lambda step, _: self.notify(record, f"{label}, evaluation {step}"),
             programs=PROGRAMS,
             throw=False,
         )
-        record.failed = tuple(int(i) for i in np.flatnonzero(left_out))
-        record.rollouts += self.runs * fit.evaluations.gradient
-        record.gradients += self.runs * fit.evaluations.gradient
+        points = jacobian.evaluations(sum(raw.size for raw in self.params.raw))
+        record.rollouts += self.runs * points * fit.evaluations.gradient
+        record.gradients += self.runs * (fit.evaluations.gradient if points == 1 else 0)
         record.compile_seconds += fit.compile_seconds
         record.run_seconds += fit.run_seconds
         return fit
 
-    def uncertainty(self) -> None:
-        """Computes cluster-robust standard errors (runs are the clusters) from the data alone."""
+    def uncertainty(
+        self, linearisation: identification.Linearisation, groups, open_by: np.ndarray
+    ) -> None:
+        """Notes cluster-robust standard errors (runs are the clusters) from the data alone.
+
+        **Arguments:** `open_by`: how far the refinement leaves each raw number open, in standard errors.
+        """
         record = self.record
         if self.runs < 2:
             record.warnings.append(
                 "no standard errors: one run says nothing about how runs differ; give two or more."
             )
             return
-        fit = self.fit("standard errors", 1, prior=False)
-        if fit.result == identification.FIT_RESULTS.interrupted:
-            raise KeyboardInterrupt
-        if fit.linearisation is None:
-            record.warnings.append(f"no standard errors: {fit.message}")
-            return
-        (errors, _, priors), each = fit.linearisation.shapes, np.arange(self.runs)
-        groups = np.repeat(each, np.prod(errors[1:])), each, np.zeros(priors, int)
-        found = identification.uncertainty(
-            self.params, fit.linearisation, groups=np.concatenate(groups)
+        found = identification.uncertainty(self.params, linearisation, groups=groups)
+        parts = np.split(open_by, np.cumsum([raw.size for raw in self.params.raw])[:-1])
+        wider = {
+            name: float(np.sqrt(1 + np.max(np.where(np.isfinite(part), part, 0.0)) ** 2))
+            for name, part in zip(self.params.names, parts, strict=True)
+        }
+        found = dataclasses.replace(
+            found,
+            standard_errors=found.standard_errors
+            * np.array([wider[label.split("[")[0]] for label in found.labels]),
         )
         errors = zip(found.labels, found.standard_errors, strict=True)
-        record.standard_errors = {name: float(error) for name, error in errors}
+        record.standard_errors = {label: float(error) for label, error in errors}
+        record.intervals = found.interval(0.95)
         known = zip(found.labels, found.determined, strict=True)
         record.determined = {name: bool(is_known) for name, is_known in known}
         record.correlations = np.asarray(found.correlations)
         record.warnings += [str(warning) for warning in found.warnings]
 
-    def verdict(self, fit: identification.FitResult, moved: dict[str, float]) -> str:
-        """The status of a finished fit; adds a warning with the reason if it has not converged."""
+    def verdict(self, left: float) -> str:
+        """The status of a finished fit; adds a warning with the reason if it has not converged.
+
+        **Arguments:** `left`: how far the steps of the refinement leave the estimate open, in
+        standard errors.
+        """
         record = self.record
         if record.failed:
             record.warnings.append(
@@ -218,34 +302,29 @@ class _Rounds:
                 "reach its tolerance at the estimate: look at these runs, and leave them out if "
                 "their data are wrong."
             )
-        limits = {name: CONVERGED * record.standard_errors.get(name, 0.0) for name in moved}
-        still = [f"{name} by {moved[name]:.2g}" for name in moved if moved[name] > limits[name]]
-        if not self.resolved(fit):
-            reason = fit.message
-        elif still:
-            reason = (
-                f"the last round still moved {', '.join(still)}, which is more than half a standard "
-                "error; free fewer parameters or take more runs"
-            )
-        else:
+        if left < CONVERGED:
             return "converged"
-        record.warnings.append(f"the fit has not converged: {reason}.")
+        record.warnings.append(
+            f"the fit has not converged: its last steps leave a number open by {left:.2g} standard "
+            "errors; free fewer parameters or take more runs."
+        )
         return "not converged"
 
-    def resolved(self, fit: identification.FitResult) -> bool:
-        """Whether the fit has found its optimum, or its steps are small relative to the errors."""
-        if fit.result == identification.FIT_RESULTS.successful:
-            return True
-        errors, history = self.record.standard_errors, fit.history
-        earlier = np.flatnonzero(history.accepted[:-1])
-        if not errors or not earlier.size:
-            return False
-        return all(
-            abs(b - last[label]) <= RESOLVED * errors[label]
-            for name, values in history.values.items()
-            for last in [by_label(name, np.asarray(values[earlier[-1]]))]
-            for label, b in by_label(name, np.asarray(values[-1])).items()
-        )
+
+def _widths(errors: np.ndarray, raw: Array) -> Array:
+    """How far around the raw numbers the residuals are looked at."""
+    size = np.maximum(np.abs(np.asarray(raw)), 1e-3)
+    return jnp.asarray(np.clip(WIDTH * errors, NARROW * size, WIDE * size), raw.dtype)
+
+
+def _solution(linearisation: identification.Linearisation) -> np.ndarray:
+    """The least-squares solution of `J x = r` of least norm, in columns of unit length."""
+    jacobian, residual = (
+        np.asarray(x, float) for x in (linearisation.jacobian, linearisation.residual)
+    )
+    norms = np.linalg.norm(jacobian, axis=0)
+    norms[norms == 0] = 1.0
+    return np.linalg.lstsq(jacobian / norms, residual, rcond=1e-7)[0] / norms
 
 
 def _settled(moved: dict[str, float], params, linearisation) -> bool:

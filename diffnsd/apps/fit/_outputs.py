@@ -11,7 +11,7 @@ import numpy as np
 from ._fit import Identified, by_label, identify
 from ._job import Job
 
-ROUNDS, STEPS = 6, 7
+ROUNDS, STEPS = 1, 5
 
 
 def write_result(path: Path, record: Identified, extra: dict | None = None) -> None:
@@ -28,11 +28,13 @@ def write_result(path: Path, record: Identified, extra: dict | None = None) -> N
         def each(known, labels=labels, shape=shape):
             """What is known of the numbers of this quantity, in their shape; `None` if nothing is."""
             found = [known[label] for label in labels if label in known]
-            return np.array(found).reshape(shape).tolist() if found else None
+            array = np.array(found)
+            return array.reshape(shape + array.shape[1:]).tolist() if found else None
 
         table[name] = {
             "value": job.value(record.model, name).tolist(),
             "standard_error": each(record.standard_errors),
+            "interval_95": each(record.intervals),
             "unit": quantity.unit,
             "free": free,
             "determined": each(record.determined) if free else None,
@@ -86,6 +88,7 @@ def write_fit_report(
                 *quantity.bounds,
                 record.determined.get(label, True),
                 name in job.free,
+                _interval_note(record, label),
             )
             for label, value in record.numbers(name).items()
         ]
@@ -108,6 +111,15 @@ def write_fit_report(
     )
 
 
+def _interval_note(record: Identified, label: str) -> str:
+    """The 95 % interval of a number, and the true value where it is known."""
+    if label not in record.intervals:
+        return ""
+    lo, hi = record.intervals[label]
+    known = f"; the truth is {record.truth[label]:.5g}" if label in record.truth else ""
+    return f"95 % interval {lo:.5g} to {hi:.5g}{known}."
+
+
 def _plain(content: Any) -> Any:
     """The content with arrays as lists, and `None` for numbers that are not finite."""
     if isinstance(content, dict):
@@ -120,16 +132,21 @@ def _plain(content: Any) -> Any:
 
 
 def fit_and_show(
-    session: Any, job: Job, folder: Path, extra: Callable[[Identified], dict]
+    session: Any,
+    job: Job,
+    folder: Path,
+    extra: Callable[[Identified], dict],
+    truth: dict[str, float] | None = None,
 ) -> Identified:
     """Fits a job with a progress bar, writes `result.json` after every round, and prints the estimates.
 
-    **Arguments:** `session`: prints; `extra`: further entries of the result.
+    **Arguments:** `session`: prints; `extra`: further entries of the result; `truth`: true values, if
+    they are known.
 
     **Raises:** `KeyboardInterrupt` if the fit was interrupted, `ValueError` if it failed; `result.json` has
     been written in both cases.
     """
-    record, result = Identified(job), folder / "result.json"
+    record, result = Identified(job, truth=dict(truth or {})), folder / "result.json"
     write_result(result, record, extra(record))
     with _progress(session.console) as progress:
         bar = progress.add_task("compiling", total=ROUNDS * STEPS)
@@ -168,12 +185,15 @@ def _progress(console):
 def _print_table(session: Any, record: Identified) -> None:
     from rich.table import Table
 
-    table = Table("parameter", "value", "standard error", "unit")
+    table = Table("parameter", "value", "standard error", "95 % interval", "unit")
     for name in record.job.free:
         for label, value in record.numbers(name).items():
             error = record.standard_errors.get(label)
             shown = "-" if error is None else f"{error:.2g}"
-            table.add_row(label, f"{value:.5g}", shown, record.job.quantities[name].unit)
+            ends = record.intervals.get(label)
+            interval = "-" if ends is None else f"{ends[0]:.5g} to {ends[1]:.5g}"
+            unit = record.job.quantities[name].unit
+            table.add_row(label, f"{value:.5g}", shown, interval, unit)
     session.console.print(table)
     session.print(
         f"{record.rollouts} rollouts, {record.gradients} of them with gradient; "

@@ -12,7 +12,9 @@ DRAWN = 30
 """Default number of tosses drawn for the fit."""
 
 
-def run_identification(session, tosses: Tosses, folder, names, count, other, seed, smooth, title):
+def run_identification(
+    session, tosses: Tosses, folder, names, count, other, seed, smooth, title, truth=None
+):
     """Fits the named parameters and writes result, predictions, report and replay to `folder`.
 
     **Raises:** `ValueError` for unknown parameters, too many tosses, a box that is not a cube, or a
@@ -27,10 +29,10 @@ def run_identification(session, tosses: Tosses, folder, names, count, other, see
     chosen = np.arange(len(tosses))
     if 0 < count < len(tosses):
         chosen = np.sort(np.random.default_rng(seed).choice(len(tosses), count, replace=False))
-    fitted = tosses.select(chosen)
+    # Measured velocities are noisy, and that noise would bias the fit.
+    fitted = smooth_start(tosses.select(chosen))
     target = tosses if other is None else other
-    if smooth:
-        fitted, target = smooth_start(fitted), smooth_start(target)
+    target = smooth_start(target) if smooth else target
     # Fixed restitution is zero, an inelastic cube; free restitution starts where it can change.
     start = CubeParameters.nominal(tosses, e=0.1 if "e" in free else 0.0)
     motion = CubeMotion(2 * float(start.half_width), float(tosses.dt), SUBSTEPS)
@@ -45,7 +47,7 @@ def run_identification(session, tosses: Tosses, folder, names, count, other, see
             **prediction,
         }
 
-    record = fit_and_show(session, job, folder, extra)
+    record = fit_and_show(session, job, folder, extra, truth)
     with session.stage(f"predicting {len(target)} tosses and writing the pages"):
         predicted = Predicted(target, record.model, SUBSTEPS)
         failed = int(predicted.failed.sum())

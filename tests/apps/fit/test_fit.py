@@ -59,32 +59,56 @@ def test_the_status_says_how_the_fit_ended():
     assert abs(done.value("mu") - 0.4) < 1e-3 and done.standard_errors["mu"] < 1e-3
     assert len(done.rounds) == len(done.losses) and done.rounds[-1] > 1
 
-    short = identify(line(0.25), rounds=1, steps=1)
-    assert short.status == "not converged" and "max_steps" in short.warnings[-1]
-    assert short.value("mu") == 0.25
+    lo, hi = done.intervals["mu"]
+    assert lo < done.value("mu") < hi and lo < 0.4 < hi
 
-    once = identify(line(0.25), rounds=1)
-    assert once.status == "not converged" and "still moved" in once.warnings[-1]
+    # The refinement alone finds the optimum too.
+    short = identify(line(0.25), rounds=1, steps=1)
+    assert short.status == "converged" and abs(short.value("mu") - 0.4) < 1e-3
 
     failed = identify(line(0.25, velocity=np.nan))
     assert failed.status == "failed" and "start values" in failed.warnings[-1]
     assert failed.value("mu") == 0.25 and np.isnan(failed.loss)
 
 
+class Teeth(Line):
+    """The same with teeth: the derivative of each has the wrong sign."""
+
+    width: float = 1e-4
+
+    def __call__(self, model, run, velocity):
+        saw = model["mu"] - jnp.floor(model["mu"] / self.width) * self.width
+        mu = model["mu"] - 2 * saw + self.width
+        return super().__call__(model | {"mu": mu}, run, velocity)
+
+
 def test_a_loss_that_jumps_where_it_is_least():
     """The optimum lies at the edge of a jump: no step lowers the loss, though its slope is not 0."""
-    done = identify(line(0.25, Jump()), steps=40)
+    done = identify(line(0.25, Jump()))
     assert done.status == "converged", done.warnings
-    assert 0 <= 0.3990 - done.value("mu") < 0.1 * done.standard_errors["mu"]
+    # The truth is 0.4 on one side, 0.38 on the other; between them the residuals are averaged.
+    assert 0.38 < done.value("mu") < 0.4
 
-    short = identify(line(0.25, Jump()), steps=3)
-    assert short.status == "not converged", short.value("mu")
+
+def test_a_rough_loss_is_seen_through():
+    """Where the derivative is -1 times the slope a descent does not move; the refinement does."""
+    done = identify(line(0.38, Teeth()))
+    # Every descent step goes away from 0.4. Measured: 0.3988 +- 0.0010 from 0.38.
+    assert abs(done.value("mu") - 0.4) < 2e-3
+    lo, hi = done.intervals["mu"]
+    assert lo < 0.4 < hi
+
+
+def test_teeth_wider_than_what_the_data_tell_do_not_converge():
+    done = identify(line(0.38, Teeth(4e-3)))
+    assert done.status == "not converged" and "leave a number open" in done.warnings[-1]
+    assert abs(done.value("mu") - 0.4) < 4e-3
 
 
 def test_the_loss_is_that_of_the_estimate():
     """From the far side the trials overshoot into motions that fail, which no fit may accept."""
     done = identify(line(1.9), rounds=1)
-    assert done.loss == min(done.losses) and done.failed == ()
+    assert done.loss == done.losses[-1] < 1e-2 * done.losses[0] and done.failed == ()
 
 
 def test_a_run_that_cannot_be_simulated_is_reported():
@@ -97,7 +121,7 @@ def test_a_run_that_cannot_be_simulated_is_reported():
 @pytest.mark.parametrize("after", [0, 1, 2])
 def test_an_interrupt_between_evaluations(tmp_path, after):
     def interrupt(record, stage):
-        if stage == f"round 1 of 6, evaluation {after}":
+        if stage == f"round 1 of 1, evaluation {after}":
             raise KeyboardInterrupt
 
     done = identify(line(0.25), notify=interrupt)
