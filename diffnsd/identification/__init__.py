@@ -4,12 +4,17 @@ Nothing here depends on the physics: models are pytrees, losses and residuals ar
 """
 
 from ._base import Parameters as Parameters
+from ._by_run import ByRun as ByRun, linearise_by_run as linearise_by_run
 from ._fit import fit as fit
 from ._inertia import PhysicalInertia as PhysicalInertia, PhysicalMoments as PhysicalMoments
 from ._informative import (
     Informative as Informative,
     fisher_information as fisher_information,
     informative as informative,
+)
+from ._joint import (
+    RunEstimates as RunEstimates,
+    joint_least_squares as joint_least_squares,
 )
 from ._least_squares import least_squares as least_squares
 from ._linearise import (

@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import optimistix as optx
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
 from .._jax import where
-from ._base import check_parameters, named_values, parameter_nodes
+from ._base import check_parameters, named_values
+from ._chart import Chart
 from ._linearise import FORWARD, AbstractJacobian, AbstractRobustLoss, linearise
 from ._outcome import FIT_RESULTS, Callback, FitResult, Recorder, all_finite, midpoint
 from ._programs import Programs
@@ -92,7 +92,7 @@ def least_squares(
             "solver must be a Gauss-Newton type solver of Optimistix (LevenbergMarquardt, "
             f"IndirectLevenbergMarquardt, Dogleg, GaussNewton, ...), got {solver!r}."
         )
-    chart = _Chart.of(params)
+    chart = Chart.of(params)
     record = Recorder(params, max_steps, max_rejections, callback, programs)
     try:
         start = jax.jit(lambda p: chart.start(p))(params)
@@ -104,7 +104,7 @@ def least_squares(
     return record.finish(result, None, record.extra, throw)
 
 
-def _evaluate(residual, chart: "_Chart", robust, jacobian, x, mask):
+def _evaluate(residual, chart: "Chart", robust, jacobian, x, mask):
     """Residuals and Jacobian at `x`, with the quantities the iteration and the record need."""
     params = chart.params(x)
     here = linearise(residual, params, mask=mask, robust=robust, jacobian=jacobian)
@@ -114,61 +114,6 @@ def _evaluate(residual, chart: "_Chart", robust, jacobian, x, mask):
     loss, gradient = jnp.sum(point.residual**2) / 2, point.jacobian.T @ point.residual
     norm, finite = jnp.sqrt(gradient @ gradient), all_finite((loss, point.jacobian))
     return point, (params, here), loss, norm, finite, named_values(params)
-
-
-class _Chart(eqx.Module):
-    """The coordinates `x` of the iteration: the value itself for a bounded parameter, else `raw`.
-
-    In `raw`, an optimum on a bound is far away, and a step across the bend of a bounded map lands
-    where its slope is nearly zero. Iterating on the value avoids both: steps are clipped to `lo`,
-    `hi`, which lie far enough inside the true bounds for `raw` to be finite.
-    """
-
-    lo: Array
-    hi: Array
-    unravel: Callable = eqx.field(static=True)
-
-    @classmethod
-    def of(cls, params: PyTree) -> "_Chart":
-        flat, unravel = ravel_pytree(params)
-        edge = float(jnp.finfo(flat.dtype).eps) ** 0.6
-        bounds = []
-        for _, raw, transform, _ in parameter_nodes(params):
-            sides = transform.limits() if transform.is_box else (-np.inf, np.inf)
-            lo, hi = (np.broadcast_to(side, raw.shape) for side in sides)
-            width = np.where(np.isfinite(hi - lo), hi - lo, 1.0)
-            bounds.append(np.stack([lo + edge * width, hi - edge * width]).reshape(2, -1))
-        lo, hi = (jnp.asarray(row, flat.dtype) for row in np.concatenate(bounds, axis=1))
-        return cls(lo, hi, unravel)
-
-    def start(self, params: PyTree) -> Array:
-        """The coordinates of `params`."""
-        return self.clip(_coordinates(params))
-
-    def slopes(self, params: PyTree) -> Array:
-        """`dx / draw` of every coordinate."""
-        return jax.jvp(_coordinates, (params,), (jax.tree.map(jnp.ones_like, params),))[1]
-
-    def clip(self, x: Array) -> Array:
-        """The nearest coordinates within the bounds."""
-        return jnp.clip(x, self.lo, self.hi)
-
-    def params(self, x: Array) -> PyTree:
-        """The parameters with coordinates `x`."""
-        return self.unravel(_in_boxes(lambda transform, x: transform.to_raw(x), self.unravel(x)))
-
-
-def _coordinates(params: PyTree) -> Array:
-    return _in_boxes(lambda transform, raw: transform.forward(raw), params)
-
-
-def _in_boxes(function: Callable, params: PyTree) -> Array:
-    """The flattened entries of `params`, with `function(transform, x)` applied to the bounded ones."""
-    parts = [
-        (function(transform, x) if transform.is_box else x).ravel()
-        for _, x, transform, _ in parameter_nodes(params)
-    ]
-    return jnp.concatenate(parts)
 
 
 class _Point(eqx.Module):
@@ -192,7 +137,7 @@ class _Carry(eqx.Module):
     search: PyTree
 
 
-def _iterate(evaluate, start, chart: _Chart, solver, record: Recorder, rtol, atol):
+def _iterate(evaluate, start, chart: Chart, solver, record: Recorder, rtol, atol):
     """Runs the iteration, writes its iterates to `record` and returns the outcome."""
     trial, carry, propose = start, None, _propose
     idle, previous = 0, float("inf")
@@ -263,7 +208,7 @@ def _start(solver: optx.AbstractGaussNewton, point: _Point) -> _Carry:
 
 
 def _propose(
-    solver: optx.AbstractGaussNewton, chart: _Chart, first: Array, carry: _Carry, trial: _Point
+    solver: optx.AbstractGaussNewton, chart: Chart, first: Array, carry: _Carry, trial: _Point
 ):
     """Accepts or rejects an evaluated trial and proposes the next.
 

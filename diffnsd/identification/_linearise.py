@@ -10,6 +10,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
+from .._jax import is_traced
 from ._base import with_axes
 
 
@@ -104,7 +105,8 @@ class Huber(AbstractRobustLoss):
     The slope is constant for outliers. The residual is reweighted to `r sqrt(2 rho(r)) / |r|`
     before it is linearised, so that accepted steps decrease Huber's loss itself.
 
-    **Arguments:** `delta`: `|r|` at which it changes from quadratic to linear, in the unit of `r`.
+    **Arguments:** `delta`: `|r|` at which it changes from quadratic to linear, in the unit of `r`; a number,
+    or an array with one for each residual, of their shape.
 
     **Raises:** `ValueError` if `delta` is not positive.
 
@@ -113,10 +115,10 @@ class Huber(AbstractRobustLoss):
     doi:10.1080/03610927708827533.
     """
 
-    delta: float = eqx.field(static=True)
+    delta: float | Array
 
     def __check_init__(self):
-        if not self.delta > 0:
+        if not is_traced(self.delta) and not np.all(np.asarray(self.delta) > 0):
             raise ValueError(f"delta must be positive, got {self.delta}.")
 
     def weigh(self, residual: Array) -> Array:
@@ -142,12 +144,15 @@ class Linearisation(eqx.Module):
       `jax.flatten_util.ravel_pytree`; masked rows are zero.
     - `mask`: shape `(r,)`; which entries count.
     - `shapes`: shapes of the leaves of the residual pytree.
+    - `eliminated`: number of further unknowns, onto whose complement residuals and Jacobian have been
+      projected; they take as many degrees of freedom.
     """
 
     residual: Float[Array, " r"]
     jacobian: Float[Array, "r p"]
     mask: Bool[Array, " r"]
     shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    eliminated: int = eqx.field(static=True, default=0)
 
     def rows(self, labels) -> np.ndarray:
         """Expands labels, for example of trajectories, to the entries of the residual.

@@ -160,9 +160,10 @@ def raw_covariance(linearisation: Linearisation, groups, labels: list[str]) -> R
     keep = np.asarray(linearisation.mask)
     residual = np.asarray(linearisation.residual, float)[keep]
     jacobian = np.asarray(linearisation.jacobian, float)[keep]
-    _check(residual, jacobian, len(labels))
+    _check(residual, jacobian, len(labels), linearisation.eliminated)
     bread, lost, sentences = _bread(jacobian, np.asarray(labels))
-    n, p = jacobian.shape
+    # Eliminated unknowns cost degrees of freedom, as if their rows had been removed.
+    n, p = jacobian.shape[0] - linearisation.eliminated, jacobian.shape[1]
     deviation = float(np.sqrt(residual @ residual / (n - p)))
     if groups is None:
         return RawCovariance(deviation**2 * bread, lost, n - p, deviation, sentences)
@@ -211,9 +212,9 @@ def physical(params: PyTree) -> tuple[np.ndarray, np.ndarray, list[_Number], lis
     return values, transfer, numbers, raw_labels
 
 
-def _check(residual: np.ndarray, jacobian: np.ndarray, p: int) -> None:
-    n = residual.size
-    if jacobian.shape != (n, p):
+def _check(residual: np.ndarray, jacobian: np.ndarray, p: int, eliminated: int) -> None:
+    n = residual.size - eliminated
+    if jacobian.shape != (residual.size, p):
         raise ValueError(
             f"the Jacobian has {jacobian.shape[-1]} columns, but there are {p} raw parameters."
         )

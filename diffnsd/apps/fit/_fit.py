@@ -162,7 +162,7 @@ class _Rounds:
         record, (raw, unravel) = self.record, ravel_pytree(self.params)
         centre, widths = raw, _widths(np.full(raw.size, np.inf), raw)
         jacobian = identification.SecantJacobian(widths, frames=-(-POINTS // (2 * raw.size)))
-        aims, open_by = [], np.full(raw.size, np.inf)
+        aims, spread = [], np.full(raw.size, np.inf)
         for step in range(max(LEAST, ALL_POINTS // jacobian.evaluations(raw.size))):
             jacobian = dataclasses.replace(jacobian, widths=widths)
             label = f"refinement {step + 1}"
@@ -186,11 +186,13 @@ class _Rounds:
             widths = _widths(errors, centre)
             self.notify(record, "saved")
             if len(aims) >= LEAST:
-                open_by = np.std(aims, axis=0, ddof=1) / len(aims) ** 0.5 / errors
-                if np.max(open_by) < SHARP:
+                spread = np.std(aims, axis=0, ddof=1) / len(aims) ** 0.5
+                if np.max(spread / errors) < SHARP:
                     break
-        self.uncertainty(here, groups, open_by)
-        record.status = self.verdict(float(np.max(open_by)))
+        self.uncertainty(here, groups, spread / errors)
+        # Errors can be far smaller than anybody needs: what a round may leave open, this may too.
+        known = np.maximum(errors, SETTLED * np.abs(np.asarray(centre)))
+        record.status = self.verdict(float(np.max(spread / known)))
 
     def of_data(self, linearisation: identification.Linearisation):
         """The linearisation without the priors, and the run of each residual; `None` for one run."""
@@ -293,7 +295,7 @@ class _Rounds:
         """The status of a finished fit; adds a warning with the reason if it has not converged.
 
         **Arguments:** `left`: how far the steps of the refinement leave the estimate open, in
-        standard errors.
+        standard errors, or in `SETTLED` of its value where that is more.
         """
         record = self.record
         if record.failed:
