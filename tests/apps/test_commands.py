@@ -8,6 +8,7 @@ import sys
 import time
 from importlib.metadata import version
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,8 +22,11 @@ from diffnsd.apps.toss import Tosses, load_tosses, save_tosses
 from diffnsd.apps.toss._cube import (
     CubeMotion,
     CubeParameters,
+    Lane,
+    check_flight,
     check_free,
     cube_job,
+    flight_gravity,
     lanes,
     pose_error,
     smooth_start,
@@ -85,7 +89,10 @@ def test_identify_writes_predictions_from_the_measured_first_frame(identified, t
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--free", "mu,colour"], "there are: mu, e, half_width, gravity, inertia_over_mass"),
+        (
+            ["--free", "mu,colour"],
+            "there are: mu, e, half_width, gravity, inertia_over_mass, tilt_x",
+        ),
         (["--tosses", "-3"], "must be 0 or more"),
         (["--tosses", "7"], "--tosses is 7, but the file has 6; 0 takes all"),
         (["--seed", "-1"], "must be 0 or more"),
@@ -317,6 +324,57 @@ def test_smooth_start_recovers_the_velocity_of_a_flight():
     for name in ("velocity_world", "angular_velocity_body"):
         np.testing.assert_array_equal(getattr(smooth, name)[rest], getattr(flights, name)[rest])
     np.testing.assert_array_equal(smooth.position, flights.position)
+
+
+def test_errors_that_all_tosses_share():
+    """Lengths, times, the vertical and the instant of the velocities, against closed forms."""
+    dt, frames, g, s, c, tilt, delay = 1 / 148, 60, 9.81, 0.9, 1.1, 0.05, 0.004
+    t = np.arange(frames) * dt
+    v = np.array([0.7, -0.4, 0.3])
+    measured = Lane(
+        jnp.tile(jnp.array([0.0, 0.0, 0.3]), (frames, 1)),
+        jnp.tile(jnp.array([1.0, 0.0, 0.0, 0.0]), (frames, 1)),
+        jnp.ones(frames),
+        jnp.asarray(v),
+        jnp.array([2.0, -1.0, 0.5]),
+    )
+    true = CubeParameters(*map(jnp.asarray, (0.2, 0.1, 0.05, g, 2e-3, 0.0, 0.0, 1.0, 1.0, 0.0)))
+    shorter = dataclasses.replace(true, length_factor=jnp.asarray(s))
+    others = [
+        dataclasses.replace(true, **{name: jnp.asarray(x)})
+        for name, x in (("clock_factor", c), ("tilt_x", tilt), ("clock_delay", delay))
+    ]
+    seen = eqx.tree_at(
+        lambda x: (x.position, x.velocity), measured, (s * measured.position, s * measured.velocity)
+    )
+    pairs = [(true, measured), (shorter, seen), *((cube, measured) for cube in others)]
+    cubes, batch = jax.tree.map(lambda *x: jnp.stack(x), *pairs)
+    run = jax.jit(jax.vmap(lambda cube, lane: toss(cube, lane, dt, 1)[:2]))
+    position, quaternion = map(np.asarray, run(cubes, batch))
+    # Through impacts: all lengths scale. Measured: 1e-15.
+    assert position[0, -1, 2] < 0.1
+    np.testing.assert_allclose(position[1], s * position[0], atol=1e-9)
+    np.testing.assert_allclose(quaternion[1], quaternion[0], atol=1e-8)
+    # In flight: parabolas, from velocities of half a frame before. Measured: 1e-15.
+    n = 18
+    t = t[:n]
+
+    def parabola(pull, late=dt / 2):
+        return np.array([0, 0, 0.3]) + t[:, None] * (v + pull * late) + pull * t[:, None] ** 2 / 2
+
+    down = np.array([0.0, 0.0, -g])
+    aslant = g * np.array([tilt, 0.0, -1.0]) / np.hypot(1.0, tilt)
+    expected = parabola(down / c**2), parabola(aslant), parabola(down, dt / 2 + delay)
+    np.testing.assert_allclose(position[2:, :n], expected, atol=1e-12)
+
+
+def test_the_free_flight_tells_gravity_and_wrong_units(tosses):
+    """The demo's noise is 0.1 mm per frame."""
+    value, error = flight_gravity(tosses)
+    assert abs(value - 9.81) < 3 * error < 0.3  # measured: 9.83 with 0.03
+    late = dataclasses.replace(tosses, dt=tosses.dt / 10)
+    with pytest.raises(ValueError, match=r"before their first contact the tosses fall with"):
+        check_flight(late)
 
 
 def test_the_upward_face_of_a_cube():

@@ -21,6 +21,7 @@ from jaxtyping import Array
 
 from ... import identification
 from ._job import Job, Residual, lanes, weights
+from ._steps import edges_of, gauss_newton, widths_around
 
 HUBER = 0.5
 SETTLED = 2e-3
@@ -33,9 +34,8 @@ POINTS, ALL_POINTS = 8, 80
 """Least number of points around the estimate in a step of the refinement, and about how many in all."""
 LEAST = 3
 """Least number of steps of the refinement near the estimate."""
-WIDTH = 2.0
-"""Width of the plane in standard errors; at least `NARROW` and at most `WIDE` of the raw number."""
-NARROW, WIDE = 0.01, 0.2
+OUTLYING = 8.0
+"""A run whose error is that many times the median is reported."""
 
 
 @dataclass
@@ -160,22 +160,26 @@ class _Rounds:
     def refine(self, index: int) -> None:
         """Gauss-Newton steps on a plane through the residuals around the estimate, then the verdict."""
         record, (raw, unravel) = self.record, ravel_pytree(self.params)
-        centre, widths = raw, _widths(np.full(raw.size, np.inf), raw)
+        edges = edges_of(self.params)
+        centre = jnp.clip(raw, *(jnp.asarray(side, raw.dtype) for side in edges))
+        self.params, widths = unravel(centre), widths_around(np.full(raw.size, np.inf), centre)
         jacobian = identification.SecantJacobian(widths, frames=-(-POINTS // (2 * raw.size)))
         aims, spread = [], np.full(raw.size, np.inf)
-        for step in range(max(LEAST, ALL_POINTS // jacobian.evaluations(raw.size))):
+        here, groups, errors = None, None, np.full(raw.size, np.inf)
+        for index_of_step in range(max(LEAST, ALL_POINTS // jacobian.evaluations(raw.size))):
             jacobian = dataclasses.replace(jacobian, widths=widths)
-            label = f"refinement {step + 1}"
+            label = f"refinement {index_of_step + 1}"
             fit = self.descend(label, 1, self.weights(label), jacobian)
             self.add_losses(fit, index)
             if fit.result == identification.FIT_RESULTS.interrupted:
                 raise KeyboardInterrupt
             if fit.linearisation is None:
+                record.warnings.append(f"the refinement around the estimate ended: {fit.message}.")
                 break
             here, groups = self.of_data(fit.linearisation)
             found = identification.raw_covariance(here, groups, [""] * raw.size)
             errors = np.where(found.lost, np.inf, np.sqrt(np.diag(found.matrix)))
-            move = -_solution(fit.linearisation)
+            move = gauss_newton(fit.linearisation, np.asarray(centre), *edges)
             far = np.max(np.abs(move) / (3 * np.asarray(widths)))
             aim = np.asarray(centre) + move / max(1.0, far)
             # Far from the optimum the steps count alone, near it their mean does.
@@ -183,16 +187,33 @@ class _Rounds:
             centre = jnp.asarray(np.mean(aims, axis=0), raw.dtype)
             self.params = unravel(centre)
             record.model, record.loss = self.rebuild(self.params), fit.loss
-            widths = _widths(errors, centre)
+            widths = widths_around(errors, centre)
             self.notify(record, "saved")
             if len(aims) >= LEAST:
                 spread = np.std(aims, axis=0, ddof=1) / len(aims) ** 0.5
                 if np.max(spread / errors) < SHARP:
                     break
+        if here is None:
+            record.status = "not converged"
+            return
         self.uncertainty(here, groups, spread / errors)
+        self.look_for_outliers(here)
         # Errors can be far smaller than anybody needs: what a round may leave open, this may too.
         known = np.maximum(errors, SETTLED * np.abs(np.asarray(centre)))
-        record.status = self.verdict(float(np.max(spread / known)))
+        record.status = self.verdict(spread, spread / known)
+
+    def look_for_outliers(self, here: identification.Linearisation) -> None:
+        """A warning about each run that is far from the model as a whole."""
+        weighed = np.abs(np.asarray(here.residual[: np.prod(here.shapes[0])]))
+        # Back from Huber's residuals to those of the data.
+        errors = np.where(weighed > HUBER, (weighed**2 / HUBER + HUBER) / 2, weighed)
+        size = np.sqrt(np.mean(errors.reshape(self.runs, -1) ** 2, axis=1))
+        middle = float(np.median(size))
+        for i in np.flatnonzero(size > OUTLYING * middle) if middle > 0 else ():
+            self.record.warnings.append(
+                f"run {i} does not fit the model: its error is {size[i] / middle:.2g} times that of the "
+                "median run; look at its data, or leave it out."
+            )
 
     def of_data(self, linearisation: identification.Linearisation):
         """The linearisation without the priors, and the run of each residual; `None` for one run."""
@@ -291,11 +312,11 @@ class _Rounds:
         record.correlations = np.asarray(found.correlations)
         record.warnings += [str(warning) for warning in found.warnings]
 
-    def verdict(self, left: float) -> str:
+    def verdict(self, spread: np.ndarray, left: np.ndarray) -> str:
         """The status of a finished fit; adds a warning with the reason if it has not converged.
 
-        **Arguments:** `left`: how far the steps of the refinement leave the estimate open, in
-        standard errors, or in `SETTLED` of its value where that is more.
+        **Arguments:** `spread (p,)`: how far the steps of the refinement leave the raw numbers open;
+        `left (p,)`: the same in standard errors, or in `SETTLED` of their values where that is more.
         """
         record = self.record
         if record.failed:
@@ -304,29 +325,25 @@ class _Rounds:
                 "reach its tolerance at the estimate: look at these runs, and leave them out if "
                 "their data are wrong."
             )
-        if left < CONVERGED:
+        if np.max(left) < CONVERGED:
             return "converged"
+        worst = int(np.argmax(left))
+        sizes = np.cumsum([raw.size for raw in self.params.raw])
+        name = self.params.names[int(np.searchsorted(sizes, worst, side="right"))]
+        amount = "its steps had not settled when the fit ended"
+        if np.isfinite(spread[worst]):
+            flat, unravel = ravel_pytree(self.params)
+            aside = jnp.zeros_like(flat).at[worst].set(spread[worst])
+            ends = (np.asarray(unravel(flat + side * aside)[name]) for side in (-1, 1))
+            unit = self.job.quantities[name].unit
+            amount = (
+                f"its last steps leave it open by {np.max(np.abs(np.subtract(*ends))) / 2:.2g}"
+                f"{' ' * bool(unit)}{unit}, {left[worst]:.2g} of its standard errors"
+            )
         record.warnings.append(
-            f"the fit has not converged: its last steps leave a number open by {left:.2g} standard "
-            "errors; free fewer parameters or take more runs."
+            f"the fit has not converged in {name}: {amount}; free fewer parameters or take more runs."
         )
         return "not converged"
-
-
-def _widths(errors: np.ndarray, raw: Array) -> Array:
-    """How far around the raw numbers the residuals are looked at."""
-    size = np.maximum(np.abs(np.asarray(raw)), 1e-3)
-    return jnp.asarray(np.clip(WIDTH * errors, NARROW * size, WIDE * size), raw.dtype)
-
-
-def _solution(linearisation: identification.Linearisation) -> np.ndarray:
-    """The least-squares solution of `J x = r` of least norm, in columns of unit length."""
-    jacobian, residual = (
-        np.asarray(x, float) for x in (linearisation.jacobian, linearisation.residual)
-    )
-    norms = np.linalg.norm(jacobian, axis=0)
-    norms[norms == 0] = 1.0
-    return np.linalg.lstsq(jacobian / norms, residual, rcond=1e-7)[0] / norms
 
 
 def _settled(moved: dict[str, float], params, linearisation) -> bool:

@@ -12,6 +12,9 @@ from ._fit import Identified, by_label, identify
 from ._job import Job
 
 ROUNDS, STEPS = 1, 5
+SCHEMA = "diffnsd.identify/1"
+"""Name and version of the layout of `result.json`; a change that readers must know of counts it up. The
+documentation has the table of its entries (identification, "The file of results")."""
 
 
 def write_result(path: Path, record: Identified, extra: dict | None = None) -> None:
@@ -35,12 +38,14 @@ def write_result(path: Path, record: Identified, extra: dict | None = None) -> N
             "value": job.value(record.model, name).tolist(),
             "standard_error": each(record.standard_errors),
             "interval_95": each(record.intervals),
+            "truth": each(record.truth),
             "unit": quantity.unit,
             "free": free,
             "determined": each(record.determined) if free else None,
             "start": job.value(job.model, name).tolist(),
         }
     content = {
+        "schema": SCHEMA,
         "status": record.status,
         "parameters": table,
         "loss": record.loss,
@@ -88,7 +93,9 @@ def write_fit_report(
                 *quantity.bounds,
                 record.determined.get(label, True),
                 name in job.free,
-                _interval_note(record, label),
+                "",
+                record.intervals.get(label),
+                record.truth.get(label),
             )
             for label, value in record.numbers(name).items()
         ]
@@ -109,15 +116,6 @@ def write_fit_report(
         ),
         correlations=record.correlations,
     )
-
-
-def _interval_note(record: Identified, label: str) -> str:
-    """The 95 % interval of a number, and the true value where it is known."""
-    if label not in record.intervals:
-        return ""
-    lo, hi = record.intervals[label]
-    known = f"; the truth is {record.truth[label]:.5g}" if label in record.truth else ""
-    return f"95 % interval {lo:.5g} to {hi:.5g}{known}."
 
 
 def _plain(content: Any) -> Any:

@@ -1,5 +1,6 @@
 """Plots as inline SVG that use the colours and the font of the page."""
 
+import html
 import io
 import re
 
@@ -27,7 +28,8 @@ def loss_plot(history: np.ndarray) -> str:
         axes.plot([0], history, "o", color=_SIMULATED)
     if len(finite) and finite.min() > 0 and finite.max() > 10 * finite.min():
         axes.set_yscale("log")
-    return _svg(figure, "loss")
+    span = f", from {finite[0]:.3g} to {finite[-1]:.3g}" if len(finite) else ""
+    return _svg(figure, "loss", f"Loss over {len(history)} iterations{span}.")
 
 
 def height_plot(time: np.ndarray, measured: np.ndarray, simulated: np.ndarray, key: str) -> str:
@@ -35,7 +37,8 @@ def height_plot(time: np.ndarray, measured: np.ndarray, simulated: np.ndarray, k
     figure, axes = _figure("height of the centre", "time [s]", "z [mm]")
     _pair(axes, time, 1e3 * measured[:, 2], 1e3 * simulated[:, 2], "")
     axes.legend(**_LEGEND)
-    return _svg(figure, key)
+    apart = _apart(1e3 * (measured[:, 2] - simulated[:, 2]))
+    return _svg(figure, key, f"Height of the centre, measured and simulated; {apart} mm apart.")
 
 
 def path_plot(time: np.ndarray, measured: np.ndarray, simulated: np.ndarray, key: str) -> str:
@@ -50,7 +53,8 @@ def path_plot(time: np.ndarray, measured: np.ndarray, simulated: np.ndarray, key
     handles, names = axes.get_legend_handles_labels()
     shown = [i for i, name in enumerate(names) if name in ("x", "y")]
     axes.legend([handles[i] for i in shown], [names[i] for i in shown], **_LEGEND)
-    return _svg(figure, key)
+    apart = _apart(1e3 * (measured[:, :2] - simulated[:, :2]))
+    return _svg(figure, key, f"Horizontal path, measured and simulated; {apart} mm apart.")
 
 
 def angle_plot(time: np.ndarray, angle: np.ndarray, key: str) -> str:
@@ -58,7 +62,8 @@ def angle_plot(time: np.ndarray, angle: np.ndarray, key: str) -> str:
     figure, axes = _figure("rotation error", "time [s]", "angle [deg]")
     axes.plot(time, angle, color=_SIMULATED, linewidth=1.6)
     axes.set_ylim(bottom=0)
-    return _svg(figure, key)
+    alt = f"Angle between measured and simulated attitude; {_apart(angle)} degrees."
+    return _svg(figure, key, alt)
 
 
 def histogram(values: np.ndarray, title: str, unit: str, key: str) -> str:
@@ -74,7 +79,14 @@ def histogram(values: np.ndarray, title: str, unit: str, key: str) -> str:
     if outside:
         axes.plot([], [], " ", label=f"last bar: {outside} more, to {values.max():.3g}")
     axes.legend(**_LEGEND)
-    return _svg(figure, key)
+    middle = f"mean {values.mean():.3g}, median {np.median(values):.3g}"
+    return _svg(figure, key, f"Histogram of the {title} [{unit}]: {middle}.")
+
+
+def _apart(difference: np.ndarray) -> str:
+    """The largest difference, in words."""
+    finite = difference[np.isfinite(difference)]
+    return f"at most {np.max(np.abs(finite)):.2g}" if finite.size else "an unknown distance"
 
 
 def rotation_angle(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -113,8 +125,11 @@ def _figure(title: str, across: str, up: str):
     return figure, axes
 
 
-def _svg(figure, key: str) -> str:
-    """The figure as an SVG element for HTML: no prolog, no XML namespaces, colours of the page."""
+def _svg(figure, key: str, alt: str) -> str:
+    """The figure as an SVG element for HTML: no prolog, no XML namespaces, colours of the page.
+
+    `alt` is read to those who do not see it.
+    """
     matplotlib = require("matplotlib", "the report")
     stream = io.StringIO()
     # Keep text as text: smaller, sharp, searchable, and in the font of the page. A separate salt per
@@ -130,7 +145,12 @@ def _svg(figure, key: str) -> str:
     text = re.sub(r"font: ([^;\"]*?)px [^;\"]*", r"font: \1px var(--font)", text)
     used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', text))
     text = re.sub(r' id="([^"]*)"', lambda m: m.group(0) if m.group(1) in used else "", text)
-    text = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" role="img">', text)
+    label = html.escape(alt).replace("\\", r"\\")
+    text = re.sub(
+        r'<svg [^>]*?viewBox="([^"]*)"[^>]*>',
+        rf'<svg viewBox="\1" role="img" aria-label="{label}">',
+        text,
+    )
     for stand_in, variable in _VARIABLES.items():
         text = text.replace(stand_in, variable)
     return text.strip()

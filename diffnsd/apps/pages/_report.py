@@ -20,7 +20,8 @@ class ParameterRow:
     `start`, `estimate`, `standard_error`, `lower` and `upper` are in `unit`. `standard_error` is
     None if unknown; `lower` and `upper` are None if there is no bound. `determined` says whether the
     data determine the parameter; `free` is False if it was held at its start value. `note` is a
-    sentence for the reader.
+    sentence for the reader. `interval` holds the ends of its 95 % interval, `truth` the true value,
+    each None if unknown.
     """
 
     name: str
@@ -33,6 +34,8 @@ class ParameterRow:
     determined: bool = True
     free: bool = True
     note: str = ""
+    interval: tuple[float, float] | None = None
+    truth: float | None = None
 
 
 @dataclass(frozen=True)
@@ -185,10 +188,11 @@ def _finite(values: np.ndarray) -> np.ndarray:
 
 
 def _parameter_table(parameters: Sequence[ParameterRow]) -> str:
-    """Name, start, estimate, standard error, unit, bounds, and whether the data determine it."""
+    """Name, start, estimate, errors, truth if any is known, unit, bounds, whether it is determined."""
     if not parameters:
         return ""
-    rows = []
+    rows, names = [], ["parameter"]
+    any_truth = any(row.truth is not None for row in parameters)
     for row in parameters:
         estimate, error = with_error(row.estimate, row.standard_error)
         if not row.free:
@@ -202,18 +206,36 @@ def _parameter_table(parameters: Sequence[ParameterRow]) -> str:
             "start": number(row.start),
             "estimate": f"<b>{estimate}</b>",
             "standard error": error,
+            "95 % interval": _ends(row.interval),
+            **({"truth": _known(row)} if any_truth else {}),
             "unit": html.escape(row.unit) or "—",
             "bounds": _bounds(row.lower, row.upper),
             "determined": f'<span class="pill {state[0]}">{state[1]}</span>',
         }
+        names = ["parameter", *cells]
         content = "".join(
             f'<td{_kind(name)} data-name="{name}">{cell}</td>' for name, cell in cells.items()
         )
         rows.append(f'<tr><th scope="row">{html.escape(row.name)}{note}</th>{content}</tr>')
-    names = ("parameter", "start", "estimate", "standard error", "unit", "bounds", "determined")
     head = "".join(f'<th scope="col"{_kind(name)}>{name}</th>' for name in names)
     body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
     return f'<table class="wide">{body}</table>'
+
+
+def _ends(interval: tuple[float, float] | None) -> str:
+    if interval is None or not np.all(np.isfinite(interval)):
+        return "—"
+    return f"{number(interval[0])} to {number(interval[1])}"
+
+
+def _known(row: ParameterRow) -> str:
+    """The true value, and whether the interval holds it."""
+    if row.truth is None:
+        return "—"
+    if row.interval is None:
+        return number(row.truth)
+    inside = row.interval[0] <= row.truth <= row.interval[1]
+    return f"{number(row.truth)} ({'inside' if inside else 'outside'})"
 
 
 def _kind(column: str) -> str:

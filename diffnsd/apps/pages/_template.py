@@ -70,6 +70,16 @@ figure svg { width: 100%; max-width: 34rem; height: auto; display: block; }
   .wide tbody th { display: block; text-align: left; }
   .wide td::before { content: attr(data-name); color: var(--soft); }
 }
+@media print {
+  /* Paper is white and narrow; nothing scrolls on it. */
+  :root { --ground: #fff; --card: #fff; --ink: #000; --soft: #444; --line: #bbb;
+    --measured: #b4660a; --simulated: #1f4fb4; --good: #1d7f4e; --poor: #b3541e; --held: #6b7583; }
+  main { max-width: none; padding: 0; }
+  section, .tiles div { border-radius: 0; break-inside: avoid; }
+  .scroll { overflow: visible; }
+  .pill { color: var(--ink); background: none !important; padding: 0; }
+  th, td { padding: .25rem .4rem; white-space: normal; }
+}
 </style>
 </head>
 <body>

@@ -22,7 +22,13 @@ QUANTITIES = {
     "half_width": Quantity("m", (1e-3, None)),
     "gravity": Quantity("m/s²", (0.1, 100.0)),
     "inertia_over_mass": Quantity("m²", (0.0, None)),
+    "tilt_x": Quantity("rad", (-0.5, 0.5), 0.01),
+    "tilt_y": Quantity("rad", (-0.5, 0.5), 0.01),
+    "length_factor": Quantity("", (0.5, 2.0), 0.02),
+    "clock_factor": Quantity("", (0.5, 2.0), 0.01),
+    "clock_delay": Quantity("s", (-0.1, 0.1), 2e-3),
 }
+"""What can be identified. The last five are errors of the measurement that all tosses share."""
 RELATIVE = {"half_width": 0.02, "gravity": 0.02, "inertia_over_mass": 0.3}
 """Standard deviations of priors as fractions of the values in the file. Lengths in the tracked tosses, and
 hence gravity, are known to about 2 %."""
@@ -35,7 +41,11 @@ SIGMA_VELOCITY, SIGMA_SPIN = 0.010, 0.08
 class CubeParameters(eqx.Module):
     """The parameters of a tossed cube that can be identified from poses; its mass cannot.
 
-    **Arguments:** `mu`, `e`; `half_width` [m]; `gravity` [m/s²]; `inertia_over_mass` [m²].
+    **Arguments:** `mu`, `e`; `half_width` [m]; `gravity` [m/s²]; `inertia_over_mass` [m²]. Errors of the
+    measurement that all tosses share: `tilt_x`, `tilt_y`: slopes of the vertical against the z axis of
+    the data, gravity acting along `(tilt_x, tilt_y, −1)` [rad]; `length_factor`: measured lengths over
+    true ones; `clock_factor`: measured times over true ones; `clock_delay`: how much older the measured
+    start velocities are than half a frame [s].
     """
 
     mu: Float[Array, ""]
@@ -43,6 +53,11 @@ class CubeParameters(eqx.Module):
     half_width: Float[Array, ""]
     gravity: Float[Array, ""]
     inertia_over_mass: Float[Array, ""]
+    tilt_x: Float[Array, ""]
+    tilt_y: Float[Array, ""]
+    length_factor: Float[Array, ""]
+    clock_factor: Float[Array, ""]
+    clock_delay: Float[Array, ""]
 
     @staticmethod
     def nominal(tosses: Tosses, mu: float = 0.25, e: float = 0.1) -> "CubeParameters":
@@ -51,7 +66,7 @@ class CubeParameters(eqx.Module):
         **Raises:** `ValueError` if the box in the file is not a cube.
         """
         ratio = _isotropic("inertia", tosses.inertia) / float(tosses.mass)
-        numbers = mu, e, half_width(tosses), float(tosses.gravity), ratio
+        numbers = mu, e, half_width(tosses), float(tosses.gravity), ratio, 0.0, 0.0, 1.0, 1.0, 0.0
         return CubeParameters(*(jnp.asarray(x, float) for x in numbers))
 
 
@@ -113,20 +128,26 @@ def toss(cube: CubeParameters, lane: Lane, dt: float, substeps: int):
     steps per frame the scheme starts from `v + g dt/2 (1 − 1/n)`, so that at the frames it lies on
     the exact parabola.
 
+    The motion is simulated in measured lengths and times: with lengths times `s` and times times `c`,
+    gravity is `g s / c²`, a width `s` and a moment of inertia over mass `s²` times as large.
+
     **Returns:** positions `(f, 3)`, quaternions `(f, 4)`, largest residual, number of failed steps
     (0 or 1) and deepest penetration [m].
     """
-    frames = lane.position.shape[0]
-    down = jnp.array([0.0, 0.0, -1.0]) * cube.gravity
-    velocity = lane.velocity + down * (dt / 2 * (1 - 1 / substeps))
+    frames, longer = lane.position.shape[0], cube.length_factor
+    pull = cube.gravity * longer / cube.clock_factor**2
+    slopes = jnp.stack([cube.tilt_x, cube.tilt_y])
+    down = jnp.concatenate([slopes, -jnp.ones(1)]) / jnp.sqrt(1 + slopes @ slopes) * pull
+    velocity = lane.velocity + down * (dt / 2 * (1 - 1 / substeps) + cube.clock_delay)
     model = tossed_cube(
         cube.mu,
         cube.e,
         mass=1.0,
-        inertia=cube.inertia_over_mass,
-        half_width=cube.half_width,
-        gravity=cube.gravity,
+        inertia=cube.inertia_over_mass * longer**2,
+        half_width=cube.half_width * longer,
+        gravity=pull,
     )
+    model = eqx.tree_at(lambda m: m.system.gravity, model, down)
     solution = simulate(
         model,
         MoreauJean(theta=1.0),
@@ -205,6 +226,59 @@ def check_free(names: list[str]) -> tuple[str, ...]:
     return tuple(name for name in QUANTITIES if name in names)
 
 
+def _flights(tosses: Tosses, clearance: float) -> list[int]:
+    """How many frames of each toss come before the lowest corner is within `clearance` [m]."""
+    model = tossed_cube(half_width=half_width(tosses))
+
+    def lowest(position, quaternion):
+        (gap,) = model.gaps(
+            jnp.zeros(()), cube_state(position, quaternion, jnp.zeros(3), jnp.zeros(3)).q
+        )
+        assert gap is not None  # corners against a plane have gaps
+        return jnp.min(gap)
+
+    low = np.asarray(jax.jit(jax.vmap(lowest))(tosses.position, tosses.quaternion_wxyz))
+    counts = []
+    for at, end in zip(tosses.offsets[:-1], tosses.offsets[1:], strict=True):
+        closed = np.flatnonzero(low[at:end] < clearance)
+        counts.append(int(closed[0]) if closed.size else int(end - at))
+    return counts
+
+
+def flight_gravity(tosses: Tosses, clearance: float = 0.005) -> tuple[float, float] | None:
+    """The downward acceleration of the free flights [m/s²], and its standard error between tosses.
+
+    The median of parabolas through the heights of at least eight frames before first contact; `None`
+    if fewer than two tosses have so many.
+    """
+    found = []
+    for at, n in zip(tosses.offsets[:-1], _flights(tosses, clearance), strict=True):
+        if n >= 8:
+            t = np.arange(n) * float(tosses.dt)
+            found.append(-2 * np.polyfit(t, tosses.position[at : at + n, 2], 2)[0])
+    if len(found) < 2:
+        return None
+    middle = float(np.median(found))
+    # Of a median, 1.25 times that of a mean; the deviation from the median one, against outliers.
+    deviation = 1.4826 * float(np.median(np.abs(np.array(found) - middle)))
+    return middle, 1.2533 * deviation / len(found) ** 0.5
+
+
+def check_flight(tosses: Tosses, clearance: float = 0.005) -> tuple[float, float] | None:
+    """`flight_gravity`, which must be the gravity of the file within a factor of two.
+
+    **Raises:** `ValueError` if it is not: lengths or times are then in other units.
+    """
+    found = flight_gravity(tosses, clearance)
+    if found is not None and not 0.5 < found[0] / float(tosses.gravity) < 2:
+        raise ValueError(
+            f"before their first contact the tosses fall with {found[0]:.4g} m/s², but `gravity` is "
+            f"{float(tosses.gravity):.4g} m/s²: positions must be in metres, `dt` in seconds and z up; "
+            "divide millimetres by 1000, milliseconds too."
+        )
+    return found
+
+
 def smooth_start(tosses: Tosses, clearance: float = 0.005) -> Tosses:
     """Replaces the velocities of the first frame by a fit over the frames before first contact.
 
@@ -218,25 +292,13 @@ def smooth_start(tosses: Tosses, clearance: float = 0.005) -> Tosses:
     """
     velocity, spin = tosses.velocity_world.copy(), tosses.angular_velocity_body.copy()
     dt, fall = float(tosses.dt), np.array([0.0, 0.0, -float(tosses.gravity)])
-    model = tossed_cube(half_width=half_width(tosses))
-
-    def lowest(position, quaternion):
-        (gap,) = model.gaps(
-            jnp.zeros(()), cube_state(position, quaternion, jnp.zeros(3), jnp.zeros(3)).q
-        )
-        assert gap is not None  # corners against a plane have gaps
-        return jnp.min(gap)
-
     q = tosses.quaternion_wxyz
-    low = np.asarray(jax.jit(jax.vmap(lowest))(tosses.position, q))
     start = np.repeat(q[tosses.offsets[:-1]], tosses.lengths, axis=0)
     conjugate = start * np.array([1.0, -1.0, -1.0, -1.0])
     angle = np.asarray(
         quaternion_log(quaternion_product(jnp.asarray(conjugate.T), jnp.asarray(q.T)))
     ).T
-    for at, end in zip(tosses.offsets[:-1], tosses.offsets[1:], strict=True):
-        closed = np.flatnonzero(low[at:end] < clearance)
-        n = int(closed[0]) if closed.size else end - at
+    for at, n in zip(tosses.offsets[:-1], _flights(tosses, clearance), strict=True):
         if n < 4:
             continue
         t = np.arange(n) * dt

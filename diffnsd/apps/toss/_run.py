@@ -2,8 +2,16 @@
 
 import numpy as np
 
-from ..fit import fit_and_show, write_result
-from ._cube import CubeMotion, CubeParameters, check_free, cube_job, lanes, smooth_start
+from ..fit import Identified, fit_and_show, write_result
+from ._cube import (
+    CubeMotion,
+    CubeParameters,
+    check_flight,
+    check_free,
+    cube_job,
+    lanes,
+    smooth_start,
+)
 from ._data import Tosses
 from ._outputs import Predicted, write_pages
 
@@ -29,6 +37,7 @@ def run_identification(
     chosen = np.arange(len(tosses))
     if 0 < count < len(tosses):
         chosen = np.sort(np.random.default_rng(seed).choice(len(tosses), count, replace=False))
+    flight = check_flight(tosses)
     # Measured velocities are noisy, and that noise would bias the fit.
     fitted = smooth_start(tosses.select(chosen))
     target = tosses if other is None else other
@@ -43,11 +52,13 @@ def run_identification(
             "tosses": [int(i) for i in fitted.toss_id],
             "seed": seed,
             "smooth_start": smooth,
+            "flight_gravity": flight,
             "failed_tosses": [int(fitted.toss_id[i]) for i in record.failed],
             **prediction,
         }
 
     record = fit_and_show(session, job, folder, extra, truth)
+    _compare_gravity(record, flight)
     with session.stage(f"predicting {len(target)} tosses and writing the pages"):
         predicted = Predicted(target, record.model, SUBSTEPS)
         failed = int(predicted.failed.sum())
@@ -77,3 +88,19 @@ def run_identification(
     )
     session.print(f"wrote result.json, predictions.npz, report.html, replay.html to {folder}")
     return record
+
+
+def _compare_gravity(record: Identified, flight: tuple[float, float] | None) -> None:
+    """A warning if the fit and the free flights disagree about gravity: then the model errs elsewhere."""
+    label = "gravity"
+    if flight is None or label not in record.standard_errors:
+        return
+    factors = record.value("length_factor") / record.value("clock_factor") ** 2
+    value, spread = record.value(label) * factors, record.standard_errors[label]
+    apart = abs(value - flight[0]) / np.hypot(spread, flight[1])
+    if apart > 2:
+        record.warnings.append(
+            f"gravity is {value:.4g} m/s², but the tosses fall with {flight[0]:.4g} m/s² before their first "
+            f"contact, {apart:.1f} standard errors apart: the fit makes up for an error of the model. Hold "
+            "gravity at that value, or free `length_factor` in its place."
+        )

@@ -12,6 +12,7 @@ import pytest
 
 from diffnsd.apps.fit import Identified, Job, Quantity, identify, weights, write_result
 from diffnsd.apps.fit._job import lanes
+from diffnsd.apps.fit._outputs import SCHEMA
 
 
 class Line(eqx.Module):
@@ -101,7 +102,7 @@ def test_a_rough_loss_is_seen_through():
 
 def test_teeth_wider_than_what_the_data_tell_do_not_converge():
     done = identify(line(0.38, Teeth(4e-3)))
-    assert done.status == "not converged" and "leave a number open" in done.warnings[-1]
+    assert done.status == "not converged" and "open by" in done.warnings[-1]
     assert abs(done.value("mu") - 0.4) < 4e-3
 
 
@@ -136,7 +137,7 @@ def test_an_interrupt_between_evaluations(tmp_path, after):
 def test_what_is_not_finite_is_written_as_null(tmp_path):
     job = line(0.25)
     job = dataclasses.replace(job, free=("mu", "e"))
-    record = Identified(job, status="converged")
+    record = Identified(job, status="converged", truth={"mu": 0.4})
     record.standard_errors = {"mu": 0.01, "e": float("inf")}
     record.correlations = np.array([[1.0, np.nan], [np.nan, 1.0]])
     record.losses, record.rounds, record.loss = [2.0, float("inf"), float("nan")], [1] * 3, 2.0
@@ -147,6 +148,7 @@ def test_what_is_not_finite_is_written_as_null(tmp_path):
         raise AssertionError(f"{word} is no JSON")
 
     content = json.loads((tmp_path / "result.json").read_text(), parse_constant=refuse)
+    assert content["schema"] == SCHEMA and content["parameters"]["mu"]["truth"] == 0.4
     assert content["parameters"]["e"]["standard_error"] is None
     assert content["correlations"] == [[1.0, None], [None, 1.0]]
     assert content["loss_history"] == [2.0, None, None] and content["loss"] == 2.0
@@ -210,3 +212,75 @@ class Slopes(eqx.Module):
         slopes = model["slopes"] + velocity
         along = 0.1 * jnp.arange(20.0)[:, None] * slopes[None]
         return (along - run)[:, None], jnp.asarray(False)
+
+
+class Narrow(Line):
+    """Finite between 0.2 and 0.401 only: a descent gets there, a look around does not."""
+
+    def __call__(self, model, run, velocity):
+        errors, failed = super().__call__(model, run, velocity)
+        return jnp.where(model["mu"] < 0.401, errors, jnp.inf), failed
+
+
+def test_a_refinement_that_cannot_begin_ends_with_a_sentence():
+    done = identify(line(0.399, Narrow()))
+    assert done.status == "not converged" and "refinement around the estimate" in done.warnings[-1]
+    assert done.standard_errors == {} and 0.399 <= done.value("mu") < 0.401
+
+
+def test_a_run_that_is_all_outliers_is_named():
+    job = line(0.25)
+    measured, spin = job.runs
+    rng = np.random.default_rng(4)
+    wild = jnp.asarray(measured.at[2].set(jnp.asarray(rng.normal(size=(20, 3)))))
+    done = identify(dataclasses.replace(job, runs=(wild, spin)))
+    assert any("run 2 does not fit the model" in w for w in done.warnings)
+    assert sum("does not fit the model" in w for w in done.warnings) == 1
+
+
+class Deaf(Line):
+    """A motion that does not depend on `mu`."""
+
+    def __call__(self, model, run, velocity):
+        return super().__call__({"mu": 0.4 + 0.0 * model["mu"]}, run, velocity)
+
+
+def test_data_that_determine_nothing_are_said_to():
+    done = identify(line(0.25, Deaf()))
+    assert done.determined == {"mu": False} and not np.isfinite(done.standard_errors["mu"])
+    assert any("do not depend on mu at all" in w for w in done.warnings)
+
+
+class Product(Line):
+    """Only `mu (1 + e)` moves anything."""
+
+    def __call__(self, model, run, velocity):
+        return super().__call__({"mu": model["mu"] * (1 + model["e"])}, run, velocity)
+
+
+def test_two_quantities_that_only_act_together_are_said_to():
+    job = dataclasses.replace(
+        line(0.25, Product()),
+        quantities={"mu": Quantity("", (0.0, None)), "e": Quantity("", (0.0, 1.0))},
+        free=("mu", "e"),
+    )
+    done = identify(job)
+    assert any("mu is strongly correlated with e" in w for w in done.warnings)
+
+
+class Pushed(Line):
+    """The truth of `e` is below its bound."""
+
+    def __call__(self, model, run, velocity):
+        return super().__call__({"mu": model["mu"] + 0.5 * model["e"]}, run, velocity)
+
+
+def test_a_quantity_that_is_pushed_against_its_interval_stops_there():
+    """`mu` cannot be below 0.45: the best `e` is 0, and its raw number would be minus infinity."""
+    job = line(0.45, Pushed())
+    job = dataclasses.replace(
+        job, free=("e",), quantities={"mu": Quantity(), "e": Quantity("", (0.0, 1.0))}
+    )
+    done = identify(job)
+    assert done.status == "converged", done.warnings
+    assert 0 < done.value("e") < 2e-3 and any("its bound 0" in w for w in done.warnings)

@@ -34,9 +34,22 @@ def _toss(j):
 
 
 PARAMETERS = (
-    ParameterRow("mu", 0.3, 0.18034, 0.0021, "", 0.0, None),
+    ParameterRow("mu", 0.3, 0.18034, 0.0021, "", 0.0, None, interval=(0.176, 0.185), truth=0.2),
     ParameterRow("e", 0.1, 0.02, 0.31, "", 0.0, 1.0, False, note="The data say little about it."),
-    ParameterRow("half_width", 0.0524, 0.051234, 0.000041, "m", 0.03, 0.08),
+    ParameterRow(
+        "half_width",
+        0.0524,
+        0.051234,
+        0.000041,
+        "m",
+        0.03,
+        0.08,
+        True,
+        True,
+        "",
+        (0.05115, 0.05132),
+        0.0512,
+    ),
     ParameterRow("gravity", 9.81, 9.81, None, "m/s²", free=False),
 )
 CORRELATIONS = np.array([[1.0, 0.42, -0.83], [0.42, 1.0, 0.05], [-0.83, 0.05, 1.0]])
@@ -110,10 +123,10 @@ def test_everything_stands_in_the_report(tmp_path):
     assert not reader.faults and not reader.open
     for words in (
         "Friction of a tossed cube",
-        "mu 0.3 0.1803 0.0021 — at least 0 yes",
-        "e The data say little about it. 0.1 0.02 0.31 — 0 to 1 no",
-        "half_width 0.0524 0.051234 0.000041 m 0.03 to 0.08 yes",
-        "gravity 9.81 9.81 — m/s² none held",
+        "mu 0.3 0.1803 0.0021 0.176 to 0.185 0.2 (outside) — at least 0 yes",
+        "e The data say little about it. 0.1 0.02 0.31 — — — 0 to 1 no",
+        "half_width 0.0524 0.051234 0.000041 0.05115 to 0.05132 0.0512 (inside) m 0.03 to 0.08 yes",
+        "gravity 9.81 9.81 — — — m/s² none held",
         "mu +1.00 +0.42 −0.83",
         "83 % end on the measured face",
         "1 234 rollouts",
@@ -129,6 +142,15 @@ def test_everything_stands_in_the_report(tmp_path):
         "cube.npz, 30 of 399 tosses",
     ):
         assert words in text, words
+
+
+def test_figures_are_described_and_the_page_can_be_printed(tmp_path):
+    page = _write(tmp_path / "report.html").read_text()
+    figures = re.findall(r"<svg [^>]*>", page)
+    described = [re.search(r'aria-label="([^"]{20,})"', figure) for figure in figures]
+    assert len(figures) == 9 and all(described)
+    assert "Histogram of the position error of 200 runs [percent of the size]: mean 11.6" in page
+    assert "@media print" in page
 
 
 def test_report_asks_for_nothing_from_outside(tmp_path):

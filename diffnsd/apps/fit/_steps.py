@@ -1,0 +1,57 @@
+"""A step of the refinement: how wide to look around the estimate, and how far to go."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ... import identification
+
+EDGE = 1e-3
+"""How near the refinement goes to the ends of an interval, as a fraction of it."""
+WIDTH = 2.0
+"""Width of the plane in standard errors; at least `NARROW` and at most `WIDE` of the raw number."""
+NARROW, WIDE = 0.01, 0.2
+
+
+def edges_of(params: identification.Parameters) -> tuple[np.ndarray, np.ndarray]:
+    """The raw numbers next to the ends of intervals, between which the refinement stays.
+
+    At the end of an interval the raw number is infinite: no step towards it would ever be small.
+    """
+    lo, hi = [], []
+    for raw, transform in zip(params.raw, params.transforms, strict=True):
+        low, high = (np.asarray(side, float) for side in transform.limits())
+        sides = np.full(raw.shape, -np.inf), np.full(raw.shape, np.inf)
+        if transform.is_box and np.all(np.isfinite(high - low)):
+            inside = EDGE * (high - low)
+            sides = transform.inverse(low + inside), transform.inverse(high - inside)
+        for ends, side in zip((lo, hi), sides, strict=True):
+            ends.append(np.broadcast_to(np.asarray(side), raw.shape).ravel())
+    return np.concatenate(lo), np.concatenate(hi)
+
+
+def gauss_newton(linearisation, centre: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
+    """The Gauss-Newton step from `centre`; numbers that it takes beyond an edge end there."""
+    move = -_solution(linearisation.residual, linearisation.jacobian)
+    held = (centre + move < lo) | (centre + move > hi)
+    if held.any():
+        jacobian = np.asarray(linearisation.jacobian, float)
+        move = np.where(held, np.clip(centre + move, lo, hi) - centre, 0.0)
+        rest = np.asarray(linearisation.residual, float) + jacobian @ move
+        move[~held] = -_solution(rest, jacobian[:, ~held])
+        move = np.clip(centre + move, lo, hi) - centre
+    return move
+
+
+def widths_around(errors: np.ndarray, raw: Array) -> Array:
+    """How far around the raw numbers the residuals are looked at."""
+    size = np.maximum(np.abs(np.asarray(raw)), 1e-3)
+    return jnp.asarray(np.clip(WIDTH * errors, NARROW * size, WIDE * size), raw.dtype)
+
+
+def _solution(residual, jacobian) -> np.ndarray:
+    """The least-squares solution of `J x = r` of least norm, in columns of unit length."""
+    residual, jacobian = np.asarray(residual, float), np.asarray(jacobian, float)
+    norms = np.linalg.norm(jacobian, axis=0)
+    norms[norms == 0] = 1.0
+    return np.linalg.lstsq(jacobian / norms, residual, rcond=1e-7)[0] / norms
