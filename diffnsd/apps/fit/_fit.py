@@ -21,7 +21,7 @@ from jaxtyping import Array
 
 from ... import identification
 from ._job import Job, Residual, lanes, weights
-from ._steps import edges_of, gauss_newton, widths_around
+from ._steps import edges_of, gauss_newton, scales_of, widths_around
 
 HUBER = 0.5
 SETTLED = 2e-3
@@ -34,8 +34,8 @@ POINTS, ALL_POINTS = 8, 80
 """Least number of points around the estimate in a step of the refinement, and about how many in all."""
 LEAST = 3
 """Least number of steps of the refinement near the estimate."""
-OUTLYING = 8.0
-"""A run whose error is that many times the median is reported."""
+OUTLYING = 3.0
+"""A run is reported if most of its frames are outliers, and its error is that many times the median."""
 
 
 @dataclass
@@ -127,6 +127,9 @@ class _Rounds:
             {name: job.quantities[name].bounds for name in job.free},
             units={name: job.quantities[name].unit for name in job.free},
         )
+        self.scales = scales_of(
+            self.params, [job.quantities[name].deviation or 0.0 for name in job.free]
+        )
         self.priors = tuple(name for name, q in job.quantities.items() if q.deviation is not None)
 
     def run(self, rounds: int, steps: int) -> None:
@@ -160,9 +163,10 @@ class _Rounds:
     def refine(self, index: int) -> None:
         """Gauss-Newton steps on a plane through the residuals around the estimate, then the verdict."""
         record, (raw, unravel) = self.record, ravel_pytree(self.params)
-        edges = edges_of(self.params)
+        edges, scales = edges_of(self.params), self.scales
         centre = jnp.clip(raw, *(jnp.asarray(side, raw.dtype) for side in edges))
-        self.params, widths = unravel(centre), widths_around(np.full(raw.size, np.inf), centre)
+        self.params = unravel(centre)
+        widths = widths_around(np.full(raw.size, np.inf), centre, scales)
         jacobian = identification.SecantJacobian(widths, frames=-(-POINTS // (2 * raw.size)))
         aims, spread = [], np.full(raw.size, np.inf)
         here, groups, errors = None, None, np.full(raw.size, np.inf)
@@ -187,7 +191,7 @@ class _Rounds:
             centre = jnp.asarray(np.mean(aims, axis=0), raw.dtype)
             self.params = unravel(centre)
             record.model, record.loss = self.rebuild(self.params), fit.loss
-            widths = widths_around(errors, centre)
+            widths = widths_around(errors, centre, scales)
             self.notify(record, "saved")
             if len(aims) >= LEAST:
                 spread = np.std(aims, axis=0, ddof=1) / len(aims) ** 0.5
@@ -203,16 +207,17 @@ class _Rounds:
         record.status = self.verdict(spread, spread / known)
 
     def look_for_outliers(self, here: identification.Linearisation) -> None:
-        """A warning about each run that is far from the model as a whole."""
-        weighed = np.abs(np.asarray(here.residual[: np.prod(here.shapes[0])]))
-        # Back from Huber's residuals to those of the data.
-        errors = np.where(weighed > HUBER, (weighed**2 / HUBER + HUBER) / 2, weighed)
-        size = np.sqrt(np.mean(errors.reshape(self.runs, -1) ** 2, axis=1))
-        middle = float(np.median(size))
-        for i in np.flatnonzero(size > OUTLYING * middle) if middle > 0 else ():
+        """A warning about each run most of whose frames are outliers."""
+        shape = here.shapes[0]
+        weighed = np.asarray(here.residual[: np.prod(shape)]).reshape(shape)
+        largest = np.max(np.abs(weighed), axis=-1).reshape(self.runs, -1)
+        counts = np.maximum(np.sum(largest > 0, axis=1), 1)
+        share = np.sum(largest > HUBER, axis=1) / counts
+        size = np.sqrt(np.sum(largest**2, axis=1) / counts)
+        for i in np.flatnonzero((share > 0.5) & (size > OUTLYING * np.median(size))):
             self.record.warnings.append(
-                f"run {i} does not fit the model: its error is {size[i] / middle:.2g} times that of the "
-                "median run; look at its data, or leave it out."
+                f"run {i} does not fit the model: {share[i]:.0%} of its frames are outliers; look at its "
+                "data, or leave it out."
             )
 
     def of_data(self, linearisation: identification.Linearisation):

@@ -1,5 +1,6 @@
 """A step of the refinement: how wide to look around the estimate, and how far to go."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -24,7 +25,10 @@ def edges_of(params: identification.Parameters) -> tuple[np.ndarray, np.ndarray]
         sides = np.full(raw.shape, -np.inf), np.full(raw.shape, np.inf)
         if transform.is_box and np.all(np.isfinite(high - low)):
             inside = EDGE * (high - low)
-            sides = transform.inverse(low + inside), transform.inverse(high - inside)
+            sides = tuple(
+                np.asarray(transform.inverse(jnp.asarray(side)))
+                for side in (low + inside, high - inside)
+            )
         for ends, side in zip((lo, hi), sides, strict=True):
             ends.append(np.broadcast_to(np.asarray(side), raw.shape).ravel())
     return np.concatenate(lo), np.concatenate(hi)
@@ -43,9 +47,22 @@ def gauss_newton(linearisation, centre: np.ndarray, lo: np.ndarray, hi: np.ndarr
     return move
 
 
-def widths_around(errors: np.ndarray, raw: Array) -> Array:
-    """How far around the raw numbers the residuals are looked at."""
-    size = np.maximum(np.abs(np.asarray(raw)), 1e-3)
+def scales_of(params: identification.Parameters, deviations: list[float]) -> np.ndarray:
+    """Standard deviations of priors in raw numbers, at most 1: a scale for numbers that may be 0.
+
+    It is 0 without a prior. At the bounds, where the slope of raw numbers vanishes, it has no meaning.
+    """
+    parts = []
+    for raw, transform, deviation in zip(params.raw, params.transforms, deviations, strict=True):
+        _, slope = jax.jvp(transform.forward, (raw,), (jnp.ones_like(raw),))
+        slope = np.abs(np.asarray(slope, float).ravel())
+        parts.append(np.minimum(deviation / np.maximum(slope, 1e-12), 1.0))
+    return np.concatenate(parts)
+
+
+def widths_around(errors: np.ndarray, raw: Array, scales: np.ndarray) -> Array:
+    """How far around the raw numbers the residuals are looked at; `scales` are those of numbers near 0."""
+    size = np.maximum(np.maximum(np.abs(np.asarray(raw)), scales), 1e-3)
     return jnp.asarray(np.clip(WIDTH * errors, NARROW * size, WIDE * size), raw.dtype)
 
 
