@@ -11,11 +11,9 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._types import Args, State
 from ..integrators import AbstractIntegrator
+from ..integrators._base import NEAR_EDGE
 from ..integrators._impact import approach
 from ..model import Model
-
-NEAR = 1e-6
-"""Margins below this count as on the boundary between two modes."""
 
 GROWTH = 1e4
 """Warn if sensitivities grow by more than this factor: four digits of the start are then lost."""
@@ -100,7 +98,7 @@ class GradientExplanation(eqx.Module):
                 "bundled_gradient."
             )
         nearest = int(np.argmin(margins))
-        if margins[nearest] < NEAR:
+        if margins[nearest] < NEAR_EDGE:
             found.append(
                 f"Step {nearest} is on the edge between two modes (margin {margins[nearest]:.1e}): "
                 "the derivative is set-valued there, and one element of the set was taken. Compare "

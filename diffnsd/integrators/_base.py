@@ -76,6 +76,10 @@ class Clocked(AbstractMemory):
         )
 
 
+NEAR_EDGE = 1e-6
+"""Steps whose `margin` is below this count as on the edge between two modes."""
+
+
 class StepInfo(eqx.Module):
     """The report of a step.
 

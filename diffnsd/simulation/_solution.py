@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from .._result import RESULTS, failed
 from .._types import Count, Scalar, State
+from ..integrators._base import NEAR_EDGE
 from ..model import Energy
 from ._event import EventPoint
 
@@ -21,7 +22,8 @@ class StepStatistics(eqx.Module):
     - `residual`: largest relative natural-map residual, `(s,)`. `violation`: largest violation of the
       laws, measured as a power, `(s,)`.
     - `iterations`: largest number of solver iterations, `(s,)`. `margin`: smallest relative distance
-      to a change of mode, `(s,)`.
+      to a change of mode, `(s,)`. Below 1e-6 a derivative is one of several, and so it is where the
+      solver did not find the defined choice among redundant impulses, for which the margin is 0.
     - `solved_by`: the last link of the contact solver's chain that was needed, as an index into
       `solver_names`, `(s,)`; 0 means the start of a step, before any iteration.
     - `located`: number of impacts and slip reversals whose time was located inside a step, `(s,)`;
@@ -56,8 +58,8 @@ class StepStatistics(eqx.Module):
     solver_names: tuple[str, ...] = eqx.field(static=True)
 
     @property
-    def unlocated(self) -> tuple[str, ...]:
-        """Warnings about impact times that were not located, which affect derivatives of this run."""
+    def warnings(self) -> tuple[str, ...]:
+        """What is known of this run that makes its derivatives wrong, or one of several."""
         sentences = (
             (
                 self.missed,
@@ -73,6 +75,12 @@ class StepStatistics(eqx.Module):
                 self.merged,
                 "{} contacts struck together with another one, and the derivative is that of "
                 "striking together: move the start a little to see whether their order matters",
+            ),
+            (
+                np.asarray(self.margin) < NEAR_EDGE,
+                f"{{}} of the saved intervals have a step within {NEAR_EDGE:g} of a change of mode "
+                "(stats.margin), where the derivative is one of several: compare it with that of a "
+                "start moved a little",
             ),
         )
         counted = ((int(np.sum(np.asarray(counts))), words) for counts, words in sentences)
@@ -125,7 +133,7 @@ class Solution(eqx.Module):
         ends = self.result, *ends
         if not bad.any() or bad.ndim == 0:
             words = (_words(*ends),) if bad.ndim == 0 else ()
-            return "; ".join(filter(None, (*words, *stats.unlocated)))
+            return "; ".join(filter(None, (*words, *stats.warnings)))
         first = tuple(int(i) for i in np.argwhere(bad)[0])
         index = first[0] if len(first) == 1 else first
         words = _words(*jax.tree.map(lambda x: x[first], ends))

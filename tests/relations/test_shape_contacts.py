@@ -65,7 +65,7 @@ def test_a_pile_rests_and_its_contacts_do_not_depend_on_how_many_are_solved():
     for limit in (None, 20):
         model, start = pile(limit)
         run = nsd.simulate(model, nsd.MoreauJean(theta=1.0), 0.0, 0.5, 5e-3, start)
-        assert run.message == ""
+        assert run.result == nsd.RESULTS.successful
         ends[limit] = run
     run = ends[None]
     relation = model.interactions[0].relation

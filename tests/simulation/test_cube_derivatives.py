@@ -167,9 +167,10 @@ def test_a_second_up_to_the_edge_of_a_mode(parameters):
         size = np.maximum(np.linalg.norm(tangent, axis=2), 1e-3)
         best = np.minimum(best, np.linalg.norm(difference - tangent, axis=2) / size)
     worst = np.max(np.where(before, best, 0), axis=1)[1:]  # the first has e = 0, a bound
-    # Measured: 187 of 199 below 1e-5, 194 below 1e-4. In the others the share of four corners has the
-    # rounding of a system of condition 1e6, and differences have its noise.
-    assert np.sum(worst <= 1e-5) >= 182 and np.sum(worst <= 1e-4) >= 190
+    # In steps that leave all four corners sliding at 1e-6 to 1e-5 m/s the choice of their loads may not be
+    # found, or lie in another mode than the tilted problem: then the margin says so.
+    assert np.max(worst) <= 1e-5
+    assert "within 1e-06 of a change of mode" in "".join(stats.warnings)
 
 
 def test_a_toss_in_single_precision():

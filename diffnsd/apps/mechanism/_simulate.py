@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from ..._result import failed
 from ..._types import Args
 from ...integrators import MoreauJean
 from ...io import Elements, SampledControls, load_mjcf
@@ -113,7 +114,7 @@ def simulate_file(
             "and stays so: contacts do not push apart what overlaps"
         )
     lines.append(f"smallest gap {min(gaps, default=0.0):.3g} (m, or rad of a joint)")
-    return lines + ([run.message] if run.message else []), not run.message
+    return lines + ([run.message] if run.message else []), not bool(failed(run.result))
 
 
 def load_controls(path: Path, count: int, h: float) -> SampledControls:
