@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._arguments import AbstractChecked
 from .._block_rows import AbstractRows, Bodies, apply, dense
 from .._jax import is_traced
 from .._types import Config, Local, PerContact, Scalar, State, Vector
@@ -65,7 +66,7 @@ class ContactPlaces(eqx.Module):
     body2: Bodies = eqx.field(static=True)
 
 
-class AbstractRelation(eqx.Module):
+class AbstractRelation(AbstractChecked):
     """A family of `c` contacts of the same kind.
 
     A subclass states, as class attributes or properties:

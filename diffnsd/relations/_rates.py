@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._arguments import AbstractChecked
 from .._numerics import as_float
 from .._types import Local, Scalar, State
 from ..groups import AbstractGroup
@@ -76,7 +77,7 @@ class PrescribedVelocity(AbstractRelation):
         )
 
 
-class Harmonic(eqx.Module):
+class Harmonic(AbstractChecked):
     """`a + b cos(omega t + phi)`, a function of time.
 
     **Arguments:** `a`, `b`: mean and amplitude, shape `()` or `(c,)`; `omega` [rad/s]; `phi` [rad].

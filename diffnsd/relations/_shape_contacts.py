@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .._arguments import AbstractChecked, checked_arguments
 from .._block_rows import Bodies
 from .._expects import expects
 from .._jax import eval_now
@@ -21,7 +22,7 @@ from ._contact_frame import ContactFrame
 from ._joint import world_frame
 
 
-class Geom(eqx.Module):
+class Geom(AbstractChecked):
     """A shape placed on a body.
 
     **Arguments:** `shape`; `body`: index of the body, `None` for the world; `position` [m], `(3,)`, and
@@ -208,6 +209,7 @@ def _bounding(
     return Closest(point1, point1 - gap * n, n)
 
 
+@checked_arguments
 def shape_contacts(
     pairs: Sequence[tuple[Geom, Geom]], rolling: bool = False, near: int | None = None
 ) -> ContactFrame:

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,10 +10,11 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
+from .._arguments import AbstractChecked, checked_arguments
 from ._rollout import rollout
 
 
-class AbstractEstimator(eqx.Module):
+class AbstractEstimator(AbstractChecked):
     """How one random displacement contributes to a bundled gradient."""
 
     @abstractmethod
@@ -61,10 +63,11 @@ class _Sample(eqx.Module):
         return self.estimator.sample(lambda y: self.function(unravel(y)), flat, step, direction)
 
 
+@checked_arguments
 def bundled_gradient(
     function: Callable,
     x: PyTree[Array],
-    key: Array,
+    key: Any,
     *,
     scale: float | PyTree[Array],
     samples: int,

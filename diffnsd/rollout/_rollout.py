@@ -16,6 +16,7 @@ import numpy as np
 from jax.extend.core import get_opaque_trace_state
 from jaxtyping import PyTree
 
+from .._arguments import checked_arguments
 from ._programs import find_program
 
 Out = TypeVar("Out")
@@ -24,6 +25,7 @@ CHUNK = 256
 """Number of batch elements stepped together, so that the working set of a step fits a core's cache."""
 
 
+@checked_arguments
 def rollout(
     simulate_fn: Callable[[PyTree], Out],
     batch: PyTree,

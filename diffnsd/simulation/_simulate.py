@@ -8,12 +8,13 @@ import diffrax
 import jax.numpy as jnp
 import numpy as np
 
+from .._arguments import checked_arguments
 from .._jax import AbstractLoopAdjoint, Checkpointed, is_traced
 from .._result import failed
 from .._types import Args, State
 from ..integrators import AbstractIntegrator
 from ..model import Model
-from ._checks import check_kinds, checked, not_kept, number_of_steps
+from ._checks import checked, not_kept, number_of_steps
 from ._event import Event, EventPoint
 from ._integral import Augmented, Integral, OfMotion
 from ._run import COMPILATIONS, Grid, run
@@ -21,6 +22,7 @@ from ._save import SaveAt
 from ._solution import Solution
 
 
+@checked_arguments
 def simulate(
     model: Model,
     integrator: AbstractIntegrator,
@@ -78,7 +80,6 @@ def simulate(
     **Warns:** `RecompilationWarning`, with the remedy, if the same program is compiled a second time
     because a function of the model was redefined.
     """
-    check_kinds(model, integrator, state0, saveat, event)
     steps = number_of_steps(t0, t1, dt)
     if max_steps is not None and not (isinstance(max_steps, Whole) and max_steps >= steps):
         raise ValueError(

@@ -1,6 +1,7 @@
 """Mechanical systems in generalised coordinates."""
 
 from collections.abc import Callable
+from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -48,12 +49,12 @@ class LagrangianSystem(AbstractSystem):
     doi:10.1007/978-0-387-21792-5.
     """
 
-    mass_matrix: Float[Array, "n n"] | Callable
-    f_int: Callable | None
-    f_ext: Callable | Float[Array, " n"] | None
-    f_gyr: Callable | None
-    forcing: Callable | None
-    potential_energy: Callable | None
+    mass_matrix: Float[Array, "n n"] | Annotated[Callable, "(q)"]
+    f_int: Annotated[Callable, "(t, q, v)"] | None
+    f_ext: Annotated[Callable, "(t)"] | Float[Array, " n"] | None
+    f_gyr: Annotated[Callable, "(q, v)"] | None
+    forcing: Annotated[Callable, "(t, state, args)"] | None
+    potential_energy: Annotated[Callable, "(q)"] | None
     n: int = eqx.field(static=True)
     space: AbstractGroup
 

@@ -7,12 +7,13 @@ import numpy as np
 from numpy.polynomial import legendre
 from numpy.polynomial.polynomial import polyint, polyval
 
+from ..._arguments import AbstractChecked
 from ..._numerics import lagrange
 
 Row = tuple[float, ...]
 
 
-class ButcherTableau(eqx.Module):
+class ButcherTableau(AbstractChecked):
     """Coefficients `a (s, s)`, `b (s,)`, `c (s,)` of a Runge-Kutta method of `s` stages.
 
     **Arguments:** `a`, `b`, `c`: as nested sequences; `order`: of convergence; `b_error`: `b` minus

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.polynomial import Legendre
 from numpy.polynomial.polynomial import polyder, polyval
 
+from ..._arguments import AbstractChecked
 from ..._numerics import lagrange
 
 
-class Quadrature(eqx.Module):
+class Quadrature(AbstractChecked):
     """Nodes and weights of a quadrature on [0, 1].
 
     **Arguments:** `nodes`, `weights`: numbers, equally many; `order`: the smallest power that is not
