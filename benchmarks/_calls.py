@@ -7,6 +7,7 @@ import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 import diffnsd as nsd
 from diffnsd import (
@@ -334,7 +335,11 @@ def calls() -> dict[str, Call]:
             dict(bounds={"e": (0.0, 1.0)}),
         ),
         "least_squares": (identification.least_squares, (lambda p: p["x"] - 2.0, params), {}),
-        "fit": (identification.fit, (lambda p: _square(p["x"]), params), dict(max_steps=2)),
+        "fit": (
+            identification.fit,
+            (lambda p: _square(p["x"]), params, optax.sgd(0.1)),
+            dict(max_steps=2),
+        ),
         "Interval": (identification.Interval, (0.0, 1.0), {}),
         "AtLeast": (identification.AtLeast, (0.0,), {}),
         "Huber": (identification.Huber, (1.0,), {}),

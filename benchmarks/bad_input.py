@@ -70,8 +70,12 @@ NOT_NUMBERS: dict[str, Any] = {
     "a huge number": 1e300,
     "a function": lambda: None,
     "a boolean": True,
-    "an integer": 10**6,
+    "an integer": 10**4,
 }
+
+
+# Names under which a message knows an argument.
+ALIASES = {"on": "mask", "methods": "chain", "vertices": "points"}
 
 
 class Outcome(NamedTuple):
@@ -131,14 +135,18 @@ def _attempt(name, function, args, kwargs, index, key, described, value) -> Outc
 
 def judged(error: Exception, key: str) -> str:
     """What is wrong with an error, empty if nothing is: it was raised by us, and names the argument."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [k for k, f in enumerate(frames) if f.filename.startswith(PACKAGE)]
+    if ours and any(f.filename.endswith("_calls.py") for f in frames[ours[0] :]):
+        return ""  # in a function of the user, who sees it there
+    frame = frames[-1]
     line = linecache.getline(frame.filename, frame.lineno or 0).strip()
     by_us = frame.filename.startswith(PACKAGE) and line.startswith("raise")
     if isinstance(error, RuntimeError) and not by_us:
         return f"RuntimeError from the inside: {_last(error)}"
     if not by_us:
         return f"{type(error).__name__} from the inside: {_last(error)}"
-    words = key.replace("_", " ").split()
+    words = ALIASES.get(key, key).replace("_", " ").split()
     if not any(re.search(rf"\b{re.escape(word)}", str(error)) for word in (key, *words)):
         return f"does not name `{key}`: {str(error).splitlines()[0][:150]}"
     return ""

@@ -21,6 +21,9 @@ from ._jax import is_traced
 P = ParamSpec("P")
 R = TypeVar("R")
 
+Numbers = Annotated[Any, "numbers"]
+"""What becomes an array: numbers, lists of them, arrays."""
+
 EXAMPLES = {
     "AbstractAction": "an action of a group, such as RotationAction()",
     "AbstractContactSolver": "a solver of contacts, such as Newton(10)",
@@ -104,7 +107,7 @@ def _rules(function: Callable, owner: type | None) -> _Rules:
     converted = {
         name
         for name, field in getattr(owner, "__dataclass_fields__", {}).items()
-        if "converter" in field.metadata
+        if field.metadata.get("converter", tuple) is not tuple
     }
     compiled_in = {
         name
@@ -126,7 +129,7 @@ def _rules(function: Callable, owner: type | None) -> _Rules:
         if rule is not None and name in converted:  # the field has what the converter returns
             nothing = rule.accepts(None)
             rule = _rule(jax.Array | None if nothing else jax.Array) if rule.is_number else None
-        if rule is not None and rule.is_number and name in compiled_in:
+        if kind in (float, float | None) and name in compiled_in:
             rule = _Rule("a plain number, since it is compiled in", _is_plain, True)
         if rule is not None and default is None:
             rule = rule._replace(accepts=lambda x, r=rule: x is None or r.accepts(x))
@@ -171,6 +174,8 @@ def _rule(kind: Any) -> _Rule | None:
     if kind in (Any, inspect.Parameter.empty) or isinstance(kind, str | TypeVar):
         return None
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if kind == Numbers:
+        return _Rule("numbers", _of_numbers, True)
     if origin is Annotated:
         return _callable_rule(inner[1])
     if origin in (typing.Union, types.UnionType):
@@ -214,22 +219,45 @@ def _rule(kind: Any) -> _Rule | None:
 
 
 def _is_itself(kind: Any) -> bool:
-    """Whether an argument that becomes a field of this kind is of this kind too: not of sequences."""
-    return not any(
-        part in (int, tuple) or typing.get_origin(part) in (tuple, list)
-        for part in (kind, *typing.get_args(kind))
+    """Whether an argument that becomes a field of this kind is of this kind too: numbers and functions."""
+    parts = (
+        typing.get_args(kind)
+        if typing.get_origin(kind) in (typing.Union, types.UnionType)
+        else (kind,)
+    )
+    return all(
+        part in (float, type(None), Callable, jax.Array)
+        or part == Numbers
+        or typing.get_origin(part) in (Annotated, Callable)
+        or isinstance(part, type)
+        and issubclass(part, AbstractArray)
+        for part in parts
     )
 
 
 def _sequence_rule(origin: Any, inner: tuple) -> _Rule | None:
+    if origin is tuple and inner and Ellipsis not in inner:
+        each = [_rule(part) for part in inner]
+        what = ", ".join("anything" if rule is None else rule.what for rule in each)
+
+        def fits(x) -> bool:
+            if not isinstance(x, list | tuple) or len(x) != len(each):
+                return False
+            pairs = zip(each, x, strict=True)
+            return all(rule is None or rule.accepts(part) for rule, part in pairs)
+
+        return _Rule(f"a tuple of {len(each)}: {what}", fits)
     of = inner[0] if inner and (len(inner) == 1 or inner[-1] is Ellipsis) else None
     item = None if of is None else _rule(of)
 
     def accepts(x) -> bool:
         if isinstance(x, str | bytes | type | Mapping) or not hasattr(x, "__iter__"):
             return False
-        if is_traced(x) or isinstance(x, jax.Array | np.ndarray):
+        if is_traced(x):
             return True
+        if isinstance(x, jax.Array | np.ndarray):
+            entries = np.asarray(x).tolist() if x.ndim and _of_numbers(x) else [None]
+            return item is None or all(map(item.accepts, entries))
         return item is None or not isinstance(x, Sequence) or all(map(item.accepts, x))
 
     what = "a sequence" + ("" if item is None else f", each entry {item.what}")
@@ -261,7 +289,7 @@ def _is_whole(x) -> bool:
     if isinstance(x, bool | np.bool_) or is_traced(x):
         return False
     if isinstance(x, jax.Array | np.ndarray):
-        return x.ndim == 0 and np.issubdtype(x.dtype, np.integer)
+        return x.ndim == 0 and jnp.issubdtype(x.dtype, np.integer)
     return isinstance(x, Integral)
 
 
@@ -273,6 +301,8 @@ def _of_numbers(x) -> bool:
     """Whether `x` can be made an array of real numbers."""
     if isinstance(x, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct):
         dtype = x.dtype
+        if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+            return False
         return not jnp.issubdtype(dtype, jnp.complexfloating) and (
             jnp.issubdtype(dtype, jnp.number) or dtype in (bool, jax.dtypes.float0)
         )
@@ -289,5 +319,6 @@ def _has_nan(x) -> bool:
         return False
     if isinstance(x, jax.Array) and not x.is_fully_addressable:
         return False
-    array = np.asarray(x)
-    return jnp.issubdtype(array.dtype, jnp.floating) and bool(np.isnan(array).any())
+    if isinstance(x, jax.Array | np.ndarray) and not jnp.issubdtype(x.dtype, jnp.floating):
+        return False
+    return bool(np.isnan(np.asarray(x, float)).any())

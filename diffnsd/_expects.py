@@ -40,7 +40,12 @@ def booleans(name: str, value) -> Bool[Array, "..."]:
 
     **Raises:** `ValueError` for other numbers.
     """
-    array = jnp.asarray(value)
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{name} must be booleans, such as [True, False], got {shown(value)}."
+        ) from None
     if array.dtype == bool or array.size == 0:
         return array.astype(bool)
     known = not is_traced(array)

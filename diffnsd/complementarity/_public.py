@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._arguments import AbstractChecked
-from .._expects import booleans, expects
+from .._expects import booleans, expects, shown
 from .._jax import concrete, is_traced
 from .._numerics import as_float
 from .._result import RESULTS
@@ -56,7 +56,12 @@ def stated(laws: Laws) -> tuple[tuple[AbstractLaw, tuple[int, int]], ...]:
 
 def _as_array(x):
     """Converts lists and arrays to arrays of real numbers; returns operators unchanged."""
-    return as_float(x) if isinstance(x, list | tuple | np.ndarray | jax.Array) else x
+    if not isinstance(x, list | tuple | np.ndarray | jax.Array):
+        return x
+    try:
+        return as_float(x)
+    except (TypeError, ValueError):
+        raise TypeError(f"W and q must be arrays of numbers, got {shown(x)}.") from None
 
 
 def _as_active(active):

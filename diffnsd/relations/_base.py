@@ -5,8 +5,10 @@ A relation gives the local velocity `u = H(t, q) v + drift(t, q)` of `c` contact
 first-order systems define both directions themselves: an output of state and multipliers, an input.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -294,14 +296,21 @@ def body_indices(name: str, bodies: Indices) -> Bodies:
             f"{name} is computed inside a transformation: which bodies touch is part of the program; "
             "give integers or a NumPy array."
         )
-    listed = list(bodies) if isinstance(bodies, (list, tuple)) else np.asarray(bodies).tolist()
+    if isinstance(bodies, jax.Array | np.ndarray) and jnp.issubdtype(bodies.dtype, jnp.number):
+        bodies = np.asarray(bodies).tolist()
+    listed = list(bodies) if isinstance(bodies, list | tuple) else bodies
     entries = listed if isinstance(listed, list) else [listed]
-    if not all(i is None or int(i) == i for i in np.asarray(entries, object).reshape(-1)):
+    flat = np.asarray(entries, object).reshape(-1)
+    if not flat.size or not all(i is None or _is_whole(i) for i in flat):
         raise ValueError(f"{name} must be an integer or a list of integers, got {bodies}.")
     if np.ndim(np.asarray(entries, object)) != 1:
         raise ValueError(f"{name} must have shape (c,), got {np.asarray(entries, object).shape}.")
     indices = tuple(None if i is None else int(i) for i in entries)
     return indices if isinstance(listed, list) else indices[0]
+
+
+def _is_whole(i) -> bool:
+    return isinstance(i, Real) and math.isfinite(i) and math.floor(i) == i and abs(i) < 2**31
 
 
 def out_of_range(name: str, bodies: Bodies, count: int) -> str | None:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._arguments import checked_arguments
+from .._arguments import AbstractChecked, Numbers, checked_arguments
 from .._block_rows import Bodies, of_bodies
 from .._jax import concrete, is_traced
 from .._numerics import as_float
@@ -115,7 +115,7 @@ class Coordinates(eqx.Module):
         return q[np.array(self.index, np.int32)]
 
 
-class JointLimits(eqx.Module):
+class JointLimits(AbstractChecked):
     """Two gaps, `(x − lower, upper − x)`, of a coordinate `x = coordinate(t, q)` of a joint.
 
     For several joints, all lower limits come first, then all upper limits.
@@ -138,7 +138,7 @@ class JointLimits(eqx.Module):
         return jnp.stack([x - self.lower, self.upper - x]).reshape(-1)
 
 
-class JointCoupler(eqx.Module):
+class JointCoupler(AbstractChecked):
     """`x1 − ratio x2 − offset` of two joint coordinates: gears, screws, belts.
 
     With `joint.angle` or `joint.displacement` for the coordinates,
@@ -236,7 +236,7 @@ def _centres(q: Pose, bodies) -> Array:
 
 
 @checked_arguments
-def ball_joint(q: Pose, point, body1: Indices = 0, body2: Indices = None) -> Joint:
+def ball_joint(q: Pose, point: Numbers, body1: Indices = 0, body2: Indices = None) -> Joint:
     """A ball joint, 3 rows, along the axes of the world frame if body 2 is the world.
 
     **Arguments:** `q`: a configuration in which the joint holds; `point`: its centre [m], world
@@ -250,7 +250,9 @@ def ball_joint(q: Pose, point, body1: Indices = 0, body2: Indices = None) -> Joi
 
 
 @checked_arguments
-def hinge(q: Pose, point, axis, body1: Indices = 0, body2: Indices = None) -> Joint:
+def hinge(
+    q: Pose, point: Numbers, axis: Numbers, body1: Indices = 0, body2: Indices = None
+) -> Joint:
     """A hinge (revolute joint, pivot), 5 rows: `angle` about the axis is free.
 
     **Arguments:** `q`, `point`, `body1`, `body2`: as in `ball_joint`; `axis`: world frame, shape
@@ -260,7 +262,7 @@ def hinge(q: Pose, point, axis, body1: Indices = 0, body2: Indices = None) -> Jo
 
 
 @checked_arguments
-def prismatic(q: Pose, axis, body1: Indices = 0, body2: Indices = None) -> Joint:
+def prismatic(q: Pose, axis: Numbers, body1: Indices = 0, body2: Indices = None) -> Joint:
     """A prismatic joint (slider), 5 rows: `displacement` along the axis is free.
 
     **Arguments:** as in `hinge`.
@@ -269,7 +271,9 @@ def prismatic(q: Pose, axis, body1: Indices = 0, body2: Indices = None) -> Joint
 
 
 @checked_arguments
-def cylindrical(q: Pose, point, axis, body1: Indices = 0, body2: Indices = None) -> Joint:
+def cylindrical(
+    q: Pose, point: Numbers, axis: Numbers, body1: Indices = 0, body2: Indices = None
+) -> Joint:
     """A cylindrical joint, 4 rows: `angle` and `displacement` are free.
 
     **Arguments:** as in `hinge`.

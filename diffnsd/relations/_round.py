@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._arguments import checked_arguments
+from .._arguments import Numbers, checked_arguments
 from .._block_rows import in_lanes
 from .._expects import not_unit, refuse_below
 from .._jax import eval_now
@@ -144,7 +144,7 @@ def _round_pairs(contact: Any, name: str, radii, bodies, rolling: bool) -> Any:
 
 @checked_arguments
 def sphere_on_plane(
-    radius, normal=(0.0, 0.0, 1.0), offset=0.0, body: Indices = 0, rolling: bool = False
+    radius: Numbers, normal=(0.0, 0.0, 1.0), offset=0.0, body: Indices = 0, rolling: bool = False
 ) -> ContactFrame:
     """Spheres on the plane `{x : n · x = offset}`, one contact each.
 
@@ -160,7 +160,11 @@ def sphere_on_plane(
 
 @checked_arguments
 def sphere_on_sphere(
-    radius1, radius2, body1: Indices = 0, body2: Indices = 1, rolling: bool = False
+    radius1: Numbers,
+    radius2: Numbers,
+    body1: Indices = 0,
+    body2: Indices = 1,
+    rolling: bool = False,
 ) -> ContactFrame:
     """Pairs of spheres, one contact each.
 
@@ -176,7 +180,7 @@ def sphere_on_sphere(
 
 @checked_arguments
 def sphere_on_surface(
-    radius, height: Callable, body: Indices = 0, rolling: bool = False
+    radius: Numbers, height: Callable, body: Indices = 0, rolling: bool = False
 ) -> ContactFrame:
     """Spheres on a surface `z = height(x, y)`, such as an interpolated height map.
 
@@ -194,7 +198,7 @@ def sphere_on_surface(
 
 @checked_arguments
 def capsule_on_plane(
-    radius, half_axis, normal=(0.0, 0.0, 1.0), offset=0.0, body: Indices = 0
+    radius: Numbers, half_axis: Numbers, normal=(0.0, 0.0, 1.0), offset=0.0, body: Indices = 0
 ) -> ContactFrame:
     """Capsules on the plane `{x : n · x = offset}`: two contacts each, of the spheres at their ends.
 
@@ -213,7 +217,7 @@ def capsule_on_plane(
 
 @checked_arguments
 def disk_on_line(
-    radius, normal=(0.0, 1.0), offset=0.0, body: Indices = 0, rolling: bool = False
+    radius: Numbers, normal=(0.0, 1.0), offset=0.0, body: Indices = 0, rolling: bool = False
 ) -> PlanarContact:
     """Disks on the line `{x : n · x = offset}` of the plane, one contact each.
 
@@ -227,7 +231,11 @@ def disk_on_line(
 
 @checked_arguments
 def disk_on_disk(
-    radius1, radius2, body1: Indices = 0, body2: Indices = 1, rolling: bool = False
+    radius1: Numbers,
+    radius2: Numbers,
+    body1: Indices = 0,
+    body2: Indices = 1,
+    rolling: bool = False,
 ) -> PlanarContact:
     """Pairs of disks in the plane, one contact each.
 

@@ -238,7 +238,7 @@ def shape_contacts(
     if near is not None and (not isinstance(near, Integral) or near < 1):
         raise ValueError(f"near must be an integer, 1 or more, or None for all pairs, got {near}.")
     for number, pair in enumerate(pairs):
-        if isinstance(pair, Geom) or len(pair) != 2:
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise TypeError("pairs must be a list of pairs of Geom, such as [(box, floor)].")
         for geom in pair:
             expects(f"pair {number}", geom, Geom, "of two Geom, such as Geom(Box(...), body=0)")

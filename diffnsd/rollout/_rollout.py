@@ -165,6 +165,11 @@ def _share(lanes: int, mesh: jax.sharding.Mesh) -> int:
 
 def _lanes(batch) -> int:
     leaves = jax.tree.leaves(batch)
+    if not all(map(eqx.is_array_like, leaves)):
+        raise TypeError(
+            "the leaves of the batch must be arrays that share one leading axis; partition what is "
+            "not an array from them, or close over it."
+        )
     counts = {np.shape(x)[0] if np.ndim(x) else None for x in leaves}
     if len(counts) != 1 or None in counts:
         raise ValueError(

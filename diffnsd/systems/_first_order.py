@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._arguments import AbstractChecked
+from .._arguments import AbstractChecked, Numbers, checked_arguments
 from .._jax import eval_now
 from .._numerics import as_float, lu_solve, matvec
 from .._types import Args, Config, Matrix, Scalar, State, Vector, at_time
@@ -82,7 +82,15 @@ class FirstOrderSystem(AbstractSystem):
         self.n = int(n)
 
     @staticmethod
-    def linear(A, b=None, E=None, *, inputs=None, storage=None) -> "FirstOrderSystem":
+    @checked_arguments
+    def linear(
+        A: Numbers | Annotated[Callable, "(t)"],
+        b: Numbers | Annotated[Callable, "(t)"] | None = None,
+        E=None,
+        *,
+        inputs: Numbers = None,
+        storage=None,
+    ) -> "FirstOrderSystem":
         """A linear system `E x' = A x + b + F u + r`.
 
         **Arguments:** `A`: `(n, n)`; `b`: `(n,)`; each an array or a function of `t`; `E` and

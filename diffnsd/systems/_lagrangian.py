@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._arguments import Numbers, checked_arguments
 from .._jax import concrete, eval_now, is_traced
 from .._numerics import as_float, matvec
 from .._types import Args, Config, Matrix, Scalar, State, Vector
@@ -111,7 +112,10 @@ class LagrangianSystem(AbstractSystem):
         return EulerLagrangeSystem(lagrangian, forcing, n)
 
     @staticmethod
-    def linear(mass, damping=None, stiffness=None, f_ext=None, **others) -> "LagrangianSystem":
+    @checked_arguments
+    def linear(
+        mass: Numbers, damping: Numbers = None, stiffness: Numbers = None, f_ext=None, **others
+    ) -> "LagrangianSystem":
         """A linear time-invariant system `M v' + C v + K q = F_ext`.
 
         **Arguments:** `mass`, `damping`, `stiffness`: `M`, `C`, `K`, shape `(n, n)`, or `(n,)` for

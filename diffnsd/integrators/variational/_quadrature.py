@@ -8,7 +8,7 @@ import numpy as np
 from numpy.polynomial import Legendre
 from numpy.polynomial.polynomial import polyder, polyval
 
-from ..._arguments import AbstractChecked
+from ..._arguments import AbstractChecked, checked_arguments
 from ..._numerics import lagrange
 
 
@@ -31,6 +31,7 @@ class Quadrature(AbstractChecked):
             )
 
 
+@checked_arguments
 def gauss(points: int) -> Quadrature:
     """Gauss quadrature, exact for polynomials of degree `2 points − 1`.
 
@@ -42,6 +43,7 @@ def gauss(points: int) -> Quadrature:
     return Quadrature(_numbers((nodes + 1) / 2), _numbers(weights / 2), 2 * points)
 
 
+@checked_arguments
 def lobatto(points: int) -> Quadrature:
     """Lobatto quadrature, with both ends, exact for polynomials of degree `2 points − 3`.
 
