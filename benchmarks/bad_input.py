@@ -175,13 +175,13 @@ def main() -> None:
     for outcome in attempts(options.calls, options.seed):
         made += 1
         if outcome.problem and options.only in outcome.place:
+            if not violated[outcome]:
+                print(f"{outcome.place}, {outcome.value}: {outcome.problem}", flush=True)
             violated[outcome] += 1
-    for outcome, times in sorted(violated.items()):
-        print(f"{outcome.place}, {outcome.value} ({times}): {outcome.problem}")
     seconds = time.perf_counter() - begin
-    print(
-        f"{made} calls in {len(places())} places, {seconds:.0f} s: {sum(violated.values())} violated"
-    )
+    total = sum(violated.values())
+    print(f"{made} calls in {len(places())} places, {seconds:.0f} s: {total} violated, ", end="")
+    print(f"{len(violated)} kinds")
     sys.exit(bool(violated))
 
 

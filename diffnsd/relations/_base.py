@@ -300,6 +300,8 @@ def body_indices(name: str, bodies: Indices) -> Bodies:
         bodies = np.asarray(bodies).tolist()
     listed = list(bodies) if isinstance(bodies, list | tuple) else bodies
     entries = listed if isinstance(listed, list) else [listed]
+    if isinstance(bodies, jax.Array) and jnp.issubdtype(bodies.dtype, jax.dtypes.prng_key):
+        raise TypeError(f"{name} must be an integer or a list of integers, got a random key.")
     flat = np.asarray(entries, object).reshape(-1)
     if not flat.size or not all(i is None or _is_whole(i) for i in flat):
         raise ValueError(f"{name} must be an integer or a list of integers, got {bodies}.")

@@ -98,7 +98,7 @@ def bundled_gradient(
     """
     if samples < 2:
         raise ValueError(f"samples must be at least 2, got {samples}.")
-    if not all(map(eqx.is_inexact_array_like, jax.tree.leaves(x))):
+    if not all(map(eqx.is_inexact_array, jax.tree.leaves(x))):
         raise TypeError("x must be a pytree of floating arrays, such as jnp.zeros(2).")
     like_x = jax.tree.structure(scale) == jax.tree.structure(x)
     if not (like_x or np.isscalar(scale) or np.ndim(scale) == 0) or not all(
