@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._arguments import AbstractChecked
 from .._block_rows import AbstractRows, Bodies, apply, dense
+from .._expects import shown
 from .._jax import is_traced
 from .._types import Config, Local, PerContact, Scalar, State, Vector
 from ..groups import AbstractGroup, PoseGroup
@@ -296,12 +297,14 @@ def body_indices(name: str, bodies: Indices) -> Bodies:
             f"{name} is computed inside a transformation: which bodies touch is part of the program; "
             "give integers or a NumPy array."
         )
-    if isinstance(bodies, jax.Array | np.ndarray) and jnp.issubdtype(bodies.dtype, jnp.number):
-        bodies = np.asarray(bodies).tolist()
-    listed = list(bodies) if isinstance(bodies, list | tuple) else bodies
+    given: Any = bodies
+    if isinstance(given, jax.Array | np.ndarray):
+        if not jnp.issubdtype(given.dtype, jnp.number):
+            raise TypeError(f"{name} must be an integer or a list of integers, got {shown(given)}.")
+        given = np.asarray(given).tolist()
+    is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+    listed = list(given) if is_list else given
     entries = listed if isinstance(listed, list) else [listed]
-    if isinstance(bodies, jax.Array) and jnp.issubdtype(bodies.dtype, jax.dtypes.prng_key):
-        raise TypeError(f"{name} must be an integer or a list of integers, got a random key.")
     flat = np.asarray(entries, object).reshape(-1)
     if not flat.size or not all(i is None or _is_whole(i) for i in flat):
         raise ValueError(f"{name} must be an integer or a list of integers, got {bodies}.")
@@ -311,8 +314,8 @@ def body_indices(name: str, bodies: Indices) -> Bodies:
     return indices if isinstance(listed, list) else indices[0]
 
 
-def _is_whole(i) -> bool:
-    return isinstance(i, Real) and math.isfinite(i) and math.floor(i) == i and abs(i) < 2**31
+def _is_whole(i: Any) -> bool:
+    return isinstance(i, Real) and math.isfinite(i) and math.floor(i) == i and abs(float(i)) < 2**31
 
 
 def out_of_range(name: str, bodies: Bodies, count: int) -> str | None:

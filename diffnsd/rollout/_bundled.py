@@ -111,7 +111,7 @@ def bundled_gradient(
     if like_x:
         step = ravel_pytree(jax.tree.map(lambda s, a: jnp.broadcast_to(s, a.shape), scale, x))[0]
     else:
-        step = jnp.full_like(flat, scale)
+        step = jnp.full_like(flat, jnp.asarray(scale))
     directions = jax.random.normal(key, (samples, flat.size), flat.dtype)
     centre = jax.tree.map(lambda a: jnp.broadcast_to(a, (samples, *jnp.shape(a))), x)
     steps = jnp.broadcast_to(step, directions.shape)
