@@ -130,6 +130,7 @@ from .integrators import (
 from .model import ContactMask as ContactMask, Interaction as Interaction, Model as Model
 from .simulation import (
     Checkpointed as Checkpointed,
+    Checkpointing as Checkpointing,
     Direct as Direct,
     Event as Event,
     Integral as Integral,

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from ._jax import is_traced
+from ._jax import concrete, is_traced
 
 
 def expects(name: str, value, kind, what: str) -> None:
@@ -19,10 +19,10 @@ def expects(name: str, value, kind, what: str) -> None:
         raise TypeError(
             f"{name} is the class {value.__name__}; pass an instance: {value.__name__}(...)."
         )
-    raise TypeError(f"{name} must be {what}; got {_shown(value)}.")
+    raise TypeError(f"{name} must be {what}; got {shown(value)}.")
 
 
-def _shown(value) -> str:
+def shown(value) -> str:
     """What an object is, in a few words."""
     of = value if isinstance(value, type) else type(value)
     package, *folders = of.__module__.split(".")
@@ -40,7 +40,12 @@ def booleans(name: str, value) -> Bool[Array, "..."]:
 
     **Raises:** `ValueError` for other numbers.
     """
-    array = jnp.asarray(value)
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{name} must be booleans, such as [True, False], got {shown(value)}."
+        ) from None
     if array.dtype == bool or array.size == 0:
         return array.astype(bool)
     known = not is_traced(array)
@@ -50,3 +55,29 @@ def booleans(name: str, value) -> Bool[Array, "..."]:
         f"{name} must be booleans, or integers 0 and 1, got numbers of type {array.dtype}; write a "
         "comparison, such as x > 0.5."
     )
+
+
+def not_unit(normal) -> str | None:
+    """An error message if a known normal is not of unit length, else `None`.
+
+    It is not normalised, because the meaning of an offset along it would then be ambiguous.
+    """
+    normal = concrete(normal)
+    if is_traced(normal):
+        return None
+    length = float(np.sqrt(np.sum(np.square(np.asarray(normal, float)))))
+    if abs(length - 1) <= 1e-5:
+        return None
+    return f"the normal {np.asarray(normal)} has length {length:g}; divide it by its length"
+
+
+def refuse_below(name: str, value, least: float, *, strictly: bool = False) -> None:
+    """Raises `ValueError` if known numbers are not finite or lie below `least`, or at it if `strictly`."""
+    known = concrete(value)
+    if is_traced(known):
+        return
+    array = np.asarray(known)
+    if np.all(np.isfinite(array) & ((array > least) | ((array == least) & (not strictly)))):
+        return
+    words = "more than" if strictly else "at least"
+    raise ValueError(f"{name} must be finite and {words} {least:g}, got {array}.")

@@ -8,14 +8,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ._expects import booleans, expects
+from ._arguments import AbstractChecked
+from ._expects import booleans
 from ._numerics import as_float
 from ._types import Local, PerContact, Scalar, State, Vector
 from .laws import AbstractLaw
 from .relations import AbstractRelation
 
 
-class ContactMask(eqx.Module):
+class ContactMask(AbstractChecked):
     """Which contacts of an interaction take part, and how; shape `(c,)` each.
 
     **Arguments:**
@@ -65,7 +66,7 @@ def _as_mask(value) -> ContactMask | None:
     return value if value is None or isinstance(value, ContactMask) else ContactMask(value)
 
 
-class Interaction(eqx.Module):
+class Interaction(AbstractChecked):
     """A relation and the law that its contacts obey.
 
     **Arguments:**
@@ -89,10 +90,6 @@ class Interaction(eqx.Module):
     mask: ContactMask | None = eqx.field(default=None, converter=_as_mask)
 
     def __check_init__(self):
-        relation = "a relation, such as GapRelation(function), in Interaction(relation, law)"
-        expects("relation", self.relation, AbstractRelation, relation)
-        law = "a law, such as NewtonImpact(0.5), in Interaction(relation, law)"
-        expects("law", self.law, AbstractLaw, law)
         if self.max_active is not None and self.max_active < 1:
             raise ValueError(
                 f"max_active must be at least 1, or None for all contacts, got {self.max_active}."

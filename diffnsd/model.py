@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._expects import expects
+from ._arguments import AbstractChecked
 from ._interaction import ContactMask as ContactMask, Interaction as Interaction
 from ._jax import concrete, eval_now, is_traced
 from ._types import Config, PerContact, Scalar, State, Vector
@@ -28,7 +28,7 @@ class Energy(eqx.Module):
         return self.kinetic + self.potential
 
 
-class Model(eqx.Module):
+class Model(AbstractChecked):
     """A system with its interactions: everything that a simulation needs except the state.
 
     **Arguments:** `system`; `interactions`: an `Interaction` or a sequence of them;
@@ -41,18 +41,15 @@ class Model(eqx.Module):
     system: AbstractSystem
     interactions: tuple[Interaction, ...]
 
-    def __init__(self, system: AbstractSystem, interactions=(), prescribed=()):
-        expects("system", system, AbstractSystem, "a system, such as LagrangianSystem(mass)")
+    def __init__(
+        self,
+        system: AbstractSystem,
+        interactions: Interaction | Iterable[Interaction] = (),
+        prescribed: PrescribedVelocity | Iterable[PrescribedVelocity] = (),
+    ):
         self.system = system
         given = tuple(interactions) if isinstance(interactions, Iterable) else (interactions,)
-        for part in given:
-            what = "made of Interaction(relation, law), one or a sequence of them"
-            expects("interactions", part, Interaction, what)
         held = tuple(prescribed) if isinstance(prescribed, Iterable) else (prescribed,)
-        for part in held:
-            expects(
-                "prescribed", part, PrescribedVelocity, "made of PrescribedVelocity(index, rate)"
-            )
         self.interactions = (*given, *(Interaction(p, Equality()) for p in held))
 
     def gaps(self, t: Scalar, q) -> tuple[PerContact | None, ...]:

@@ -3,6 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from numbers import Integral
 
 import equinox as eqx
 import equinox.internal as eqxi
@@ -50,8 +51,14 @@ class Checkpointed(AbstractLoopAdjoint):
     threshold: int = 1000
 
     def __check_init__(self):
-        if self.segment_steps is not None and self.segment_steps < 1:
-            raise ValueError(f"segment_steps must be at least 1, got {self.segment_steps}.")
+        for name, least in (("segment_steps", 1), ("threshold", 0)):
+            count = getattr(self, name)
+            if count is None and name == "segment_steps":
+                continue
+            if not isinstance(count, Integral) or isinstance(count, bool):
+                raise TypeError(f"{name} must be a whole number of steps, got {count!r}.")
+            if count < least:
+                raise ValueError(f"{name} must be at least {least}, got {count}.")
 
     def segment(self, steps: int) -> int:
         if self.segment_steps is not None:

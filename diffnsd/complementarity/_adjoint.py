@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._arguments import AbstractChecked
 from .._numerics import lu_solve
 from ._dense import Statistics
 from ._elimination import back_substitute, eliminate, linearised
@@ -18,7 +19,7 @@ from ._natural_map import UnderLaw, argument, derivative, relative
 from ._problem import MixedProblem
 
 
-class AbstractAdjoint(eqx.Module):
+class AbstractAdjoint(AbstractChecked):
     """How the solution of the laws is differentiated. It never changes the values."""
 
     kappa: eqx.AbstractVar[Array | float | None]

@@ -9,13 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._arguments import AbstractChecked
 from .._jax import one_by_one
+from .._numerics import as_float
 
 DENSE_LIMIT = 4000
 """Largest number of unknowns for which an operator is converted to an array."""
 
 
-class Delassus(eqx.Module):
+class Delassus(AbstractChecked):
     """`W = H M^-1 H^T` with a block-diagonal mass: the Delassus operator of many bodies.
 
     **Arguments:** `H`: maps generalised to local velocities, shape `(m, n)`; `mass`: the diagonal blocks
@@ -24,10 +26,15 @@ class Delassus(eqx.Module):
     **Raises:** `ValueError` if the blocks do not cover the columns of H.
     """
 
-    H: Float[Array, "m n"]
-    mass: Float[Array, "b s s"]
+    H: Float[Array, "m n"] = eqx.field(converter=as_float)
+    mass: Float[Array, "b s s"] = eqx.field(converter=as_float)
 
     def __check_init__(self):
+        if (self.H.ndim, self.mass.ndim) != (2, 3):
+            raise ValueError(
+                "H must have shape (m, n) and mass (b, s, s), got "
+                f"{self.H.shape} and {self.mass.shape}."
+            )
         b, s, other = self.mass.shape
         if s != other or b * s != self.H.shape[1]:
             raise ValueError(

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._expects import booleans, expects
+from .._arguments import AbstractChecked
+from .._expects import booleans, expects, shown
 from .._jax import concrete, is_traced
 from .._numerics import as_float
 from .._result import RESULTS
@@ -55,14 +56,19 @@ def stated(laws: Laws) -> tuple[tuple[AbstractLaw, tuple[int, int]], ...]:
 
 def _as_array(x):
     """Converts lists and arrays to arrays of real numbers; returns operators unchanged."""
-    return as_float(x) if isinstance(x, list | tuple | np.ndarray | jax.Array) else x
+    if not isinstance(x, list | tuple | np.ndarray | jax.Array):
+        return x
+    try:
+        return as_float(x)
+    except (TypeError, ValueError):
+        raise TypeError(f"W and q must be arrays of numbers, got {shown(x)}.") from None
 
 
 def _as_active(active):
     return None if active is None else booleans("active", active)
 
 
-class ComplementarityProblem(eqx.Module):
+class ComplementarityProblem(AbstractChecked):
     """`w = W z + q`,  `K* ∋ w + lift(w) e_N ⟂ z ∈ K`, `K` a product over contacts.
 
     **Arguments:**

@@ -3,8 +3,7 @@
 from abc import abstractmethod
 from typing import Any
 
-import equinox as eqx
-
+from .._arguments import AbstractChecked
 from .._result import RESULTS
 from .._types import Scalar, Vector
 
@@ -12,7 +11,7 @@ Memory = Any
 """State of a controller between samples: a pytree of arrays."""
 
 
-class AbstractController(eqx.Module):
+class AbstractController(AbstractChecked):
     """A control law evaluated once per sampling period on measurements `y` of shape `(m,)`.
 
     Gains are leaves of the module.

@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._arguments import Numbers
 from .._jax import eval_now
 from .._numerics import as_float, hold, matvec
 from .._result import RESULTS
@@ -35,7 +36,15 @@ class Luenberger(AbstractController):
     L: Float[Array, "n m"]
     x0: Vector
 
-    def __init__(self, controller: AbstractController, A, B, C, L, x0=None):
+    def __init__(
+        self,
+        controller: AbstractController,
+        A: Numbers,
+        B: Numbers,
+        C: Numbers,
+        L: Numbers,
+        x0: Numbers = None,
+    ):
         self.controller = controller
         self.A, self.B, self.C, self.L = (eval_now(as_float, x) for x in (A, B, C, L))
         n = self.A.shape[0]

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._arguments import Numbers
 from .._jax import eval_now, is_traced
 from .._numerics import as_float, hold, lu_solve, matvec
 from .._result import RESULTS
@@ -38,7 +39,7 @@ class _AbstractSurfaceMode(AbstractController):
     c: Float[Array, "p n"]
     gain: Array
 
-    def __init__(self, A, B, C, gain=1.0):
+    def __init__(self, A: Numbers, B: Numbers, C: Numbers, gain: Numbers = 1.0):
         self.a, self.b, self.c = (eval_now(as_float, x) for x in (A, B, C))
         self.gain = as_float(gain)
         n, p = self.b.shape if self.b.ndim == 2 else (-1, -1)

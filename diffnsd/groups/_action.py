@@ -11,11 +11,11 @@ element that leaves `y` fixed changes the error of a method, not its order.
 from abc import abstractmethod
 from functools import reduce
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._arguments import AbstractChecked
 from .._types import Config, Scalar, Vector
 from ._base import AbstractGroup, orthogonality_defect, shape_problem, unit_problem
 from ._matrix import SO
@@ -23,7 +23,7 @@ from ._product import Product
 from ._so3 import SO3, rotate
 
 
-class AbstractAction(eqx.Module):
+class AbstractAction(AbstractChecked):
     """A left action of a group on the points of a space."""
 
     @property

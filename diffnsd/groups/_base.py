@@ -9,12 +9,12 @@ same functions at `-x`. Momenta are columns, paired with velocities by the dot p
 from abc import abstractmethod
 from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._arguments import AbstractChecked
 from .._jax import is_traced
 from .._numerics import matvec
 from .._types import Config, Scalar, Vector
@@ -23,7 +23,7 @@ Square = Float[Array, "r r"]
 """A square matrix of any size."""
 
 
-class AbstractGroup(eqx.Module):
+class AbstractGroup(AbstractChecked):
     """A Lie group with elements stored as pytrees of arrays and tangent vectors as flat arrays."""
 
     skew_ad: ClassVar[bool] = False

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from .._arguments import AbstractChecked
 from .._numerics import bernoulli_numbers
 from .._types import Config, Vector
 from ._base import AbstractGroup
@@ -45,7 +46,7 @@ def dexpinv_series(group: AbstractGroup, xi: Vector, w: Vector, power: int) -> V
     return total
 
 
-class AbstractRetraction(eqx.Module):
+class AbstractRetraction(AbstractChecked):
     """A map `tau` from the Lie algebra to the group; an option of every geometric integrator."""
 
     maps: ClassVar[tuple[str, str, str, str]]

@@ -8,11 +8,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, PyTree
 
+from .._arguments import checked_arguments
 from ._base import check_parameters, named_values
 from ._outcome import FIT_RESULTS, Callback, FitResult, Recorder, all_finite, midpoint
 from ._programs import Programs
 
 
+@checked_arguments
 def fit(
     loss: Callable[[PyTree], Any],
     params: PyTree[Array],

@@ -17,6 +17,7 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, PyTree
 
+from .._arguments import checked_arguments
 from .._jax import where
 from ._base import check_parameters, named_values
 from ._chart import Chart
@@ -31,6 +32,7 @@ _IDLE = 2
 """Number of accepted steps in a row without improvement after which the fit has converged."""
 
 
+@checked_arguments
 def least_squares(
     residual: Callable[[PyTree], PyTree[Array]],
     params: PyTree[Array],

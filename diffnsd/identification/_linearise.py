@@ -10,11 +10,12 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
+from .._arguments import AbstractChecked
 from .._jax import is_traced
 from ._base import with_axes
 
 
-class AbstractJacobian(eqx.Module):
+class AbstractJacobian(AbstractChecked):
     """How to compute the Jacobian of the residuals; the choice does not affect its value."""
 
     @abstractmethod
@@ -85,7 +86,7 @@ class SecantJacobian(AbstractJacobian):
         return jnp.mean(values, axis=0), slopes / self.widths[None].astype(x.dtype)
 
 
-class AbstractRobustLoss(eqx.Module):
+class AbstractRobustLoss(AbstractChecked):
     """A loss `sum rho(r)` written as a sum of squares: `rho(r) = weigh(r)^2 / 2`."""
 
     @abstractmethod

@@ -10,6 +10,7 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
+from .._arguments import checked_arguments
 from ._base import Parameters, path_name
 from ._transforms import AbstractTransform, AtLeast, AtMost, Interval, Unbounded
 
@@ -90,6 +91,7 @@ class Rebuild(eqx.Module):
         return jtu.tree_unflatten(structure, leaves)
 
 
+@checked_arguments
 def parameters(
     model: PyTree,
     where: Callable[[PyTree], Any],

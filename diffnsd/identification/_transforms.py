@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._arguments import AbstractChecked
 from .._jax import is_traced
 
 _ON_BOUND = 1e-6
@@ -28,7 +29,7 @@ _ON_BOUND = 1e-6
 Bound = float | tuple
 
 
-class AbstractTransform(eqx.Module):
+class AbstractTransform(AbstractChecked):
     """A bijection `value = forward(raw)` from the real numbers to the physically admissible values.
 
     Optimisers work on `raw`, which is unconstrained; models and reports use `value`. A transform has

@@ -1,6 +1,5 @@
 """The interface of an integrator."""
 
-import dataclasses
 from abc import abstractmethod
 from typing import Any
 
@@ -9,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .._expects import expects
+from .._arguments import AbstractChecked
 from .._result import RESULTS
 from .._types import Args, Local, Scalar, State
-from ..complementarity import AbstractAdjoint, AbstractSolver, ImplicitAdjoint, Statistics
+from ..complementarity import AbstractAdjoint, ImplicitAdjoint, Statistics
 from ..model import Model
 from ..systems import Kind
 
@@ -152,7 +151,7 @@ class StepInfo(eqx.Module):
         return eqx.tree_at(lambda i: i.impulses, self, impulses)
 
 
-class AbstractIntegrator(eqx.Module):
+class AbstractIntegrator(AbstractChecked):
     """A one-step method.
 
     A wrapper (`AbstractWrappedIntegrator`) may rely on the properties declared here: `order`,
@@ -160,15 +159,6 @@ class AbstractIntegrator(eqx.Module):
 
     **Raises:** `TypeError` if a solver of contacts or an inner method is something else.
     """
-
-    def __check_init__(self):
-        what = {
-            AbstractSolver: "a solver of contacts, such as Auto() or complementarity.solvers.Newton(10)",
-            AbstractIntegrator: "an integrator, such as MoreauJean()",
-        }
-        for field in dataclasses.fields(self):
-            if field.type in what:
-                expects(field.name, getattr(self, field.name), field.type, what[field.type])
 
     @property
     @abstractmethod

@@ -28,6 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._arguments import AbstractChecked
 from .._block_rows import block_jacobian
 from .._jax import depends, evaluated_again, without_derivative
 from .._numerics import max_abs
@@ -42,7 +43,7 @@ from ..laws import AbstractLaw
 PRECISE = Auto(tolerance=1e-13, accept_tolerance=1e-9)
 
 
-class Newton(eqx.Module):
+class Newton(AbstractChecked):
     """Newton's method on the smooth equations of a step.
 
     **Arguments:** `max_iterations`: linearisations per step, 1 is the linearised scheme;

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._arguments import AbstractChecked
 from .._jax import concrete, is_traced
 from .._numerics import as_float
 from .._types import Args, Scalar, State, Vector
@@ -163,7 +164,7 @@ def equal_box(mass: Float[Array, " b"], moments: Float[Array, "b 3"]) -> Float[A
     return jnp.where(there, jnp.sqrt(jnp.where(there, square, 1)), 0)
 
 
-class SampledControls(eqx.Module):
+class SampledControls(AbstractChecked):
     """Controls that are held between samples, as `args` of a simulation.
 
     **Arguments:** `times`: increasing [s], `(k,)`; `values`: after each of these times until the next, which

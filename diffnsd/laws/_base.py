@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._arguments import AbstractChecked
 from .._jax import eval_now, is_traced
 from .._numerics import as_float, safe_norm
 from ..sets import AbstractSet
@@ -59,7 +60,7 @@ class Context(eqx.Module):
         return self.predicted_gap <= 64 * jnp.finfo(self.gap.dtype).eps * self.size
 
 
-class AbstractLaw(eqx.Module):
+class AbstractLaw(AbstractChecked):
     """A contact law: a set and a bias.
 
     A subclass implements `set`, and what differs from the default of another method: `shift` is the bias

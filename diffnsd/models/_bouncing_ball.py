@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from .._arguments import checked_arguments
 from .._types import State
 from ..laws import AbstractLaw, NewtonImpact
 from ..model import Interaction, Model
@@ -18,6 +19,7 @@ from ..relations import GapRelation
 from ..systems import LagrangianSystem
 
 
+@checked_arguments
 def bouncing_ball(e=0.9, g=9.81, mass=1.0, *, law: AbstractLaw | None = None) -> Model:
     """A ball above the ground, in one dimension: `q (1,)` is its height [m], `v (1,)` its speed.
 
@@ -34,6 +36,7 @@ def _height(t, q):
     return q
 
 
+@checked_arguments
 def ball_state(t: ArrayLike, height=1.0, speed=0.0, e=0.9, g=9.81) -> State:
     """Closed form: the state at a time `t >= 0`, through any number of impacts.
 
@@ -59,6 +62,7 @@ def ball_state(t: ArrayLike, height=1.0, speed=0.0, e=0.9, g=9.81) -> State:
     return State(q[None], v[None])
 
 
+@checked_arguments
 def ball_impact_times(count: int, height=1.0, speed=0.0, e=0.9, g=9.81) -> Float[Array, " count"]:
     """Closed form: times [s] of the first `count >= 1` impacts; arguments as in `ball_state`."""
     height, speed, e, g = (jnp.asarray(x, dtype=float) for x in (height, speed, e, g))

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from .._arguments import checked_arguments
 from .._numerics import as_float
 from .._types import State
 from ..laws import Complementarity
@@ -38,6 +39,7 @@ def _resonator(inductance: Array, capacitance: Array) -> FirstOrderSystem:
     return FirstOrderSystem.linear(a, storage=_Stored(capacitance, inductance))
 
 
+@checked_arguments
 def rlc_diode(resistance=1e3, inductance=1e-2, capacitance=1e-6) -> Model:
     """A resonator with a resistor behind one diode, which damps every other half wave.
 
@@ -52,6 +54,7 @@ def rlc_diode(resistance=1e3, inductance=1e-2, capacitance=1e-6) -> Model:
     return Model(_resonator(ind, c), Interaction(relation, Complementarity()))
 
 
+@checked_arguments
 def diode_bridge(resistance=1e3, inductance=1e-2, capacitance=1e-6) -> Model:
     """A resonator that feeds a resistor through a bridge of four diodes.
 
@@ -77,6 +80,7 @@ def diode_bridge(resistance=1e3, inductance=1e-2, capacitance=1e-6) -> Model:
     return Model(_resonator(ind, c), Interaction(relation, Complementarity()))
 
 
+@checked_arguments
 def diode_bridge_state(
     t: ArrayLike, voltage=10.0, resistance=1e3, inductance=1e-2, capacitance=1e-6
 ) -> State:
@@ -151,6 +155,7 @@ class _Converter(eqx.Module):
         return self.source[None]
 
 
+@checked_arguments
 def buck_converter(
     duty=0.5,
     source=20.0,

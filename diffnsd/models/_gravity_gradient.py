@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 from jaxtyping import Array, Float
 
+from .._arguments import checked_arguments
 from .._numerics import dot, safe_norm
 from ..groups import PoseGroup, rotate
 from ..model import Model
@@ -30,6 +31,7 @@ class _CentralField(eqx.Module):
         return -self.mu * (self.mass / r + shape)
 
 
+@checked_arguments
 def gravity_gradient(mass=1.0, moments=(0.01, 0.02, 0.0275), mu=1.0) -> Model:
     """A rigid body around a centre at the origin, with states on `PoseGroup(1)`.
 

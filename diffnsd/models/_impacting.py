@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._arguments import checked_arguments
 from ..laws import NewtonImpact
 from ..model import Interaction, Model
 from ..relations import GapRelation
@@ -21,6 +22,7 @@ class _Corners(eqx.Module):
         return jnp.stack([q[1] - across - up, q[1] + across - up])
 
 
+@checked_arguments
 def rocking_block(e=0.5, width=1.0, height=2.0, mass=1.0, g=9.81) -> Model:
     """A block on smooth ground that rocks on its two corners: `q (3,)` = (x, y, angle) of its centre.
 
@@ -46,6 +48,7 @@ class _Stack(eqx.Module):
         return jnp.concatenate([q[:1] - self.radius, q[1:] - q[:-1] - 2 * self.radius])
 
 
+@checked_arguments
 def column_of_beads(n: int = 10, e=0.9, radius=0.1, mass=1.0, g=9.81) -> Model:
     """Beads above each other on a vertical line above the ground: `q (n,)` their heights [m].
 
@@ -72,6 +75,7 @@ def _first(t, q):
     return q[:1]
 
 
+@checked_arguments
 def impacting_bar(
     elements: int = 99, e=0.0, length=1.0, young=210e9, section=3.14e-4, density=7800.0
 ) -> Model:
@@ -103,6 +107,7 @@ class _AboveTable(eqx.Module):
         return q - self.amplitude * jnp.sin(self.omega * t)
 
 
+@checked_arguments
 def ball_on_vibrating_table(e=0.7, amplitude=0.05, omega=20.0, mass=1.0, g=9.81) -> Model:
     """A ball on a table that moves like `amplitude · sin(omega t)`: `q (1,)` its height [m].
 

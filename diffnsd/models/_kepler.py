@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from .._arguments import checked_arguments
 from .._numerics import safe_norm
 from .._types import State
 from ..model import Model
@@ -23,6 +24,7 @@ class _Attraction(eqx.Module):
         return -self.mu / safe_norm(q)
 
 
+@checked_arguments
 def kepler(mu=1.0) -> Model:
     """A body in the plane of its orbit, of mass 1: `q (2,)` its position, `v (2,)` its velocity.
 
@@ -33,6 +35,7 @@ def kepler(mu=1.0) -> Model:
     )
 
 
+@checked_arguments
 def kepler_state(t: ArrayLike, e=0.25, a=1.0, mu=1.0) -> State:
     """Closed form: the state at a time `t` after the passage of the pericentre, on the x axis.
 

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._arguments import checked_arguments
 from .._numerics import as_float, dot
 from .._types import Config, Scalar, State, Vector
 from ..groups import SE3, SO3, AbstractGroup, CoadjointAction, Diagonal, RightTranslation
@@ -72,6 +73,7 @@ class _Kirchhoff(eqx.Module):
         return mu * (1 / jnp.concatenate([self.mass, self.inertia]))
 
 
+@checked_arguments
 def free_rigid_body(inertia=(1.0, 2.0, 3.0)) -> Model:
     """A free rigid body: `pi' = pi x I^-1 pi`, `R' = R (I^-1 pi)^`; points `(pi, quaternion)`.
 
@@ -82,6 +84,7 @@ def free_rigid_body(inertia=(1.0, 2.0, 3.0)) -> Model:
     return _lie_poisson(SO3(), _FreeBody(as_float(inertia)))
 
 
+@checked_arguments
 def heavy_top(inertia=(1.0, 1.0, 0.5), lever=(0.0, 0.0, 1.0)) -> Model:
     """A heavy top with a fixed point: `pi' = pi x w + G x c`, `G' = G x w`, `w = I^-1 pi`.
 
@@ -95,6 +98,7 @@ def heavy_top(inertia=(1.0, 1.0, 0.5), lever=(0.0, 0.0, 1.0)) -> Model:
     return _lie_poisson(SE3(), _HeavyTop(as_float(inertia), as_float(lever)))
 
 
+@checked_arguments
 def kirchhoff_body(inertia=(1.0, 2.0, 3.0), mass=(1.0, 1.5, 2.0)) -> Model:
     """A body in an ideal fluid: `pi' = pi x w + p x v`, `p' = p x w`, `w = I^-1 pi`, `v = M^-1 p`.
 
@@ -106,12 +110,14 @@ def kirchhoff_body(inertia=(1.0, 2.0, 3.0), mass=(1.0, 1.5, 2.0)) -> Model:
     return _lie_poisson(SE3(), _Kirchhoff(as_float(inertia), as_float(mass)))
 
 
+@checked_arguments
 def rigid_body_state(pi, quaternion=(1.0, 0.0, 0.0, 0.0)) -> State:
     """State of `free_rigid_body`: angular momentum [kg m²/s] in the body frame, attitude body to world."""
     pi = as_float(pi)
     return State((pi, as_float(quaternion, pi.dtype)), jnp.zeros(0, pi.dtype))
 
 
+@checked_arguments
 def heavy_top_state(pi, quaternion=(1.0, 0.0, 0.0, 0.0)) -> State:
     """State of `heavy_top`: angular momentum [kg m²/s] in the body frame, attitude body to world."""
     pi = as_float(pi)
@@ -121,6 +127,7 @@ def heavy_top_state(pi, quaternion=(1.0, 0.0, 0.0, 0.0)) -> State:
     return State((jnp.concatenate([vertical, pi]), placement), jnp.zeros(0, pi.dtype))
 
 
+@checked_arguments
 def kirchhoff_state(pi, p, position=(0.0, 0.0, 0.0), quaternion=(1.0, 0.0, 0.0, 0.0)) -> State:
     """State of `kirchhoff_body`: angular momentum, linear momentum [kg m/s] (body frame), placement."""
     pi = as_float(pi)

@@ -11,6 +11,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from .._arguments import checked_arguments
 from .._types import State
 from ..laws import AbstractLaw, NewtonImpact
 from ..model import Interaction, Model
@@ -18,6 +19,7 @@ from ..relations import GapRelation
 from ..systems import LagrangianSystem
 
 
+@checked_arguments
 def pendulum_wall(
     e=0.8, length=1.0, distance=0.0, g=9.81, mass=1.0, *, law: AbstractLaw | None = None
 ) -> Model:
@@ -54,16 +56,19 @@ class _DistanceToWall(eqx.Module):
         return self.distance + self.length * jnp.sin(q)
 
 
+@checked_arguments
 def pendulum_state(angle: ArrayLike, rate: ArrayLike = 0.0) -> State:
     """The state with an angle [rad] and its rate [rad/s], numbers, as `q (1,)` and `v (1,)`."""
     return State(jnp.asarray(angle, dtype=float)[None], jnp.asarray(rate, dtype=float)[None])
 
 
+@checked_arguments
 def pendulum_wall_angle(length=1.0, distance=0.0) -> Float[Array, ""]:
     """Closed form: the angle [rad] at which the bob touches the wall, `−asin(distance/length)`."""
     return -jnp.arcsin(jnp.asarray(distance, dtype=float) / length)
 
 
+@checked_arguments
 def pendulum_impact_rate(angle, length=1.0, distance=0.0, g=9.81) -> Float[Array, ""]:
     """Closed form: `θ'` [rad/s] just before the wall, released at rest at `angle` [rad].
 
@@ -73,6 +78,7 @@ def pendulum_impact_rate(angle, length=1.0, distance=0.0, g=9.81) -> Float[Array
     return -jnp.sqrt(2 * g / length * (jnp.cos(wall) - jnp.cos(angle)))
 
 
+@checked_arguments
 def pendulum_rebound_angle(angle, e=0.8, length=1.0, distance=0.0) -> Float[Array, ""]:
     """Closed form: the largest angle [rad] after the first impact, released at rest at `angle`.
 
@@ -83,6 +89,7 @@ def pendulum_rebound_angle(angle, e=0.8, length=1.0, distance=0.0) -> Float[Arra
     return jnp.arccos(wall - e**2 * (wall - jnp.cos(angle)))
 
 
+@checked_arguments
 def pendulum_small_impact_time(angle, length=1.0, distance=0.0, g=9.81) -> Float[Array, ""]:
     """Closed form for small angles: the time [s] of the first impact, released at rest at `angle`.
 

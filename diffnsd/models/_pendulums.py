@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._arguments import checked_arguments
 from .._numerics import dot
 from ..laws import Equality
 from ..model import Interaction, Model
@@ -24,6 +25,7 @@ class _TwoPoints(eqx.Module):
         return kinetic + self.g * heights
 
 
+@checked_arguments
 def double_pendulum(masses=(1.0, 1.0), lengths=(1.0, 1.0), g=9.81) -> Model:
     """Two points on massless rods: `q (2,)` the angles [rad] of the rods from hanging, absolute.
 
@@ -50,6 +52,7 @@ class _Stretch(eqx.Module):
         return ((dot(q, q) / self.length - self.length) / 2)[None]
 
 
+@checked_arguments
 def spherical_pendulum(length=1.0, g=9.81, mass=1.0) -> Model:
     """A point on a massless rod in space, `q (3,)` its position [m] from the pivot, z upwards.
 

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._arguments import checked_arguments
 from .._numerics import as_float
 from ..laws import Relay
 from ..model import Interaction, Model
@@ -11,6 +12,7 @@ from ..relations import FirstOrderLinear, FirstOrderType1
 from ..systems import FirstOrderSystem
 
 
+@checked_arguments
 def relay_oscillator(gain=1.0, stiffness=3.0, damping=2.0) -> Model:
     """Relay feedback on a third-order system: `x1''' + damping x1'' + stiffness x1' = lam`.
 
@@ -55,6 +57,7 @@ class _Decay(eqx.Module):
         return -self.rates * x
 
 
+@checked_arguments
 def gene_network(thresholds=(4.0, 4.0, 8.0, 8.0), rate=40.0, decay=(4.5, 1.5)) -> Model:
     """Two genes that switch each other on above a threshold, and themselves off above another.
 

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._arguments import checked_arguments
 from .._types import State
 from ..laws import CoulombFriction
 from ..model import Interaction, Model
@@ -60,6 +61,7 @@ class _Guide(eqx.Module):
         return jnp.stack(rows)
 
 
+@checked_arguments
 def slider_crank(mu=0.01, e=0.4, clearance=1e-3, g=9.81) -> Model:
     """A slider-crank with clearance: `q (3,)` absolute angles of crank, rod and slider [rad].
 
@@ -75,6 +77,7 @@ def slider_crank(mu=0.01, e=0.4, clearance=1e-3, g=9.81) -> Model:
     return Model(system, contact)
 
 
+@checked_arguments
 def slider_crank_state(speed=150.0) -> State:
     """The stretched mechanism, its crank turning with `speed` [rad/s], the slider centred."""
     speed = jnp.asarray(speed, dtype=float)

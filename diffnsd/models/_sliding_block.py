@@ -8,6 +8,7 @@ It stops after the time `|v0|/(mu g)` at the distance `|v0|²/(2 mu g)`, whateve
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from .._arguments import checked_arguments
 from .._types import State
 from ..laws import AbstractLaw, CoulombFriction
 from ..model import Interaction, Model
@@ -15,6 +16,7 @@ from ..relations import GapRelation
 from ..systems import LagrangianSystem
 
 
+@checked_arguments
 def sliding_block(mu=0.3, g=9.81, mass=1.0, *, law: AbstractLaw | None = None) -> Model:
     """A block on the plane `z = 0` that does not tip: `q (3,)` is its position `(x, y, z)` [m].
 
@@ -33,6 +35,7 @@ def _height_and_slip(t, q):
     return jnp.stack([z, x, y])[None]
 
 
+@checked_arguments
 def block_state(t: ArrayLike, speed=1.0, mu=0.3, g=9.81) -> State:
     """Closed form: the state at a time `t >= 0` of a block that starts at the origin along x.
 
@@ -51,11 +54,13 @@ def block_state(t: ArrayLike, speed=1.0, mu=0.3, g=9.81) -> State:
     return State(jnp.stack([x, zero, zero]), jnp.stack([v, zero, zero]))
 
 
+@checked_arguments
 def block_stop_time(speed, mu, g=9.81) -> Float[Array, ""]:
     """Closed form: the time [s] after which the block has stopped, `speed/(mu g)`."""
     return jnp.asarray(speed) / (mu * g)
 
 
+@checked_arguments
 def block_stop_distance(speed, mu, g=9.81) -> Float[Array, ""]:
     """Closed form: the distance [m] at which the block stops, `speed²/(2 mu g)`."""
     return jnp.asarray(speed) ** 2 / (2 * mu * g)

@@ -9,6 +9,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._arguments import checked_arguments
 from .._numerics import dot
 from .._types import State
 from ..groups import Pose, rotate
@@ -31,6 +32,7 @@ class _SphereOnPlane(eqx.Module):
         return lowest[None], (lowest * (1 - up))[None], up[None]
 
 
+@checked_arguments
 def tippe_top(
     mu=0.3, radius=0.02, offset=0.003, mass=0.02, g=9.81, *, law: AbstractLaw | None = None
 ) -> Model:
@@ -51,6 +53,7 @@ def tippe_top(
     return Model(system, Interaction(contact, CoulombFriction(mu) if law is None else law))
 
 
+@checked_arguments
 def tippe_top_state(tilt=0.1, spin=150.0, radius=0.02, offset=0.003) -> State:
     """The top in contact, its axis tilted [rad] about x and spinning [rad/s] about the vertical."""
     tilt, spin, radius, offset = (jnp.asarray(x, dtype=float) for x in (tilt, spin, radius, offset))
@@ -62,12 +65,14 @@ def tippe_top_state(tilt=0.1, spin=150.0, radius=0.02, offset=0.003) -> State:
     return State(pose, jnp.concatenate([jnp.zeros(3, about.dtype), about]))
 
 
+@checked_arguments
 def tippe_top_axis(state: State) -> Float[Array, ""]:
     """Cosine of the angle between the axis and the vertical: from 1 it falls towards −1."""
     up = jnp.array([0.0, 0.0, 1.0], state.v.dtype)
     return rotate(state.q.orientation[0], up)[2]
 
 
+@checked_arguments
 def tippe_top_jellett(model: Model, state: State, radius=0.02, offset=0.003) -> Float[Array, ""]:
     """Jellett's constant: spatial angular momentum times the arm from the contact to the mass."""
     up = jnp.array([0.0, 0.0, 1.0], state.v.dtype)

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._arguments import checked_arguments
 from .._jax import is_traced
 from .._types import State
 from ..groups import Pose
@@ -15,6 +16,7 @@ from ..systems import NewtonEulerSystem
 CORNERS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], float)
 
 
+@checked_arguments
 def tossed_cube(
     mu: Array | float = 0.18,
     e: Array | float = 0.0,
@@ -51,6 +53,7 @@ def tossed_cube(
     return Model(system, Interaction(BodyPointsPlane(corners), chosen, max_active))
 
 
+@checked_arguments
 def cube_state(position, quaternion_wxyz, velocity, angular_velocity) -> State:
     """The state of one body, with `q` a `Pose` and `v (6,)`.
 

@@ -6,6 +6,7 @@ the beak the bird would swing out.
 
 import jax.numpy as jnp
 
+from .._arguments import checked_arguments
 from .._types import State
 from ..laws import CoulombFriction
 from ..model import Interaction, Model
@@ -20,6 +21,7 @@ TO_SPRING, TO_BIRD = 1.0e-2, 1.5e-2  # sleeve to spring, spring to bird [m]
 BEAK_HEIGHT, BEAK_LENGTH = 2.0e-2, 2.01e-2  # [m]
 
 
+@checked_arguments
 def woodpecker(mu=0.3, e_beak=0.5, stiffness=SPRING) -> Model:
     """The woodpecker toy with small angles: `q (3,)` = height [m], angle of sleeve and bird [rad].
 
@@ -59,6 +61,7 @@ def _pole(t, q):
     return jnp.stack([jnp.stack(x) for x in ((beak, tip), (lower, edge), (upper, edge))])
 
 
+@checked_arguments
 def woodpecker_state() -> State:
     """A state on the limit cycle, the sleeve jammed and the bird swinging towards the pole."""
     return State(jnp.array([0.0, -0.1036, -0.2788]), jnp.array([-0.3411, 0.0, -7.4583]))

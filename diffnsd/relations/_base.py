@@ -5,8 +5,10 @@ A relation gives the local velocity `u = H(t, q) v + drift(t, q)` of `c` contact
 first-order systems define both directions themselves: an output of state and multipliers, an input.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -15,7 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._arguments import AbstractChecked
 from .._block_rows import AbstractRows, Bodies, apply, dense
+from .._expects import shown
 from .._jax import is_traced
 from .._types import Config, Local, PerContact, Scalar, State, Vector
 from ..groups import AbstractGroup, PoseGroup
@@ -65,7 +69,7 @@ class ContactPlaces(eqx.Module):
     body2: Bodies = eqx.field(static=True)
 
 
-class AbstractRelation(eqx.Module):
+class AbstractRelation(AbstractChecked):
     """A family of `c` contacts of the same kind.
 
     A subclass states, as class attributes or properties:
@@ -293,14 +297,25 @@ def body_indices(name: str, bodies: Indices) -> Bodies:
             f"{name} is computed inside a transformation: which bodies touch is part of the program; "
             "give integers or a NumPy array."
         )
-    listed = list(bodies) if isinstance(bodies, (list, tuple)) else np.asarray(bodies).tolist()
+    given: Any = bodies
+    if isinstance(given, jax.Array | np.ndarray):
+        if not jnp.issubdtype(given.dtype, jnp.number):
+            raise TypeError(f"{name} must be an integer or a list of integers, got {shown(given)}.")
+        given = np.asarray(given).tolist()
+    is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+    listed = list(given) if is_list else given
     entries = listed if isinstance(listed, list) else [listed]
-    if not all(i is None or int(i) == i for i in np.asarray(entries, object).reshape(-1)):
+    flat = np.asarray(entries, object).reshape(-1)
+    if not flat.size or not all(i is None or _is_whole(i) for i in flat):
         raise ValueError(f"{name} must be an integer or a list of integers, got {bodies}.")
     if np.ndim(np.asarray(entries, object)) != 1:
         raise ValueError(f"{name} must have shape (c,), got {np.asarray(entries, object).shape}.")
     indices = tuple(None if i is None else int(i) for i in entries)
     return indices if isinstance(listed, list) else indices[0]
+
+
+def _is_whole(i: Any) -> bool:
+    return isinstance(i, Real) and math.isfinite(i) and math.floor(i) == i and abs(float(i)) < 2**31
 
 
 def out_of_range(name: str, bodies: Bodies, count: int) -> str | None:

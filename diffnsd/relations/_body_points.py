@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from .._block_rows import BlockRows, in_lanes, of_bodies
-from .._jax import concrete, eval_now, is_traced
+from .._expects import not_unit
+from .._jax import eval_now
 from .._numerics import as_float, cross, dot, weighted_sum
 from .._types import Config, PerContact, Scalar
 from ..groups import AbstractGroup, rotation_matrix
@@ -77,7 +77,7 @@ class BodyPointsPlane(AbstractBodyRelation):
                 f"body has {len(self.body)} entries for {self.points.shape[0]} points; give one index "
                 "for all points or one for each."
             )
-        if problem := _not_unit(self.normal):
+        if problem := not_unit(self.normal):
             raise ValueError(f"{problem}.")
 
     rows = 3
@@ -120,24 +120,10 @@ class BodyPointsPlane(AbstractBodyRelation):
         )
 
     def check(self, group: AbstractGroup) -> str | None:
-        return check_body("BodyPointsPlane.body", self.body, group) or _not_unit(self.normal)
+        return check_body("BodyPointsPlane.body", self.body, group) or not_unit(self.normal)
 
     def take(self, pick: Callable[[Array], Array]) -> AbstractRelation | None:
         if isinstance(self.body, int):
             return eqx.tree_at(lambda r: r.points, self, pick(self.points))
         # Which points are kept, and hence their bodies, is known only while a step runs.
         return super().take(pick)
-
-
-def _not_unit(normal) -> str | None:
-    """An error message if a known normal is not of unit length, else `None`.
-
-    It is not normalised, because the meaning of `offset` would then be ambiguous.
-    """
-    normal = concrete(normal)
-    if is_traced(normal):
-        return None
-    length = float(np.sqrt(np.sum(np.square(np.asarray(normal, float)))))
-    if abs(length - 1) <= 1e-5:
-        return None
-    return f"the normal {np.asarray(normal)} has length {length:g}; divide it by its length"

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import equinox as eqx
 import jax
@@ -18,7 +18,7 @@ from ._base import AbstractBodyRelation, Contacts, body_indices
 class AbstractContactPoints(AbstractBodyRelation):
     """Contacts from a function that finds closest points and normals, `g = n · (p1 − p2)`."""
 
-    function: Callable
+    function: Annotated[Callable, "(t, q)"]
     body1: Bodies = eqx.field(default=0, static=True)
     body2: Bodies = eqx.field(default=None, static=True)
     rolling: bool = eqx.field(default=False, static=True)

@@ -1,6 +1,7 @@
 """Contacts and constraints from one user function."""
 
 from collections.abc import Callable
+from typing import Annotated
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -28,7 +29,7 @@ class GapRelation(AbstractRelation):
     returns another shape.
     """
 
-    function: Callable
+    function: Annotated[Callable, "(t, q)"]
     rows_per_contact: int = eqx.field(default=1, static=True)
 
     @property

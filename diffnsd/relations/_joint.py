@@ -10,7 +10,7 @@ If the first two rotations vanish, the third axes are parallel; if all three do,
 """
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import equinox as eqx
 import jax
@@ -18,8 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._arguments import AbstractChecked, Numbers, checked_arguments
 from .._block_rows import Bodies, of_bodies
-from .._expects import expects
+from .._jax import concrete, is_traced
 from .._numerics import as_float
 from .._types import Config, Scalar
 from ..groups import Pose, rotation_matrix
@@ -114,7 +115,7 @@ class Coordinates(eqx.Module):
         return q[np.array(self.index, np.int32)]
 
 
-class JointLimits(eqx.Module):
+class JointLimits(AbstractChecked):
     """Two gaps, `(x − lower, upper − x)`, of a coordinate `x = coordinate(t, q)` of a joint.
 
     For several joints, all lower limits come first, then all upper limits.
@@ -123,7 +124,7 @@ class JointLimits(eqx.Module):
     or [m], `()` or one for each.
     """
 
-    coordinate: Callable
+    coordinate: Annotated[Callable, "(t, q)"]
     lower: Float[Array, "..."] = eqx.field(converter=as_float)
     upper: Float[Array, "..."] = eqx.field(converter=as_float)
 
@@ -137,7 +138,7 @@ class JointLimits(eqx.Module):
         return jnp.stack([x - self.lower, self.upper - x]).reshape(-1)
 
 
-class JointCoupler(eqx.Module):
+class JointCoupler(AbstractChecked):
     """`x1 − ratio x2 − offset` of two joint coordinates: gears, screws, belts.
 
     With `joint.angle` or `joint.displacement` for the coordinates,
@@ -152,8 +153,8 @@ class JointCoupler(eqx.Module):
     `()`. The impulse acts along `x1`, and `−ratio` times it along `x2`.
     """
 
-    coordinate1: Callable
-    coordinate2: Callable
+    coordinate1: Annotated[Callable, "(t, q)"]
+    coordinate2: Annotated[Callable, "(t, q)"]
     ratio: Float[Array, ""] = eqx.field(converter=as_float, default=1.0)
     offset: Float[Array, ""] = eqx.field(converter=as_float, default=0.0)
 
@@ -192,13 +193,7 @@ def _seen(p1: Array, f1: Array, p2: Array, f2: Array) -> tuple[Array, Array]:
     return f2.T @ (p1 - p2), f2.T @ f1
 
 
-def _check_poses(q) -> None:
-    poses = "the Pose of the bodies: state.q of free bodies, system.frames(q) of a Multibody"
-    expects("q", q, Pose, poses)
-
-
 def _joint(q: Pose, point, axis, body1, body2, translations, rotations) -> Joint:
-    _check_poses(q)
     bodies = body_indices("body1", body1), body_indices("body2", body2)
     for name, body in zip(("body1", "body2"), bodies, strict=True):
         if problem := out_of_range(name, body, q.position.shape[0]):
@@ -215,6 +210,13 @@ def _joint(q: Pose, point, axis, body1, body2, translations, rotations) -> Joint
             f"{given[1].shape}."
         )
     point, axis = (jnp.broadcast_to(x, (*many, 3)) for x in given)
+    known = concrete(axis)
+    if not is_traced(known) and not np.all(
+        np.isfinite(known) & np.any(known, axis=-1, keepdims=True)
+    ):
+        raise ValueError(
+            f"the axis of a joint must be finite and not zero, such as (0, 0, 1), got {np.asarray(known)}."
+        )
     axis = (axis / jnp.sqrt(jnp.sum(axis * axis, axis=-1, keepdims=True))).T
     axes = jnp.moveaxis(jnp.stack([*tangents(axis), axis], axis=1), (0, 1), (-2, -1))
 
@@ -230,11 +232,11 @@ def _joint(q: Pose, point, axis, body1, body2, translations, rotations) -> Joint
 
 def _centres(q: Pose, bodies) -> Array:
     """Points of joints that are given none: the centres of their first bodies."""
-    _check_poses(q)
     return of_bodies(q.position, body_indices("body1", bodies)).T
 
 
-def ball_joint(q: Pose, point, body1: Indices = 0, body2: Indices = None) -> Joint:
+@checked_arguments
+def ball_joint(q: Pose, point: Numbers, body1: Indices = 0, body2: Indices = None) -> Joint:
     """A ball joint, 3 rows, along the axes of the world frame if body 2 is the world.
 
     **Arguments:** `q`: a configuration in which the joint holds; `point`: its centre [m], world
@@ -247,7 +249,10 @@ def ball_joint(q: Pose, point, body1: Indices = 0, body2: Indices = None) -> Joi
     return _joint(q, point, (0.0, 0.0, 1.0), body1, body2, (0, 1, 2), ())
 
 
-def hinge(q: Pose, point, axis, body1: Indices = 0, body2: Indices = None) -> Joint:
+@checked_arguments
+def hinge(
+    q: Pose, point: Numbers, axis: Numbers, body1: Indices = 0, body2: Indices = None
+) -> Joint:
     """A hinge (revolute joint, pivot), 5 rows: `angle` about the axis is free.
 
     **Arguments:** `q`, `point`, `body1`, `body2`: as in `ball_joint`; `axis`: world frame, shape
@@ -256,7 +261,8 @@ def hinge(q: Pose, point, axis, body1: Indices = 0, body2: Indices = None) -> Jo
     return _joint(q, point, axis, body1, body2, (0, 1, 2), (0, 1))
 
 
-def prismatic(q: Pose, axis, body1: Indices = 0, body2: Indices = None) -> Joint:
+@checked_arguments
+def prismatic(q: Pose, axis: Numbers, body1: Indices = 0, body2: Indices = None) -> Joint:
     """A prismatic joint (slider), 5 rows: `displacement` along the axis is free.
 
     **Arguments:** as in `hinge`.
@@ -264,7 +270,10 @@ def prismatic(q: Pose, axis, body1: Indices = 0, body2: Indices = None) -> Joint
     return _joint(q, _centres(q, body1), axis, body1, body2, (0, 1), (0, 1, 2))
 
 
-def cylindrical(q: Pose, point, axis, body1: Indices = 0, body2: Indices = None) -> Joint:
+@checked_arguments
+def cylindrical(
+    q: Pose, point: Numbers, axis: Numbers, body1: Indices = 0, body2: Indices = None
+) -> Joint:
     """A cylindrical joint, 4 rows: `angle` and `displacement` are free.
 
     **Arguments:** as in `hinge`.
@@ -272,6 +281,7 @@ def cylindrical(q: Pose, point, axis, body1: Indices = 0, body2: Indices = None)
     return _joint(q, point, axis, body1, body2, (0, 1), (0, 1))
 
 
+@checked_arguments
 def fixed_joint(q: Pose, body1: Indices = 0, body2: Indices = None) -> Joint:
     """A weld, 6 rows: nothing is free.
 

@@ -6,10 +6,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._arguments import AbstractChecked
 from .._numerics import as_float
 from .._types import Local, Scalar, State
 from ..groups import AbstractGroup
-from ._base import AbstractRelation, along, reads_bodies
+from ._base import AbstractRelation, along, body_indices, reads_bodies
 
 
 class RateRelation(AbstractRelation):
@@ -56,7 +57,10 @@ class PrescribedVelocity(AbstractRelation):
     rows = 1
 
     def __init__(self, index, rate=0.0):
-        self.index = (index,) if isinstance(index, int) else tuple(map(int, index))
+        found = body_indices("index", index)
+        if found is None or isinstance(found, tuple) and None in found:
+            raise ValueError(f"index must be an integer or a list of integers, got {index}.")
+        self.index = (found,) if isinstance(found, int) else found  # pyright: ignore[reportAttributeAccessIssue]
         self.rate = rate if callable(rate) else as_float(rate)
 
     def _rates(self, t: Scalar, dtype) -> Float[Array, " c"]:
@@ -76,7 +80,7 @@ class PrescribedVelocity(AbstractRelation):
         )
 
 
-class Harmonic(eqx.Module):
+class Harmonic(AbstractChecked):
     """`a + b cos(omega t + phi)`, a function of time.
 
     **Arguments:** `a`, `b`: mean and amplitude, shape `()` or `(c,)`; `omega` [rad/s]; `phi` [rad].

@@ -8,7 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._arguments import Numbers, checked_arguments
 from .._block_rows import in_lanes
+from .._expects import not_unit, refuse_below
+from .._jax import eval_now
 from .._numerics import as_float, safe_norm, weighted_sum
 from .._types import Config, Scalar
 from ..groups import rotation_matrix
@@ -110,20 +113,38 @@ def _round_on_plane(contact: Any, name: str, radius, normal, offset, body, rolli
     """Spheres or disks on a plane or line; `name`: of their bodies, in error messages."""
     body = body_indices(name, body)
     centre = _Centre(body, contact.dimension == 2)
-    function = _OnPlane(centre, as_float(radius), as_float(normal), as_float(offset))
+    function = _OnPlane(centre, *_plane(contact.dimension, radius, normal, offset))
     return contact(function, body, None, rolling)
+
+
+def _radius(name: str, value) -> Array:
+    refuse_below(name, radius := eval_now(as_float, value), 0)
+    return radius
+
+
+def _plane(dimension: int, radius, normal, offset) -> tuple[Array, Array, Array]:
+    """Radius, normal and offset as arrays, refused where they make no sense."""
+    normal = eval_now(as_float, normal)
+    if normal.shape != (dimension,):
+        raise ValueError(f"normal must have shape ({dimension},), got {normal.shape}.")
+    if problem := not_unit(normal):
+        raise ValueError(f"{problem}.")
+    return _radius("radius", radius), normal, as_float(offset)
 
 
 def _round_pairs(contact: Any, name: str, radii, bodies, rolling: bool) -> Any:
     """Pairs of spheres or disks."""
     bodies = [body_indices(f"{name}.body{i}", body) for i, body in enumerate(bodies, start=1)]
     centre1, centre2 = (_Centre(body, contact.dimension == 2) for body in bodies)
-    function = _BetweenTwo(centre1, centre2, *map(as_float, radii))
+    function = _BetweenTwo(
+        centre1, centre2, _radius("radius1", radii[0]), _radius("radius2", radii[1])
+    )
     return contact(function, *bodies, rolling)
 
 
+@checked_arguments
 def sphere_on_plane(
-    radius, normal=(0.0, 0.0, 1.0), offset=0.0, body: Indices = 0, rolling: bool = False
+    radius: Numbers, normal=(0.0, 0.0, 1.0), offset=0.0, body: Indices = 0, rolling: bool = False
 ) -> ContactFrame:
     """Spheres on the plane `{x : n · x = offset}`, one contact each.
 
@@ -137,8 +158,13 @@ def sphere_on_plane(
     return _round_on_plane(ContactFrame, name, radius, normal, offset, body, rolling)
 
 
+@checked_arguments
 def sphere_on_sphere(
-    radius1, radius2, body1: Indices = 0, body2: Indices = 1, rolling: bool = False
+    radius1: Numbers,
+    radius2: Numbers,
+    body1: Indices = 0,
+    body2: Indices = 1,
+    rolling: bool = False,
 ) -> ContactFrame:
     """Pairs of spheres, one contact each.
 
@@ -152,8 +178,9 @@ def sphere_on_sphere(
     return _round_pairs(ContactFrame, "sphere_on_sphere", radii, bodies, rolling)
 
 
+@checked_arguments
 def sphere_on_surface(
-    radius, height: Callable, body: Indices = 0, rolling: bool = False
+    radius: Numbers, height: Callable, body: Indices = 0, rolling: bool = False
 ) -> ContactFrame:
     """Spheres on a surface `z = height(x, y)`, such as an interpolated height map.
 
@@ -165,12 +192,13 @@ def sphere_on_surface(
     """
     body = body_indices("sphere_on_surface.body", body)
     return ContactFrame(
-        _OnSurface(_Centre(body, False), as_float(radius), height), body, None, rolling
+        _OnSurface(_Centre(body, False), _radius("radius", radius), height), body, None, rolling
     )
 
 
+@checked_arguments
 def capsule_on_plane(
-    radius, half_axis, normal=(0.0, 0.0, 1.0), offset=0.0, body: Indices = 0
+    radius: Numbers, half_axis: Numbers, normal=(0.0, 0.0, 1.0), offset=0.0, body: Indices = 0
 ) -> ContactFrame:
     """Capsules on the plane `{x : n · x = offset}`: two contacts each, of the spheres at their ends.
 
@@ -180,13 +208,16 @@ def capsule_on_plane(
     coordinates [m], `(3,)`; the others as in `sphere_on_plane`, `radius` a number.
     """
     body = body_indices("capsule_on_plane.body", body)
-    parts = as_float(radius), as_float(normal), as_float(offset)
     ends = _Ends(body, as_float(half_axis))
-    return ContactFrame(_OnPlane(ends, *parts), 2 * body if isinstance(body, tuple) else body)
+    if ends.half_axis.shape != (3,):
+        raise ValueError(f"half_axis must have shape (3,), got {ends.half_axis.shape}.")
+    plane = _OnPlane(ends, *_plane(3, radius, normal, offset))
+    return ContactFrame(plane, 2 * body if isinstance(body, tuple) else body)
 
 
+@checked_arguments
 def disk_on_line(
-    radius, normal=(0.0, 1.0), offset=0.0, body: Indices = 0, rolling: bool = False
+    radius: Numbers, normal=(0.0, 1.0), offset=0.0, body: Indices = 0, rolling: bool = False
 ) -> PlanarContact:
     """Disks on the line `{x : n · x = offset}` of the plane, one contact each.
 
@@ -198,8 +229,13 @@ def disk_on_line(
     return _round_on_plane(PlanarContact, name, radius, normal, offset, body, rolling)
 
 
+@checked_arguments
 def disk_on_disk(
-    radius1, radius2, body1: Indices = 0, body2: Indices = 1, rolling: bool = False
+    radius1: Numbers,
+    radius2: Numbers,
+    body1: Indices = 0,
+    body2: Indices = 1,
+    rolling: bool = False,
 ) -> PlanarContact:
     """Pairs of disks in the plane, one contact each.
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .._arguments import AbstractChecked, checked_arguments
 from .._block_rows import Bodies
 from .._expects import expects
 from .._jax import eval_now
@@ -21,7 +22,7 @@ from ._contact_frame import ContactFrame
 from ._joint import world_frame
 
 
-class Geom(eqx.Module):
+class Geom(AbstractChecked):
     """A shape placed on a body.
 
     **Arguments:** `shape`; `body`: index of the body, `None` for the world; `position` [m], `(3,)`, and
@@ -208,6 +209,7 @@ def _bounding(
     return Closest(point1, point1 - gap * n, n)
 
 
+@checked_arguments
 def shape_contacts(
     pairs: Sequence[tuple[Geom, Geom]], rolling: bool = False, near: int | None = None
 ) -> ContactFrame:
@@ -236,7 +238,7 @@ def shape_contacts(
     if near is not None and (not isinstance(near, Integral) or near < 1):
         raise ValueError(f"near must be an integer, 1 or more, or None for all pairs, got {near}.")
     for number, pair in enumerate(pairs):
-        if isinstance(pair, Geom) or len(pair) != 2:
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise TypeError("pairs must be a list of pairs of Geom, such as [(box, floor)].")
         for geom in pair:
             expects(f"pair {number}", geom, Geom, "of two Geom, such as Geom(Box(...), body=0)")

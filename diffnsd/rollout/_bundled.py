@@ -2,17 +2,20 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
+from .._arguments import AbstractChecked, checked_arguments
 from ._rollout import rollout
 
 
-class AbstractEstimator(eqx.Module):
+class AbstractEstimator(AbstractChecked):
     """How one random displacement contributes to a bundled gradient."""
 
     @abstractmethod
@@ -61,10 +64,11 @@ class _Sample(eqx.Module):
         return self.estimator.sample(lambda y: self.function(unravel(y)), flat, step, direction)
 
 
+@checked_arguments
 def bundled_gradient(
-    function: Callable,
+    function: Annotated[Callable, "(x)"],
     x: PyTree[Array],
-    key: Array,
+    key: Any,
     *,
     scale: float | PyTree[Array],
     samples: int,
@@ -94,11 +98,20 @@ def bundled_gradient(
     """
     if samples < 2:
         raise ValueError(f"samples must be at least 2, got {samples}.")
+    if not all(map(eqx.is_inexact_array, jax.tree.leaves(x))):
+        raise TypeError("x must be a pytree of floating arrays, such as jnp.zeros(2).")
+    like_x = jax.tree.structure(scale) == jax.tree.structure(x)
+    if not (like_x or np.isscalar(scale) or np.ndim(scale) == 0) or not all(
+        map(eqx.is_array_like, jax.tree.leaves(scale))
+    ):
+        raise TypeError("scale must be a number, or a pytree of numbers like x.")
+    if not isinstance(key, jax.Array):
+        raise TypeError("key must be a key of jax.random, such as jax.random.key(0).")
     flat, unravel = ravel_pytree(x)
-    if jax.tree.structure(scale) == jax.tree.structure(x):
+    if like_x:
         step = ravel_pytree(jax.tree.map(lambda s, a: jnp.broadcast_to(s, a.shape), scale, x))[0]
     else:
-        step = jnp.full_like(flat, scale)
+        step = jnp.full_like(flat, jnp.asarray(scale))
     directions = jax.random.normal(key, (samples, flat.size), flat.dtype)
     centre = jax.tree.map(lambda a: jnp.broadcast_to(a, (samples, *jnp.shape(a))), x)
     steps = jnp.broadcast_to(step, directions.shape)

@@ -16,6 +16,7 @@ import numpy as np
 from jax.extend.core import get_opaque_trace_state
 from jaxtyping import PyTree
 
+from .._arguments import checked_arguments
 from ._programs import find_program
 
 Out = TypeVar("Out")
@@ -24,6 +25,7 @@ CHUNK = 256
 """Number of batch elements stepped together, so that the working set of a step fits a core's cache."""
 
 
+@checked_arguments
 def rollout(
     simulate_fn: Callable[[PyTree], Out],
     batch: PyTree,
@@ -56,15 +58,15 @@ def rollout(
     - `batch`: pytree of arrays with one common leading axis, the batch.
     - `chunk`: batch elements per chunk, at least 1; default 256, and at most an equal share for each
       core.
-    - `mesh`: a one-dimensional mesh of devices to distribute the batch over; the length of the batch
-      must be a multiple of its size.
+    - `mesh`: a one-dimensional mesh of devices to distribute the batch over. If its size does not divide
+      the batch, the last element is computed more than once and the copies are cut off.
 
     **Returns:** the outputs, stacked along a leading axis; arrays of length 0 for an empty batch.
 
     **Warns:** if a function that is identified only by object identity was redefined.
 
     **Raises:** `ValueError` if the leaves of `batch` do not share a leading axis, `chunk` is not a
-    positive whole number, `mesh` has more than one axis, or the batch does not divide over it.
+    positive whole number, or `mesh` has more than one axis.
     """
     lanes = _lanes(batch)
     if chunk is not None and not (isinstance(chunk, Integral) and chunk >= 1):
@@ -80,6 +82,10 @@ def rollout(
         return jax.tree.map(lambda x: jnp.zeros((0, *x.shape), x.dtype), shapes)
     transformed = _transformed()
     program = find_program(simulate_fn, batch, transformed)
+    if mesh is not None and lanes % mesh.size:
+        padded = _padded(batch, -lanes % mesh.size)
+        found = program(padded, min(limit, share), mesh)
+        return jax.tree.map(lambda x: x[:lanes], found)
     if mesh is not None or transformed or not program.has_loops:
         return program(batch, min(limit, share), mesh)
     workers = max(1, os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
@@ -154,15 +160,25 @@ def _share(lanes: int, mesh: jax.sharding.Mesh) -> int:
     """Number of batch elements per device."""
     if len(mesh.axis_names) != 1:
         raise ValueError(f"the mesh must have one axis of devices, got {mesh.axis_names}.")
-    if lanes % mesh.size:
-        raise ValueError(
-            f"{lanes} batch elements do not divide over {mesh.size} devices; pad the batch."
-        )
-    return lanes // mesh.size
+    return -(-lanes // mesh.size)
+
+
+def _padded(batch: PyTree, extra: int) -> PyTree:
+    """The batch with its last element repeated."""
+
+    def longer(x):
+        return jnp.concatenate([x, jnp.broadcast_to(x[-1:], (extra, *x.shape[1:]))])
+
+    return jax.tree.map(longer, jax.tree.map(jnp.asarray, batch))
 
 
 def _lanes(batch) -> int:
     leaves = jax.tree.leaves(batch)
+    if not all(map(eqx.is_array_like, leaves)):
+        raise TypeError(
+            "the leaves of the batch must be arrays that share one leading axis; partition what is "
+            "not an array from them, or close over it."
+        )
     counts = {np.shape(x)[0] if np.ndim(x) else None for x in leaves}
     if len(counts) != 1 or None in counts:
         raise ValueError(

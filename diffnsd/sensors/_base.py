@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._arguments import AbstractChecked
 from .._expects import expects
 from .._types import Args, Scalar, State
 from ..model import Model
@@ -17,7 +18,7 @@ from ..simulation import Solution
 from ._instant import Instant, Interval, Site
 
 
-class AbstractSensor(eqx.Module):
+class AbstractSensor(AbstractChecked):
     """A measurement as a pure function of a solution: `reading = sensor(model, solution)`.
 
     Its leaves are parameters, such as the position of its site. A sensor that reads the `places` or `loads`
@@ -93,7 +94,7 @@ class AbstractMeanSensor(AbstractSensor):
         )
 
 
-class Sensors(eqx.Module):
+class Sensors(AbstractChecked):
     """Sensors by name, read together: the frames of the bodies are computed once for all of them.
 
         readings = Sensors({"gyro": Gyro(site), "foot": Touch(foot, Sphere(0.05))})(model, solution)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._arguments import AbstractChecked
 from .._block_rows import gather
 from .._jax import eval_now
 from .._numerics import as_float, cross
@@ -17,7 +18,7 @@ from ..model import Interaction, Model
 from ..relations import ContactPlaces
 
 
-class Site(eqx.Module):
+class Site(AbstractChecked):
     """A point and axes fixed to a body, or to the world: where a sensor is mounted.
 
     **Arguments:** `body`: index of the body, `None` for the world; `position` [m], `(3,)`, and

@@ -8,16 +8,17 @@ nested lists of arrays `(...)`, so that all operations are elementwise.
 from abc import abstractmethod
 from collections.abc import Callable
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from .._arguments import AbstractChecked
 
 Rows = Float[Array, "k ..."]
 Blocks = list[list[Array]]
 
 
-class AbstractSet(eqx.Module):
+class AbstractSet(AbstractChecked):
     """A closed convex set in `R^k` that is easy to project onto."""
 
     @abstractmethod

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._arguments import AbstractChecked
 from .._jax import concrete, eval_now, is_traced
 from .._numerics import as_float, safe_norm
 
@@ -51,7 +52,7 @@ class Closest(eqx.Module):
         return Closest(self.point2, self.point1, -self.normal)
 
 
-class AbstractShape(eqx.Module):
+class AbstractShape(AbstractChecked):
     """A shape in its own frame. Its sizes are leaves: differentiable, and they can be stacked for `vmap`."""
 
     @abstractmethod

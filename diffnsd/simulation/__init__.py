@@ -5,6 +5,7 @@ from .._jax import (
     Checkpointed as Checkpointed,
     Direct as Direct,
 )
+from ._checkpointing import Checkpointing as Checkpointing
 from ._event import Event as Event, EventPoint as EventPoint
 from ._integral import Integral as Integral
 from ._save import SaveAt as SaveAt

@@ -3,23 +3,10 @@
 import jax
 import numpy as np
 
-from .._expects import expects
 from .._jax import concrete, is_traced
 from .._numerics import as_float
 from .._types import State
-from ..integrators import AbstractIntegrator
-from ..model import Model, skip_if_traced
-from ._event import Event
-from ._save import SaveAt
-
-
-def check_kinds(model, integrator, state0, saveat, event) -> None:
-    """Raises `TypeError` if an argument is something else than what its place is for."""
-    expects("model", model, Model, "a Model; wrap a system as Model(system, interactions)")
-    expects("integrator", integrator, AbstractIntegrator, "an integrator, such as MoreauJean()")
-    expects("state0", state0, State, "a State; make one with system.state(q, v)")
-    expects("saveat", saveat, SaveAt | None, "SaveAt(steps=10), which saves every tenth step")
-    expects("event", event, Event | None, "an Event(condition)")
+from ..model import skip_if_traced
 
 
 def number_of_steps(t0, t1, dt) -> int:

@@ -1,18 +1,20 @@
 """Events that end a simulation early."""
 
 from collections.abc import Callable
+from typing import Annotated
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._arguments import AbstractChecked
 from .._jax import without_derivative
 from .._numerics import implicit_root, is_least
 from .._types import Args, Scalar, State
 
 
-class Event(eqx.Module):
+class Event(AbstractChecked):
     """Ends a simulation when a condition is met.
 
     **Arguments:** `condition(t, state, args)`, evaluated at the end of every step; `args` as given
@@ -35,7 +37,7 @@ class Event(eqx.Module):
     wrong shape or a type that is neither boolean nor real, or if `locate` is set for a boolean.
     """
 
-    condition: Callable
+    condition: Annotated[Callable, "(t, state, args)"]
     locate: bool = eqx.field(default=False, static=True)
 
     def measure(self, t: Scalar, state: State, args: Args) -> Array:

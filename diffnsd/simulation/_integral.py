@@ -2,19 +2,21 @@
 
 import math
 from collections.abc import Callable
+from typing import Annotated
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._arguments import AbstractChecked
 from .._types import Args, Scalar, State
 from ..model import Interaction, Model
 from ..relations import OnPart
 from ..systems import AbstractSystem, FirstOrderSystem, Kind, SystemProduct
 
 
-class Integral(eqx.Module):
+class Integral(AbstractChecked):
     """The integral of a function along the motion, from `t0`.
 
         z(t) = ∫ function(s, state(s), args) ds,      z(t0) = 0
@@ -27,7 +29,7 @@ class Integral(eqx.Module):
     `equinox.Module`, whose leaves are parameters.
     """
 
-    function: Callable
+    function: Annotated[Callable, "(t, state, args)"]
 
 
 class _Rates(eqx.Module):

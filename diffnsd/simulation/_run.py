@@ -107,7 +107,16 @@ COMPILATIONS = Compilations()
 def run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
     """Runs the loop, compiled once per structure: calls outside `jit` do not recompile."""
     COMPILATIONS.note()
-    zero, none = jnp.zeros_like(grid.h), jnp.asarray(-1, int)
+    step = stepper(model, integrator, grid, args, event, meter)
+    start = started(model, integrator, grid, state0, args, saveat, event, meter)
+    step = _if_before_the_end(step, grid) if grid.is_open else step
+    loop, saved = _saving(model, step, start, grid, saveat.steps, adjoint)
+    meter.close(loop.meter_state)
+    return ended(model, integrator, grid, args, saveat, event, start, loop, saved)
+
+
+def stepper(model, integrator, grid: Grid, args, event: Event | None, meter):
+    """One pass of the loop, `(loop, i) -> (loop, info)`."""
 
     def step(loop: _Loop, i):
         state, info, memory, outcome = integrator.step(
@@ -115,6 +124,7 @@ def run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
         )
         watch = loop.watch
         if watch is not None:
+            assert event is not None
             ended = watch.step >= 0
             unchanged = loop.state, loop.memory, info.nothing()
             state, memory, info = where(ended, unchanged, (state, memory, info))
@@ -131,6 +141,12 @@ def run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
         meter_state = meter.step(loop.meter_state, part)
         return _Loop(state, memory, record, watch, impacts, meter_state), info
 
+    return step
+
+
+def started(model, integrator, grid: Grid, state0, args, saveat, event: Event | None, meter):
+    """The loop before the first step."""
+    zero, none = jnp.zeros_like(grid.h), jnp.asarray(-1, int)
     memory = integrator.init(model, grid.t0, state0, args)
     record = _Record(RESULTS.successful, (none, zero), (none, zero))
     watch = None
@@ -142,10 +158,11 @@ def run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
             before = state0, memory, jnp.full_like(impacts, jnp.inf)
         watch = _Watch(event.value(grid.t0, state0, args), none, before)
     never = jnp.full(saveat.impacts, jnp.inf, zero.dtype)
-    start = _Loop(state0, memory, record, watch, never, meter.init())
-    step = _if_before_the_end(step, grid) if grid.is_open else step
-    loop, saved = _saving(model, step, start, grid, saveat.steps, adjoint)
-    meter.close(loop.meter_state)
+    return _Loop(state0, memory, record, watch, never, meter.init())
+
+
+def ended(model, integrator, grid: Grid, args, saveat, event, start: _Loop, loop: _Loop, saved):
+    """The solution, from the loop before the first and after the last step, and what was saved."""
     point = None
     if event is not None and event.locate:
         point = _event_point(event, model, integrator, grid, loop, args)
@@ -153,7 +170,7 @@ def run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
     if saveat.t0:
         nothing = jax.tree.map(lambda x: jnp.zeros_like(x, shape=x.shape[1:]), info)
         first = _snapshot(model, grid, start, jnp.zeros((), int), nothing)
-        saved = _joined(jax.tree.map(lambda x: x[None], first), saved)
+        saved = joined(jax.tree.map(lambda x: x[None], first), saved)
     if not saveat.has_axis:
         saved, info = jax.tree.map(lambda x: x[-1], (saved, info))
     impacts = loop.impacts if saveat.impacts else None
@@ -215,8 +232,18 @@ def _if_before_the_end(step, grid: Grid):
 
 def _saving(model, one, loop: _Loop, grid: Grid, every: int | None, adjoint):
     """Runs `every` steps between snapshots, and the remaining steps before the last snapshot."""
-    steps = grid.capacity
-    blocks, rest = (0, steps) if every is None else divmod(steps, every)
+    blocks, rest = (0, grid.capacity) if every is None else divmod(grid.capacity, every)
+    saved: Any = None
+    if every is not None and (blocks or not rest):
+        loop, saved = scan(block_of(model, one, grid, every), loop, blocks, adjoint)
+    if every is None or rest:
+        loop, last = remainder(model, one, loop, grid, rest, adjoint)
+        saved = last if saved is None else joined(saved, last)
+    return loop, saved
+
+
+def block_of(model, one, grid: Grid, every: int):
+    """The steps up to the next snapshot, `(loop, j) -> (loop, snapshot)` for block `j`."""
 
     def block(loop, j):
         if every == 1:
@@ -226,17 +253,17 @@ def _saving(model, one, loop: _Loop, grid: Grid, every: int | None, adjoint):
             info = _summary(infos, loop.reached(grid, (j + 1) * every) - j * every)
         return loop, _snapshot(model, grid, loop, (j + 1) * every, info)
 
-    saved: Any = None
-    if every is not None and (blocks or not rest):
-        loop, saved = scan(block, loop, blocks, adjoint)
-    if every is None or rest:
-        loop, infos = scan(lambda c, i: one(c, steps - rest + i), loop, rest, adjoint)
-        end = jnp.asarray(steps)
-        info = _summary(infos, loop.reached(grid, end) - (steps - rest))
-        last = _snapshot(model, grid, loop, end, info)
-        last = jax.tree.map(lambda x: x[None], last)
-        saved = last if saved is None else _joined(saved, last)
-    return loop, saved
+    return block
+
+
+def remainder(model, one, loop: _Loop, grid: Grid, rest: int, adjoint):
+    """The last `rest` steps, and the snapshot at their end with a time axis of one."""
+    steps = grid.capacity
+    loop, infos = scan(lambda c, i: one(c, steps - rest + i), loop, rest, adjoint)
+    end = jnp.asarray(steps)
+    info = _summary(infos, loop.reached(grid, end) - (steps - rest))
+    last = _snapshot(model, grid, loop, end, info)
+    return loop, jax.tree.map(lambda x: x[None], last)
 
 
 def _snapshot(model, grid: Grid, loop: _Loop, i, info: StepInfo) -> _Snapshot:
@@ -278,5 +305,6 @@ def _summary(infos: StepInfo, made: Count) -> StepInfo:
     )
 
 
-def _joined(first, second):
+def joined(first, second):
+    """Two parts of what was saved, one after the other in time."""
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), first, second)

@@ -3,8 +3,10 @@
 import equinox as eqx
 import numpy as np
 
+from .._arguments import AbstractChecked
 
-class SaveAt(eqx.Module):
+
+class SaveAt(AbstractChecked):
     """Which times of a simulation are saved. The end of the run is always saved.
 
     **Arguments:**

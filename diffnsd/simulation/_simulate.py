@@ -8,12 +8,14 @@ import diffrax
 import jax.numpy as jnp
 import numpy as np
 
+from .._arguments import checked_arguments
 from .._jax import AbstractLoopAdjoint, Checkpointed, is_traced
 from .._result import failed
 from .._types import Args, State
 from ..integrators import AbstractIntegrator
 from ..model import Model
-from ._checks import check_kinds, checked, not_kept, number_of_steps
+from ._checkpointing import Checkpointing, run_saved
+from ._checks import checked, not_kept, number_of_steps
 from ._event import Event, EventPoint
 from ._integral import Augmented, Integral, OfMotion
 from ._run import COMPILATIONS, Grid, run
@@ -21,6 +23,7 @@ from ._save import SaveAt
 from ._solution import Solution
 
 
+@checked_arguments
 def simulate(
     model: Model,
     integrator: AbstractIntegrator,
@@ -36,6 +39,7 @@ def simulate(
     integrals: Integral | Sequence[Integral] = (),
     adjoint: AbstractLoopAdjoint | None = None,
     progress: diffrax.AbstractProgressMeter | None = None,
+    save: Checkpointing | None = None,
     start_tolerance: float = 1e-3,
     throw: bool = True,
 ) -> Solution:
@@ -63,6 +67,8 @@ def simulate(
     - `adjoint`: how reverse mode stores the loop, default `Checkpointed()`.
     - `progress`: a progress meter of diffrax, for example `diffrax.TextProgressMeter()`; it does not
       affect the results.
+    - `save`: a `Checkpointing`, which writes the run to files and goes on from them; not under a
+      transformation, and without `progress`.
     - `start_tolerance`: allowed penetration of contacts and opening of joints in `state0` [m, rad],
       checked if known before compiling. Schemes keep an accepted error: they constrain the rates of
       gaps.
@@ -78,7 +84,6 @@ def simulate(
     **Warns:** `RecompilationWarning`, with the remedy, if the same program is compiled a second time
     because a function of the model was redefined.
     """
-    check_kinds(model, integrator, state0, saveat, event)
     steps = number_of_steps(t0, t1, dt)
     if max_steps is not None and not (isinstance(max_steps, Whole) and max_steps >= steps):
         raise ValueError(
@@ -118,7 +123,14 @@ def simulate(
     )
     # Inside a `jit`, the outer `jit` compiles and caches the program.
     compiled = COMPILATIONS.count
-    solution = run(*parts)
+    if save is None:
+        solution = run(*parts)
+    else:
+        if progress is not None:
+            raise ValueError(
+                "progress is not shown with save=Checkpointing(...); leave one of them out."
+            )
+        solution = run_saved(save, *parts[:-2])
     if augmented is not None:
         (states, sums), point = augmented.apart(solution.states), solution.event
         if point is not None:

@@ -3,12 +3,12 @@
 import enum
 from abc import abstractmethod
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._arguments import AbstractChecked
 from .._jax import is_traced
 from .._numerics import as_float, lu_solve, matvec, max_abs
 from .._types import Args, Config, Matrix, Scalar, State, Vector
@@ -32,7 +32,7 @@ class Kind(enum.Enum):
         return self is not Kind.STATE_SPACE
 
 
-class AbstractSystem(eqx.Module):
+class AbstractSystem(AbstractChecked):
     """A system without its contacts. Parameters are leaves of the module."""
 
     @property

@@ -1,6 +1,7 @@
 """Mechanical systems defined by one function, their Lagrangian."""
 
 from collections.abc import Callable
+from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -23,8 +24,8 @@ class EulerLagrangeSystem(AbstractSystem):
     shape, or if `d²L/dv²` is not positive definite at the initial state.
     """
 
-    lagrangian: Callable
-    forcing: Callable | None
+    lagrangian: Annotated[Callable, "(q, v)"]
+    forcing: Annotated[Callable, "(t, state, args)"] | None
     n: int = eqx.field(static=True)
 
     @property

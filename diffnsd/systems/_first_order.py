@@ -1,12 +1,14 @@
 """First-order systems in `R^n`: circuits, relays, control loops, gene networks."""
 
 from collections.abc import Callable
+from typing import Annotated
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._arguments import AbstractChecked, Numbers, checked_arguments
 from .._jax import eval_now
 from .._numerics import as_float, lu_solve, matvec
 from .._types import Args, Config, Matrix, Scalar, State, Vector, at_time
@@ -14,7 +16,7 @@ from ..groups import AbstractGroup, Euclidean
 from ._base import AbstractSystem, Kind, shaped
 
 
-class LinearField(eqx.Module):
+class LinearField(AbstractChecked):
     """`A(t) x + b(t) + F u`, with `u` the exogenous inputs of a simulation.
 
     **Arguments:** `a`: `(n, n)`, or a function of `t`; `b`: `(n,)`, a function of `t`, or `None` for
@@ -61,9 +63,9 @@ class FirstOrderSystem(AbstractSystem):
     circuits (2011), doi:10.1007/978-90-481-9681-4.
     """
 
-    field: Callable
+    field: Annotated[Callable, "(t, x, args)"]
     E: Float[Array, "n n"] | Callable | None
-    storage: Callable | None
+    storage: Annotated[Callable, "(x)"] | None
     n: int = eqx.field(static=True)
 
     def __init__(self, field, E=None, *, n: int | None = None, storage: Callable | None = None):
@@ -80,7 +82,15 @@ class FirstOrderSystem(AbstractSystem):
         self.n = int(n)
 
     @staticmethod
-    def linear(A, b=None, E=None, *, inputs=None, storage=None) -> "FirstOrderSystem":
+    @checked_arguments
+    def linear(
+        A: Numbers | Annotated[Callable, "(t)"],
+        b: Numbers | Annotated[Callable, "(t)"] | None = None,
+        E=None,
+        *,
+        inputs: Numbers = None,
+        storage=None,
+    ) -> "FirstOrderSystem":
         """A linear system `E x' = A x + b + F u + r`.
 
         **Arguments:** `A`: `(n, n)`; `b`: `(n,)`; each an array or a function of `t`; `E` and

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._arguments import AbstractChecked
 from .._jax import concrete, eval_now, is_traced
 from .._numerics import as_float
 
 
-class AbstractTreeJoint(eqx.Module):
+class AbstractTreeJoint(AbstractChecked):
     """A joint between a body and its parent.
 
     **Arguments:**
@@ -168,7 +169,7 @@ class Fixed(AbstractTreeJoint):
         super().__init__()
 
 
-class Body(eqx.Module):
+class Body(AbstractChecked):
     """A body of a `Multibody` and the joints to its parent.
 
     **Arguments:**

@@ -1,6 +1,7 @@
 """Mechanical systems in generalised coordinates."""
 
 from collections.abc import Callable
+from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._arguments import Numbers, checked_arguments
 from .._jax import concrete, eval_now, is_traced
 from .._numerics import as_float, matvec
 from .._types import Args, Config, Matrix, Scalar, State, Vector
@@ -48,12 +50,12 @@ class LagrangianSystem(AbstractSystem):
     doi:10.1007/978-0-387-21792-5.
     """
 
-    mass_matrix: Float[Array, "n n"] | Callable
-    f_int: Callable | None
-    f_ext: Callable | Float[Array, " n"] | None
-    f_gyr: Callable | None
-    forcing: Callable | None
-    potential_energy: Callable | None
+    mass_matrix: Float[Array, "n n"] | Annotated[Callable, "(q)"]
+    f_int: Annotated[Callable, "(t, q, v)"] | None
+    f_ext: Annotated[Callable, "(t)"] | Float[Array, " n"] | None
+    f_gyr: Annotated[Callable, "(q, v)"] | None
+    forcing: Annotated[Callable, "(t, state, args)"] | None
+    potential_energy: Annotated[Callable, "(q)"] | None
     n: int = eqx.field(static=True)
     space: AbstractGroup
 
@@ -110,7 +112,10 @@ class LagrangianSystem(AbstractSystem):
         return EulerLagrangeSystem(lagrangian, forcing, n)
 
     @staticmethod
-    def linear(mass, damping=None, stiffness=None, f_ext=None, **others) -> "LagrangianSystem":
+    @checked_arguments
+    def linear(
+        mass: Numbers, damping: Numbers = None, stiffness: Numbers = None, f_ext=None, **others
+    ) -> "LagrangianSystem":
         """A linear time-invariant system `M v' + C v + K q = F_ext`.
 
         **Arguments:** `mass`, `damping`, `stiffness`: `M`, `C`, `K`, shape `(n, n)`, or `(n,)` for

@@ -1,6 +1,7 @@
 """Trees of bodies in joint coordinates."""
 
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -93,8 +94,8 @@ class Multibody(AbstractSystem):
         self,
         bodies: Body | Sequence[Body],
         gravity=(0.0, 0.0, -9.81),
-        forcing: Callable | None = None,
-        wrench: Callable | None = None,
+        forcing: Annotated[Callable, "(t, state, args)"] | None = None,
+        wrench: Annotated[Callable, "(t, state, args)"] | None = None,
     ):
         bodies = (bodies,) if isinstance(bodies, Body) else tuple(bodies)
         if wrong := [b for b in bodies if not isinstance(b, Body)]:

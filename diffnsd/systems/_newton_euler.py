@@ -1,6 +1,7 @@
 """Rigid bodies."""
 
 from collections.abc import Callable
+from typing import Annotated
 
 import jax.numpy as jnp
 import numpy as np
@@ -36,7 +37,7 @@ class NewtonEulerSystem(AbstractSystem):
     masses: Float[Array, " b"]
     inertia: Float[Array, "b 3"] | Float[Array, "b 3 3"]
     gravity: Float[Array, "3"]
-    wrench: Callable | None
+    wrench: Annotated[Callable, "(t, state, args)"] | None
 
     def __init__(self, masses, inertia, wrench: Callable | None = None, gravity=(0.0, 0.0, -9.81)):
         mass = eval_now(as_float, masses)

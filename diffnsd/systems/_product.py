@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 from jaxtyping import Array
 
+from .._arguments import AbstractChecked
 from .._numerics import as_float, lu_solve
 from .._types import Args, Config, Matrix, Scalar, State, Vector
 from ..groups import AbstractGroup, Euclidean, Product
@@ -224,7 +225,7 @@ class SystemProduct(AbstractSystem):
         return lu_solve(self.mass(t, None).astype(rate.dtype), rate)
 
 
-class Gyrator(eqx.Module):
+class Gyrator(AbstractChecked):
     """A coupling of a `SystemProduct` that conserves power: a motor constant, a moving coil.
 
         f_a = k v_b,     f_b = −k v_a

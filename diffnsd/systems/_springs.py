@@ -6,12 +6,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._arguments import AbstractChecked
 from .._numerics import as_float, cross, safe_norm
 from .._types import Args, Scalar, State
 from ..groups import rotation_matrix
 
 
-class SpringDamper(eqx.Module):
+class SpringDamper(AbstractChecked):
     """A spring and a damper in parallel between two points, `wrench(t, state, args) -> (b, 6)`.
 
         f = −(k (l − l0) + c dl/dt) e    on body 1,      l = |p1 − p2|,  e = (p1 − p2)/l
@@ -41,7 +42,7 @@ class SpringDamper(eqx.Module):
         return wrench if self.body2 is None else wrench + wrench_at(state, self.body2, p2, size * e)
 
 
-class Wrenches(eqx.Module):
+class Wrenches(AbstractChecked):
     """The sum of several wrenches.
 
     **Arguments:** `parts`: functions `(t, state, args) -> (b, 6)`.

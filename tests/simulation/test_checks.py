@@ -167,20 +167,20 @@ KINDS = {
     ),
     "a law for interactions": (
         lambda: Model(BODY, NewtonImpact()),
-        r"interactions must be made of Interaction\(relation, law\).* got .* diffnsd.laws.NewtonImpact",
+        r"interactions must be Interaction\(relation, law\).* got .* diffnsd.laws.NewtonImpact",
     ),
     "a law among interactions": (
         lambda: Model(BODY, [Interaction(POINTS, NewtonImpact()), NewtonImpact()]),
-        r"interactions must be made of Interaction\(relation, law\)",
+        r"interactions must be Interaction\(relation, law\)",
     ),
     "an interaction for what is prescribed": (
         lambda: Model(BODY, (), Interaction(PrescribedVelocity(0), Equality())),
-        r"prescribed must be made of PrescribedVelocity\(",
+        r"prescribed must be PrescribedVelocity\(",
     ),
     "a class for a system": (lambda: Model(LagrangianSystem), "system is the class Lagrangian"),
     "a law before its relation": (
         lambda: Interaction(NewtonImpact(), GAP),
-        r"relation must be a relation, .* in Interaction\(relation, law\); got .* diffnsd.laws.Newton",
+        r"relation must be a relation, .* in Interaction\(...\); got .* diffnsd.laws.Newton",
     ),
     "a function for a relation": (
         lambda: Interaction(lambda t, q: q, NewtonImpact()),

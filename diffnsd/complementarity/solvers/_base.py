@@ -3,11 +3,11 @@
 from abc import abstractmethod
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..._arguments import AbstractChecked
 from .._dense import DenseProblem, Statistics
 from .._problem import MixedProblem
 from .._step_newton import least_norm
@@ -15,7 +15,7 @@ from .._step_point import StepOptions
 from ._drive import solve_step
 
 
-class AbstractSolver(eqx.Module):
+class AbstractSolver(AbstractChecked):
     """A solver of contact problems: a method, or a chain of methods.
 
     Success has one definition for all solvers: the residual of the best point is at most

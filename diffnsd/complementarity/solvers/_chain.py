@@ -39,7 +39,7 @@ class Chain(AbstractSolver):
         check_tolerance(self.accept_tolerance)
         for method in (*self.methods, *self.then):
             what = "a solver of complementarity.solvers, as in Chain((Newton(5), Splitting(200)))"
-            expects("a method of a chain", method, AbstractSolver, what)
+            expects("a method in `methods` of a chain", method, AbstractSolver, what)
         if not self.methods:
             raise ValueError("a chain needs a method at least, such as Chain((Newton(5),)).")
 

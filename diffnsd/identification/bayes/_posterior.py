@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
+from ..._arguments import checked_arguments
 from ..._expects import expects
 from .._base import check_parameters
 from .._uncertainty import physical
@@ -86,6 +87,7 @@ class Posterior(eqx.Module):
         return jax.vmap(self.unravel)(jnp.asarray(flat)[rows])
 
 
+@checked_arguments
 def posterior(
     log_likelihood: Callable[[PyTree], Float[Array, ""]],
     params: PyTree[Array],

@@ -2,13 +2,14 @@
 
 from abc import abstractmethod
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from ..._arguments import AbstractChecked
 
-class AbstractPrior(eqx.Module):
+
+class AbstractPrior(AbstractChecked):
     """What is known of a parameter before the data, as a density of its physical value."""
 
     @abstractmethod

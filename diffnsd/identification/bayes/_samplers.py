@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..._arguments import AbstractChecked
 from ..._optional import require
 from ...rollout import rollout
 
@@ -34,7 +35,7 @@ class Draws(eqx.Module):
     evaluations: Array
 
 
-class AbstractSampler(eqx.Module):
+class AbstractSampler(AbstractChecked):
     """A way to draw from a posterior.
 
     `correlated`: whether its draws follow from each other; `uses_curvature`: whether it needs the

@@ -106,7 +106,15 @@ class Located(AbstractWrappedIntegrator):
     simultaneous: float = eqx.field(static=True)
     solver: AbstractSolver
 
-    def __init__(self, inner, max_impacts=2, *, slow=4.0, simultaneous=1e-6, solver=None):
+    def __init__(
+        self,
+        inner: AbstractIntegrator,
+        max_impacts: int = 2,
+        *,
+        slow=4.0,
+        simultaneous=1e-6,
+        solver=None,
+    ):
         if max_impacts < 0:
             raise ValueError(f"max_impacts must be at least 0, got {max_impacts}.")
         check_slow(slow)

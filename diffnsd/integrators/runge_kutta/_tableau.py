@@ -7,12 +7,13 @@ import numpy as np
 from numpy.polynomial import legendre
 from numpy.polynomial.polynomial import polyint, polyval
 
+from ..._arguments import AbstractChecked, Numbers
 from ..._numerics import lagrange
 
 Row = tuple[float, ...]
 
 
-class ButcherTableau(eqx.Module):
+class ButcherTableau(AbstractChecked):
     """Coefficients `a (s, s)`, `b (s,)`, `c (s,)` of a Runge-Kutta method of `s` stages.
 
     **Arguments:** `a`, `b`, `c`: as nested sequences; `order`: of convergence; `b_error`: `b` minus
@@ -31,11 +32,14 @@ class ButcherTableau(eqx.Module):
     order: int = eqx.field(static=True)
     b_error: Row | None = eqx.field(static=True)
 
-    def __init__(self, a, b, c, order: int, b_error=None):
+    def __init__(self, a: Numbers, b: Numbers, c: Numbers, order: int, b_error: Numbers = None):
         a, b, c = (np.asarray(x, float) for x in (a, b, c))
         s = b.size
-        if a.shape != (s, s) or c.shape != (s,):
-            raise ValueError(f"a has shape {a.shape} and c {c.shape}, expected ({s}, {s}), ({s},).")
+        if b.ndim != 1 or a.shape != (s, s) or c.shape != (s,):
+            raise ValueError(
+                f"a has shape {a.shape}, b {b.shape} and c {c.shape}, expected ({s}, {s}), "
+                f"({s},), ({s},)."
+            )
         if b_error is not None and np.shape(b_error) != (s,):
             raise ValueError(f"b_error has shape {np.shape(b_error)}, expected ({s},).")
         if not np.allclose(a.sum(axis=1), c, rtol=0, atol=1e-10):

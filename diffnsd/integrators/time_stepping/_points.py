@@ -4,11 +4,12 @@ from abc import abstractmethod
 
 import equinox as eqx
 
+from ..._arguments import AbstractChecked
 from ..._types import Config, Scalar, State, Vector
 from ...groups import AbstractGroup
 
 
-class AbstractPoint(eqx.Module):
+class AbstractPoint(AbstractChecked):
     """A configuration within a step from `q0` with velocities from `v0` to `v1`."""
 
     @abstractmethod

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.polynomial import Legendre
 from numpy.polynomial.polynomial import polyder, polyval
 
+from ..._arguments import AbstractChecked, checked_arguments
 from ..._numerics import lagrange
 
 
-class Quadrature(eqx.Module):
+class Quadrature(AbstractChecked):
     """Nodes and weights of a quadrature on [0, 1].
 
     **Arguments:** `nodes`, `weights`: numbers, equally many; `order`: the smallest power that is not
@@ -30,6 +31,7 @@ class Quadrature(eqx.Module):
             )
 
 
+@checked_arguments
 def gauss(points: int) -> Quadrature:
     """Gauss quadrature, exact for polynomials of degree `2 points − 1`.
 
@@ -41,6 +43,7 @@ def gauss(points: int) -> Quadrature:
     return Quadrature(_numbers((nodes + 1) / 2), _numbers(weights / 2), 2 * points)
 
 
+@checked_arguments
 def lobatto(points: int) -> Quadrature:
     """Lobatto quadrature, with both ends, exact for polynomials of degree `2 points − 3`.
 
