@@ -9,7 +9,8 @@ with one column of `S^-1 H^T` for every row of a contact. Linear solves need no 
 iterate has (inexact Newton). A step is shortened where the slope of the incremental energy along it,
 `(r − H^T z) · dv`, has grown instead of vanishing, or is not finite.
 
-The iterations are not differentiated. As in `integrators._step`, differentiated passes start at the solution
+Where one linearisation solves the equations and there are no contacts, its linear solve is differentiated.
+Iterations are not. As in `integrators._step`, differentiated passes start at the solution
 and hold `S`, `H` and `W` constant there; each makes one more order of derivatives exact.
 
 Reference: S. Eisenstat, H. Walker, Choosing the forcing terms in an inexact Newton method (1996),
@@ -260,6 +261,11 @@ def _differentiated(equations: LargeStep, v_end: Vector, z_end: Array, laws):
     residual = equations.linearised if once and equations.is_curved else equations.defect
     frozen = LargeStep(without_derivative(step))
     point = step.state.v if once else v_end
+    if equations.is_linear and not step.model.interactions:
+        start = step.state.v
+        moved = Factored(equations.operator(start), scheme.linear_solver)
+        v = start - moved.solve(equations.defect(start))
+        return with_value(v, v_end), z_end
     operator = frozen.operator(jax.lax.stop_gradient(point))
     held = frozen.blocks()
     linear = Linear.at(operator, held, scheme.linear_solver, v_end)
