@@ -5,6 +5,7 @@ from abc import abstractmethod
 
 import jax
 import jax.numpy as jnp
+import lineax as lx
 import numpy as np
 from jaxtyping import Array
 
@@ -123,6 +124,20 @@ class AbstractSystem(AbstractChecked):
         start from the velocity that both predict, so that they keep their order.
 
         **Arguments:** `h`: the length of the step times the weight of its end.
+        """
+        return None
+
+    def step_operator(
+        self, t: Scalar, state: State, args: Args, a: Scalar, b: Scalar
+    ) -> lx.AbstractLinearOperator | None:
+        """The matrix of an implicit step as an operator, `M − a ∂f/∂v − b ∂f/∂q`; `None`, the default.
+
+        For large systems, whose matrices are not formed: where it is given, the theta schemes solve their
+        steps with it, see `linear`. It must be the exact derivative, since the derivatives of a step are
+        solved with it too. Such a system also defines `momentum` and `force` by products, and has no use
+        for `mass`. The derivative along `q` is that of `q exp(eta)` by `eta`.
+
+        **Arguments:** `a`, `b`: `h theta` and `(h theta)²`.
         """
         return None
 
