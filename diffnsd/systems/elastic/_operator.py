@@ -1,0 +1,82 @@
+"""The matrix of an implicit step of an elastic body, by the structure that its mesh gives it."""
+
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import Array
+
+from ..._types import Args, Scalar, State
+from ...linear import Banded, ElementSum
+from . import _base as assembly
+
+if TYPE_CHECKING:
+    from ._elastic import Elastic
+
+WIDEST_BAND = 8
+"""Nodes in a row with up to this distance of coupled unknowns are solved by bands."""
+
+
+def step_operator(
+    body: "Elastic",
+    t: Scalar,
+    state: State,
+    args: Args,
+    a: Scalar,
+    b: Scalar,
+    *,
+    banded: bool = True,
+    massless: bool = False,
+) -> lx.AbstractLinearOperator:
+    """`M − a ∂f/∂v − b ∂f/∂q` of the unknowns; without `M` if `massless`."""
+    n, d = body.free.shape[0], body.points.shape[1]
+    x, v = body.positions(t, state.q), body.nodal_velocities(t, state)
+    X = body.rest_nodes.astype(x.dtype)
+    a, b = jnp.asarray(a, x.dtype), jnp.asarray(b, x.dtype)
+    damping = body.damping
+    viscosity = None if damping is None else damping.stiffness
+    parts, symmetric = [], True
+    for part in body.elements:
+        w = part.width(d)
+        blocks = assembly.stiffness_blocks(part, X[:, :w], x[:, :w], v[:, :w], viscosity, a, b)
+        mass = None if massless else body.mass_model.blocks(part, X[:, :w])
+        if mass is not None:
+            blocks = blocks + mass * (1 if damping is None else 1 + a * damping.mass)
+        parts.append((blocks, body.unknown[part.nodes, :w].reshape(blocks.shape[:2])))
+    for load in body.loads:
+        found = load.blocks(t, x, args)
+        if found is not None:
+            nodes, blocks = found
+            parts.append((-b * blocks, body.unknown[nodes].reshape(blocks.shape[:2])))
+            symmetric = False
+    widest = max(dofs.shape[1] for _, dofs in parts)
+    blocks = jnp.concatenate([_padded(blocks, widest) for blocks, _ in parts])
+    dofs = jnp.concatenate([_padded_dofs(dofs, widest, n) for _, dofs in parts])
+    tags = lx.symmetric_tag if symmetric else ()
+    found = ElementSum(blocks, dofs, n, tags=tags)
+    width = body.bandwidth if symmetric else n
+    if not banded or width > min(WIDEST_BAND, n - 1):
+        return found
+    return _in_bands(found, width)
+
+
+def _in_bands(matrix: ElementSum, width: int) -> lx.AbstractLinearOperator:
+    """The same matrix by its diagonals."""
+    i, j, values = matrix.coordinates()
+    bands = jnp.zeros((matrix.size, 2 * width + 1), values.dtype)
+    bands = bands.at[i, j - i + width].add(values)
+    if width > 1:
+        return Banded(bands, matrix.tags)
+    if width == 0:
+        return lx.DiagonalLinearOperator(bands[:, 0])
+    return lx.TridiagonalLinearOperator(bands[:, 1], bands[1:, 0], bands[:-1, 2])
+
+
+def _padded(blocks: Array, k: int) -> Array:
+    more = k - blocks.shape[1]
+    return jnp.pad(blocks, ((0, 0), (0, more), (0, more)))
+
+
+def _padded_dofs(dofs: Array, k: int, n: int) -> Array:
+    """Unknowns of elements with fewer nodes, filled up with `n`, which is none."""
+    return jnp.pad(dofs, ((0, 0), (0, k - dofs.shape[1])), constant_values=n)
