@@ -125,7 +125,8 @@ class ElementSum(AbstractLargeOperator):
 
     def block_diagonal(self, size: int) -> Float[Array, "m s s"]:
         """As of the base class, but an element adds only entries between `s` consecutive unknowns of its
-        own, those of one node; each block is positive definite where the matrix is."""
+        own, those of one node; each block is positive definite where the matrix is.
+        """
         count = -(-self.size // size)
         total = _unit_padding(count, size, self.size, self.dtype)
         if self.added is not None:

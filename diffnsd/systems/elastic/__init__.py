@@ -38,3 +38,4 @@ from ._solids import (
     Tetrahedra as Tetrahedra,
     Triangles as Triangles,
 )
+from ._static import Equilibrium as Equilibrium, equilibrium as equilibrium

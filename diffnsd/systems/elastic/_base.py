@@ -185,9 +185,9 @@ def stiffness_blocks(
         # One row of moduli per entry of F: the second derivative in that direction.
         def moduli(direction):
             if viscosity is None:
-                return b * jax.jvp(
-                    lambda F: _stress(element, X, F, None, None), (F,), (direction,)
-                )[1]
+                return (
+                    b * jax.jvp(lambda F: _stress(element, X, F, None, None), (F,), (direction,))[1]
+                )
             rate = matmul(v, gradient)
 
             def stress(F, rate):

@@ -13,15 +13,17 @@ from ._solids import negative
 
 
 class Hinges(AbstractElements):
-    """Bending of a membrane at the edges between its triangles: `E = k/2 3 |e|²/A (θ − θ0)²`.
+    """Bending of a membrane at the edges between its triangles: `E = k/2 |e|²/A (θ − θ0)²`.
 
     `e` is the edge, `A` the area of the two triangles at rest, `θ` the angle between their normals. For
-    a plate `k` is its flexural rigidity `E t³/(12 (1 − ν²))`; how exactly depends on the pattern of the mesh.
+    a plate `k` is its flexural rigidity `E t³/(12 (1 − ν²))`: exact for a roll along the rows of squares and
+    for equilateral triangles; on other meshes the pattern of the mesh changes it.
 
     **Arguments:** `nodes`: `(e, 4)`, the ends of the edge, then the two opposite corners, as
     `mesh.hinges()` lists them; `stiffness`: k [N m], `()` or `(e,)`.
 
-    Reference: E. Grinspun et al., Discrete shells (2003), doi:10.2312/SCA03/062-067.
+    Reference: E. Grinspun et al., Discrete shells (2003), doi:10.2312/SCA03/062-067, with the factor of
+    H. S. Seung, D. R. Nelson (1988), doi:10.1103/PhysRevA.38.1005.
     """
 
     dimensions: ClassVar[tuple[int, ...]] = (3,)
@@ -41,7 +43,7 @@ class Hinges(AbstractElements):
     def measure(self, X: Array) -> Scalar:
         edge, one, other = (X[:, i] - X[:, 0] for i in (1, 2, 3))
         area = (safe_norm(cross(edge, one)) + safe_norm(cross(other, edge))) / 2
-        return 3 * dot(edge, edge) / area
+        return dot(edge, edge) / area
 
     def density_of_energy(self, X: Array, F: Array) -> Scalar:
         rest = _dihedral(X[:, 1:] - X[:, :1])
@@ -113,7 +115,7 @@ class PlanarBeams(AbstractElements):
     def inertia(self, X: Array) -> Array:
         shape = self.measure(X) * jnp.asarray([[1 / 3, 1 / 6], [1 / 6, 1 / 3]], X.dtype)
         scale = jnp.stack([self.line_density, self.line_density, self.rotary])
-        return scale[:, None, None] * shape
+        return scale[:, None, None] * shape[None]
 
     def flaws(self, X):
         return "have no length at rest", np.all(X[:, 0] == X[:, 1], axis=1)

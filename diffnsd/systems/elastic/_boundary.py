@@ -25,7 +25,9 @@ def node_numbers(name: str, nodes) -> np.ndarray:
             f"shape {array.shape}."
         )
     if array.size == 0:
-        raise ValueError(f"nodes of {name} is empty: no node fulfils the condition it was made from.")
+        raise ValueError(
+            f"nodes of {name} is empty: no node fulfils the condition it was made from."
+        )
     return array.astype(np.int32)
 
 
@@ -74,7 +76,7 @@ class AbstractLoad(eqx.Module):
         """Force on every coordinate of every node."""
 
     def blocks(self, t: Scalar, x: Float[Array, "p w"], args: Args):
-        """Nodes `(e, k)` and `∂f/∂x (e, k w, k w)` of parts of the load; `None` if it does not depend on `x`."""
+        """Nodes `(e, k)` and `∂f/∂x (e, k w, k w)` of its parts; `None` if independent of `x`."""
         del t, x, args
         return None
 
@@ -108,7 +110,11 @@ class NodalForce(AbstractLoad):
         given = self.value(t, args) if callable(self.value) else self.value
         given = as_float(given, x.dtype).astype(x.dtype)
         m = self.nodes.shape[0]
-        if given.ndim not in (1, 2) or given.shape[-1] > x.shape[1] or given.shape[:-1] not in ((), (m,)):
+        if (
+            given.ndim not in (1, 2)
+            or given.shape[-1] > x.shape[1]
+            or given.shape[:-1] not in ((), (m,))
+        ):
             raise ValueError(
                 f"force of NodalForce must have shape ({x.shape[1]},) or ({m}, {x.shape[1]}), got "
                 f"{given.shape}."

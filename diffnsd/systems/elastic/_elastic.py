@@ -34,8 +34,8 @@ class Elastic(AbstractSystem):
     **Arguments:**
 
     - `points`: coordinates of the nodes at rest [m], `(p, d)`, or a `Mesh`.
-    - `elements`: `Tetrahedra`, `Triangles`, `Membranes`, `Hinges`, `Bars`, `Springs`, `PlanarBeams`, `Masses`,
-      one or a sequence; their energies and masses are added.
+    - `elements`: `Tetrahedra`, `Triangles`, `Membranes`, `Hinges`, `Bars`, `Springs`, `PlanarBeams`,
+      `Masses`, one or a sequence; their energies and masses are added.
     - `gravity`: acceleration [m/s²], `(d,)`; default none.
     - `prescribed`: one or more `Prescribed`. `loads`: one or more `NodalForce` or `Pressure`.
     - `mass_model`: `Lumped()`, the default, or `Consistent()`. `damping`: a `Rayleigh`; default none.
@@ -235,7 +235,7 @@ class Elastic(AbstractSystem):
     def step_operator(
         self, t: Scalar, state: State, args: Args, a: Scalar, b: Scalar
     ) -> lx.AbstractLinearOperator:
-        """`M − a ∂f/∂v − b ∂f/∂q`: tridiagonal or banded where the nodes are in a row, else an `ElementSum`."""
+        """`M − a ∂f/∂v − b ∂f/∂q`: tridiagonal or banded for nodes in a row, else an `ElementSum`."""
         return step_operator(self, t, state, args, a, b)
 
     def element_sum(self, t: Scalar, state: State, args: Args, a: Scalar, b: Scalar) -> ElementSum:

@@ -47,7 +47,7 @@ class Mesh(eqx.Module):
         return np.flatnonzero(np.asarray(condition(np.asarray(self.points).T)))
 
     def boundary(self) -> np.ndarray:
-        """Facets that belong to one cell only, `(f, k − 1)`, outward (a triangle's with the cell on the left).
+        """Facets that belong to one cell only, `(f, k − 1)`, outward (of triangles: cell on the left).
 
         For triangles in the plane and tetrahedra.
         """
