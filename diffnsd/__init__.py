@@ -27,7 +27,8 @@ in the folders (`relations`, `laws`, `systems`, `complementarity.solvers`, ...).
 differentiated is true: plain time stepping loses the derivative of impact times (see `MoreauJean`).
 """
 
-# Floor 0: the state, how a computation ended, and programs that are compiled again.
+# Floor 0: the state, how a computation ended, programs that are compiled again, large linear systems.
+from . import linear as linear
 from ._recompilation import RecompilationWarning as RecompilationWarning
 from ._result import RESULTS as RESULTS
 from ._types import State as State

@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ._numerics import UNROLL_LIMIT, dot, lu_solve, short_sum, weighted_sum
 
@@ -209,6 +209,34 @@ class JointRows(AbstractRows):
         pairs = zip(self.wrenches, self.moved, strict=True)
         rates = self.motion * v[None]
         return sum(dot(jnp.swapaxes(x, 0, 1), (rates @ m)[:, None]) for x, m in pairs)  # pyright: ignore[reportReturnType]
+
+
+class EntryRows(AbstractRows):
+    """`H` of contacts with entries in a few columns each, in any places.
+
+    **Arguments:** `values`: the entries, `(k, d, c)`; `columns`: where they are, `(c, d)`, left out where it
+    is not below `n`, the number of columns.
+    """
+
+    values: Float[Array, "k d c"]
+    columns: Int[Array, "c d"]
+    n: int = eqx.field(static=True)
+
+    def first(self, k: int) -> "EntryRows":
+        return EntryRows(self.values[:k], self.columns, self.n)
+
+    def dense(self) -> Float[Array, "k n c"]:
+        k, _, c = self.values.shape
+        zeros, each = jnp.zeros((k, self.n, c), self.values.dtype), np.arange(c)[:, None]
+        return zeros.at[:, self.columns, each].add(jnp.swapaxes(self.values, 1, 2), mode="drop")
+
+    def apply(self, v: Float[Array, " n"]) -> Float[Array, "k c"]:
+        own = v.at[self.columns].get(mode="fill", fill_value=0).T
+        return dot(jnp.swapaxes(self.values, 0, 1), own[:, None])
+
+    def gather(self, z: Float[Array, "k c"]) -> Float[Array, " n"]:
+        load = dot(self.values, z[:, None]).T
+        return jnp.zeros(self.n, z.dtype).at[self.columns].add(load, mode="drop")
 
 
 class OwnRows(eqx.Module):

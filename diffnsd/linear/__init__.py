@@ -1,8 +1,27 @@
 """Large linear systems: operators by their structure, solvers and preconditioners as objects."""
 
+from ._direct import (
+    BlockTridiagonalLU as BlockTridiagonalLU,
+    Cholesky as Cholesky,
+    Tridiagonal as Tridiagonal,
+)
+from ._iterative import ConjugateGradients as ConjugateGradients, MINRES as MINRES
 from ._operators import (
     AbstractLargeOperator as AbstractLargeOperator,
     Banded as Banded,
     BlockTridiagonal as BlockTridiagonal,
     ElementSum as ElementSum,
+)
+from ._preconditioners import (
+    AbstractPreconditioner as AbstractPreconditioner,
+    BlockJacobi as BlockJacobi,
+    Chebyshev as Chebyshev,
+    Jacobi as Jacobi,
+    NoPreconditioner as NoPreconditioner,
+)
+from ._sparse import SparseLU as SparseLU
+from ._structure import (
+    ByStructure as ByStructure,
+    Factored as Factored,
+    linear_solve as linear_solve,
 )

@@ -202,6 +202,10 @@ class BlockTridiagonal(AbstractLargeOperator):
     def diagonal(self) -> Float[Array, " n"]:
         return jnp.diagonal(self.middle, axis1=1, axis2=2).reshape(-1)
 
+    def blocks(self) -> "BlockTridiagonal":
+        """The matrix itself, see `Banded.blocks`."""
+        return self
+
     def block_diagonal(self, size: int) -> Float[Array, "m s s"]:
         if size != self.middle.shape[1]:
             raise ValueError(

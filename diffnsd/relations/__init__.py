@@ -22,6 +22,7 @@ from ._joint import (
     hinge as hinge,
     prismatic as prismatic,
 )
+from ._nodes import NodesHalfSpace as NodesHalfSpace
 from ._part import OnPart as OnPart
 from ._planar_contact import PlanarContact as PlanarContact
 from ._rates import (

@@ -77,7 +77,7 @@ class BodyPointsPlane(AbstractBodyRelation):
                 f"body has {len(self.body)} entries for {self.points.shape[0]} points; give one index "
                 "for all points or one for each."
             )
-        if problem := _not_unit(self.normal):
+        if problem := not_unit(self.normal):
             raise ValueError(f"{problem}.")
 
     rows = 3
@@ -120,7 +120,7 @@ class BodyPointsPlane(AbstractBodyRelation):
         )
 
     def check(self, group: AbstractGroup) -> str | None:
-        return check_body("BodyPointsPlane.body", self.body, group) or _not_unit(self.normal)
+        return check_body("BodyPointsPlane.body", self.body, group) or not_unit(self.normal)
 
     def take(self, pick: Callable[[Array], Array]) -> AbstractRelation | None:
         if isinstance(self.body, int):
@@ -129,7 +129,7 @@ class BodyPointsPlane(AbstractBodyRelation):
         return super().take(pick)
 
 
-def _not_unit(normal) -> str | None:
+def not_unit(normal) -> str | None:
     """An error message if a known normal is not of unit length, else `None`.
 
     It is not normalised, because the meaning of `offset` would then be ambiguous.

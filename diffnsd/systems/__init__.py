@@ -1,6 +1,7 @@
 """Dynamical systems: mass matrix, force and configuration group."""
 
 from ._base import AbstractSystem as AbstractSystem, Kind as Kind
+from ._chain import SpringChain as SpringChain
 from ._euler_lagrange import EulerLagrangeSystem as EulerLagrangeSystem
 from ._first_order import FirstOrderSystem as FirstOrderSystem, LinearField as LinearField
 from ._first_order_form import (

@@ -3,15 +3,18 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import lineax as lx
 from jaxtyping import Array
 
 from ..._result import RESULTS
 from ..._types import Args, Scalar, State
 from ...complementarity import AbstractAdjoint, AbstractSolver, Auto, ImplicitAdjoint
+from ...linear import ByStructure
 from ...model import Model
 from .._base import Carry, StepInfo, check_fractions
 from .._contacts import zero_impulses
 from .._step import Newton
+from ._large_step import is_large, refusal
 from ._points import AbstractPoint, AtStart
 from ._theta_step import (
     AbstractStepScheme,
@@ -32,6 +35,7 @@ class AbstractThetaScheme(AbstractStepScheme):
     contacts_at: eqx.AbstractVar[AbstractPoint]
     mass_at: eqx.AbstractVar[AbstractPoint | None]
     solver: eqx.AbstractVar[AbstractSolver]
+    linear_solver: eqx.AbstractVar[lx.AbstractLinearSolver]
     adjoint: eqx.AbstractVar[AbstractAdjoint]
 
     def __check_init__(self):
@@ -62,6 +66,9 @@ class AbstractThetaScheme(AbstractStepScheme):
                 "MoreauJean(theta=1.0) or BackwardEuler()"
             )
         return None
+
+    def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
+        return refusal(self, model) if is_large(model, t0, state, args) else None
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
         del args
@@ -97,6 +104,8 @@ class MoreauJean(AbstractThetaScheme):
     - `contacts_at`: `AtStart()`, `AtPrediction()`, or `AtIterate()`, implicit.
     - `mass_at`: likewise; `None` is the theta point, `AtIterate(theta)`.
     - `adjoint`: how the solution of the laws is differentiated, for example `SmoothedAdjoint(1e-3)`.
+    - `linear_solver`: of the equations of large systems, one of `diffnsd.linear` or lineax; by default
+      the one that fits the structure of their matrix.
 
     Reference: J. J. Moreau (1988), doi:10.1007/978-3-7091-2624-0_1; M. Jean (1999),
     doi:10.1016/S0045-7825(98)00383-1.
@@ -109,6 +118,7 @@ class MoreauJean(AbstractThetaScheme):
     mass_at: AbstractPoint | None = None
     solver: AbstractSolver = Auto()
     adjoint: AbstractAdjoint = ImplicitAdjoint()
+    linear_solver: lx.AbstractLinearSolver = ByStructure()
 
 
 class BackwardEuler(AbstractThetaScheme):
@@ -133,6 +143,7 @@ class BackwardEuler(AbstractThetaScheme):
     mass_at: AbstractPoint | None = None
     solver: AbstractSolver = Auto()
     adjoint: AbstractAdjoint = ImplicitAdjoint()
+    linear_solver: lx.AbstractLinearSolver = ByStructure()
 
     @property
     def theta(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -26,6 +26,7 @@ from ...complementarity import Block, MixedProblem
 from ...laws import Context
 from ...model import Interaction, Model
 from .._base import AbstractIntegrator, AbstractMemory, WarmStart
+from ..._result import RESULTS, first_error
 from .._contacts import build_block, context, law_at, left_out, nearest_switch, select
 from .._step import (
     Contact,
@@ -36,6 +37,7 @@ from .._step import (
     own_parts,
     solve_step,
 )
+from ._large_step import is_large, large_step
 from ._points import AbstractPoint, AtIterate
 
 
@@ -245,20 +247,31 @@ def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, inpu
     z0 = tuple(jnp.moveaxis(s.pick(part), 0, 1) for s, part in pairs)
     linear = scheme.linear_parts(model, t0, h, state, args)
     step = Step(scheme, Model(model.system, interactions), t0, h, state, args, z0, input0, linear)
+    if is_large(model, t0, state, args):
+        v, z, stats, result = large_step(step, z0)
+        end, multipliers, overflow = _ended(step, selections, v, z)
+        overflow = RESULTS.where(overflow, RESULTS.contact_overflow, RESULTS.successful)
+        return end, multipliers, stats, first_error(result, overflow)
     guess = jnp.concatenate([step.guess(), *own_parts(interactions, z0)])
     v, z, stats, converged = solve_step(
         Step.equations, step, guess, z0, scheme.solver, scheme.newton, scheme.adjoint
     )
-    end = step.at(1, v[: state.v.shape[0]])
-    pairs = zip(selections, z, strict=True)
-    multipliers = tuple(s.spread(jnp.moveaxis(part, 1, 0)) for s, part in pairs)
-    overflow = jnp.array(False)
-    for selection in selections:
-        overflow = overflow | left_out(selection, end.v, h)
+    end, multipliers, overflow = _ended(step, selections, v[: state.v.shape[0]], z)
     result = outcome(stats, converged, overflow, end.v)
     switch = nearest_switch(model, t0, state, h, scheme.prediction, selections)
     stats = eqx.tree_at(lambda s: s.margin, stats, jnp.minimum(stats.margin, switch))
     return end, multipliers, stats, result
+
+
+def _ended(step: Step, selections, v: Vector, z):
+    """The state at the end, the multipliers of all contacts, and whether too few of them were solved."""
+    end = step.at(1, v)
+    pairs = zip(selections, z, strict=True)
+    multipliers = tuple(s.spread(jnp.moveaxis(part, 1, 0)) for s, part in pairs)
+    overflow = jnp.array(False)
+    for selection in selections:
+        overflow = overflow | left_out(selection, end.v, step.h)
+    return end, multipliers, overflow
 
 
 def rows(problem: MixedProblem) -> tuple[Array, Array]:

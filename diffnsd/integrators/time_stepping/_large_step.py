@@ -1,0 +1,265 @@
+"""The step of systems whose matrices are not formed, with the laws of their contacts.
+
+Where a system gives the matrix `S` of an implicit step as an operator (`AbstractSystem.step_operator`), each
+Newton iteration factorises it once, or prepares products with it, and the laws are solved for
+
+    S dv = −r(v) + H^T z,       w = W z + H (v − S^-1 r(v)) + offset,       W = H S^-1 H^T
+
+with one column of `S^-1 H^T` for every row of a contact. Linear solves need no more digits than the next
+iterate has (inexact Newton). A step is shortened where the slope of the incremental energy along it,
+`(r − H^T z) · dv`, has grown instead of vanishing, or is not finite.
+
+The iterations are not differentiated. As in `integrators._step`, differentiated passes start at the solution
+and hold `S`, `H` and `W` constant there; each makes one more order of derivatives exact.
+
+Reference: S. Eisenstat, H. Walker, Choosing the forcing terms in an inexact Newton method (1996),
+doi:10.1137/0917003.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import Array
+
+from ..._block_rows import gather
+from ..._jax import with_value, without_derivative
+from ..._numerics import max_abs
+from ..._result import RESULTS, first_error
+from ..._types import Vector
+from ...complementarity import Block, MixedProblem, Statistics, solve_mixed
+from ...complementarity._dense import Contacts
+from ...complementarity._problem import join, split
+from ...linear import Factored
+from .._contacts import build_block
+from .._step import outcome
+
+ENOUGH = 0.5  # of the slope of the incremental energy that a step may leave, with either sign
+HALVINGS = 20
+FORCING = 1e-3
+PASSES = 2
+
+
+def is_large(model, t0, state, args) -> bool:
+    """Whether the system gives the matrix of a step as an operator."""
+    system = model.system
+    one = jnp.ones((), state.v.dtype)
+    return (
+        eqx.filter_eval_shape(lambda: system.step_operator(t0, state, args, one, one)) is not None
+    )
+
+
+def refusal(scheme, model) -> str | None:
+    """Why a scheme cannot step a large system with its contacts, or `None`."""
+    if scheme.contacts_at.is_implicit:
+        return "the contacts of a large system are taken where they are known: use AtStart() or AtPrediction()"
+    if any(i.relation.has_feedthrough for i in model.interactions):
+        return (
+            "the relations of a large system have no compliance or other feedthrough; give springs as elements "
+            "of the system"
+        )
+    return None
+
+
+class LargeStep(NamedTuple):
+    """A step of a scheme on a large system, `step`, as functions of the velocity at its end."""
+
+    step: Any
+
+    def defect(self, v: Vector) -> Vector:
+        """The smooth equations, `r(v)`."""
+        return self.step.scheme.smooth(self.step).defect(v)
+
+    def operator(self, v: Vector) -> lx.AbstractLinearOperator:
+        """`S = ∂r/∂v`."""
+        step = self.step
+        a = step.h * step.scheme.theta
+        at, t = step.at(1, v), step.t0 + step.h
+        return step.model.system.step_operator(t, at, step.args, a, a * a)
+
+    def linearised(self, v: Vector) -> Vector:
+        """The equations, linearised where the step starts."""
+        start = self.step.state.v
+        return self.defect(start) + self.operator(start).mv(v - start)
+
+    def blocks(self) -> tuple[Block, ...]:
+        """The contacts, as functions of the velocity."""
+        step, scheme = self.step, self.step.scheme
+        at = step.t0 + step.h, step.place(scheme.contacts_at, step.state.v)
+
+        def block(i) -> Block:
+            known = step.model, step.t0, step.state, step.h, scheme.gamma
+            return build_block(i, *known, at=at, by_blocks=True)
+
+        return tuple(map(block, step.model.interactions))
+
+
+class Linear(NamedTuple):
+    """The linearised step at a velocity: `S`, and for its contacts `S^-1 H^T (n, m)` and `W (m, m)`."""
+
+    factored: Factored
+    blocks: tuple[Block, ...]
+    columns: Array
+    compliance: Array
+    solved: Array
+
+    @staticmethod
+    def at(operator, blocks: tuple[Block, ...], solver, like: Vector) -> "Linear":
+        factored, shapes = Factored(operator, solver), [b.offset.shape for b in blocks]
+        m = sum(k * c for k, c in shapes)
+        if m == 0:
+            none = jnp.zeros((like.shape[0], 0), like.dtype)
+            return Linear(factored, blocks, none, none[:0], jnp.array(True))
+        unit = jnp.eye(m, dtype=like.dtype)
+        inputs = jax.vmap(lambda z: reactions(blocks, z), out_axes=1)(unit)
+        columns, solved = factored.columns(inputs)
+        compliance = jax.vmap(lambda v: local(blocks, v), in_axes=1, out_axes=1)(columns)
+        return Linear(factored, blocks, columns, compliance, solved)
+
+
+def reactions(blocks: tuple[Block, ...], z: Array) -> Vector:
+    """`H^T z` for `z (m,)`, which comes row by row of every law."""
+    parts = split([b.offset.shape[::-1] for b in blocks], z)
+    return sum(gather(b.output, part) for b, part in zip(blocks, parts, strict=True))  # pyright: ignore[reportReturnType]
+
+
+def local(blocks: tuple[Block, ...], v: Vector) -> Array:
+    """`H v`, shape `(m,)`."""
+    return join([b.local(v) for b in blocks])
+
+
+def large_step(step, z0: tuple[Array, ...]):
+    """Solves a `Step` of a system that gives its matrix as an operator.
+
+    **Arguments:** `step`; `z0`: initial multipliers, per interaction `(k, c)`.
+
+    **Returns:** the velocity at the end, `z`, `Statistics`, the result.
+    """
+    scheme = step.scheme
+    laws = _solver(scheme.solver)
+    v, z, stats, result = _values(LargeStep(without_derivative(step)), z0, laws)
+    v, z = _differentiated(LargeStep(step), *jax.lax.stop_gradient((v, z)), laws)
+    shapes = [part.shape[::-1] for part in z0]
+    return v, split(shapes, z) if z0 else (), stats, result
+
+
+def _solver(solver):
+    """The laws solved for a matrix: `(W, q, blocks, z) -> z, Statistics`, all flat."""
+
+    def solve(compliance, q, blocks, z, *adjoint):
+        contacts = tuple(Contacts(b.law, b.active, b.offset.shape[::-1]) for b in blocks)
+        problem = MixedProblem.of_matrix(compliance, q, contacts)
+        start = split([c.shape for c in contacts], z)
+        _, parts, stats = solve_mixed(problem, start, solver, *adjoint)
+        return join(parts), stats
+
+    return solve
+
+
+class _Iterate(NamedTuple):
+    v: Vector
+    z: Array
+    r: Vector  # the smooth equations at v
+    change: Array  # that another iteration would make, relative
+    forcing: Array
+    stats: Statistics
+    solved: Array  # whether the last linear solves succeeded
+    count: Array
+
+
+def _values(equations: LargeStep, z0: tuple[Array, ...], laws):
+    """Newton's iteration, without derivatives."""
+    step, newton = equations.step, equations.step.scheme.newton
+    solver, start = step.scheme.linear_solver, step.state.v
+    tolerance = max(newton.tolerance, 64 * float(jnp.finfo(start.dtype).eps))
+    blocks = equations.blocks()
+    offset = join([b.offset for b in blocks]) if blocks else jnp.zeros(0, start.dtype)
+    linearised_once = newton.max_iterations == 1
+
+    def body(x: _Iterate) -> _Iterate:
+        linear = Linear.at(equations.operator(x.v), blocks, solver, start)
+        y, ended = linear.factored.values(x.r, x.forcing)
+        z, stats, dv = x.z, x.stats, -y
+        if blocks:
+            q = local(blocks, x.v - y) + offset
+            z, stats = laws(linear.compliance, q, blocks, x.z)
+            dv = linear.columns @ z - y
+        impulse = reactions(blocks, z) if blocks else jnp.zeros_like(x.v)
+        slope = jnp.sum((x.r - impulse) * dv)
+
+        def trial(length):
+            v = x.v + length * dv
+            return v, equations.defect(v)
+
+        def too_long(carry):
+            length, v, r = carry
+            fits = jnp.abs(jnp.sum((r - impulse) * dv)) <= ENOUGH * jnp.abs(slope) + noise
+            return ~fits & (length > 0.5**HALVINGS)
+
+        def shorter(carry):
+            length = carry[0] / 2
+            return length, *trial(length)
+
+        noise = 1e-12 * jnp.sum(jnp.abs(x.r * dv)) + jnp.finfo(dv.dtype).tiny
+        first = jnp.ones_like(slope), *trial(1.0)
+        if linearised_once:
+            length, v, r = first
+        else:
+            length, v, r = jax.lax.while_loop(too_long, shorter, first)
+        before, after = (jnp.sqrt(jnp.sum((a - impulse) ** 2)) for a in (x.r, r))
+        ratio = after / jnp.where(before > 0, before, 1)
+        change = ratio * max_abs(dv) / jnp.maximum(1.0, max_abs(v))
+        forcing = jnp.minimum(FORCING, ratio**1.5)
+        exact = (ended == lx.RESULTS.successful) & linear.solved
+        return _Iterate(v, z, r, change, forcing, stats, exact, x.count + 1)
+
+    def proceed(x: _Iterate):
+        return ~(x.change <= tolerance) & (x.count < newton.max_iterations)
+
+    forcing = jnp.asarray(0.0 if linearised_once else FORCING, start.dtype)
+    z = join(z0) if z0 else jnp.zeros(0, start.dtype)
+    none, done = jnp.zeros((), start.dtype), jnp.array(True)
+    count = jnp.zeros((), jnp.int32)
+    stats = Statistics(none, none, count, none + jnp.inf, count, done)
+    guess = _Iterate(start, z, equations.defect(start), none + jnp.inf, forcing, stats, done, count)
+    end = body(guess) if linearised_once else jax.lax.while_loop(proceed, body, guess)
+    stats = end.stats
+    if not blocks:
+        stats = eqx.tree_at(lambda s: (s.residual, s.iterations), stats, (end.change, end.count))
+    # An iterate that solves the equations is certified by them, whatever a solver said on the way.
+    converged = done if linearised_once else end.change <= tolerance
+    unsolved = ~end.solved & (linearised_once | ~converged)
+    failed = RESULTS.where(unsolved, RESULTS.linear_not_solved, RESULTS.successful)
+    if linearised_once and not blocks:
+        stats = eqx.tree_at(lambda s: s.residual, stats, none)
+    finite = outcome(stats, done, jnp.array(False), end.v)
+    result = first_error(first_error(failed, finite), outcome(stats, converged, ~done, end.v))
+    return end.v, end.z, stats, result
+
+
+def _differentiated(equations: LargeStep, v_end: Vector, z_end: Array, laws):
+    """The same values, with the derivative of the equations that they solve."""
+    step = equations.step
+    scheme = step.scheme
+    once = scheme.newton.max_iterations == 1
+    residual = equations.linearised if once else equations.defect
+    frozen = LargeStep(without_derivative(step))
+    point = step.state.v if once else v_end
+    operator = frozen.operator(jax.lax.stop_gradient(point))
+    held = frozen.blocks()
+    linear = Linear.at(operator, held, scheme.linear_solver, v_end)
+    blocks = equations.blocks()
+    v, z = v_end, z_end
+    for _ in range(PASSES):
+        load = reactions(blocks, z) if blocks else 0
+        y = linear.factored.solve(residual(v) - load)
+        if blocks:
+            offset = join([b.offset for b in blocks])
+            q = local(blocks, v) + offset - local(held, y) - linear.compliance @ z
+            new, _ = laws(linear.compliance, q, blocks, z, scheme.adjoint)
+            v, z = v - y + linear.columns @ (new - z), new
+        else:
+            v = v - y
+    return with_value(v, v_end), with_value(z, z_end)
