@@ -157,7 +157,7 @@ class Pressure(AbstractLoad):
 
     def force(self, t: Scalar, x: Array, args: Args) -> Array:
         at = x.T[:, self.facets.T]  # (w, k, f)
-        each = -self._pressure(t, x, args) * _area(at) / self.facets.shape[1]
+        each = -self._pressure(t, x, args)[None] * _area(at) / self.facets.shape[1]
         rows = jnp.broadcast_to(each.T[None], (self.facets.shape[1], *each.T.shape))
         return jnp.zeros_like(x).at[self.facets.T, : each.shape[0]].add(rows)
 

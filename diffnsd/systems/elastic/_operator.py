@@ -52,7 +52,9 @@ def step_operator(
     widest = max(dofs.shape[1] for _, dofs in parts)
     blocks = jnp.concatenate([_padded(blocks, widest) for blocks, _ in parts])
     dofs = jnp.concatenate([_padded_dofs(dofs, widest, n) for _, dofs in parts])
-    tags = lx.symmetric_tag if symmetric else ()
+    # With the mass the matrix is positive definite unless a step is too long for strongly compressed
+    # elements; conjugate gradients notice that, and the step says so.
+    tags = () if not symmetric else lx.symmetric_tag if massless else lx.positive_semidefinite_tag
     found = ElementSum(blocks, dofs, n, tags=tags)
     width = body.bandwidth if symmetric else n
     if not banded or width > min(WIDEST_BAND, n - 1):

@@ -9,7 +9,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._jax import is_traced
+from ..._jax import is_traced, without_derivative
 from ..._numerics import max_abs
 from ..._types import Args, Scalar, State, Vector
 from ._mesh import listed
@@ -22,8 +22,8 @@ class Equilibrium(eqx.Module):
     """A configuration at rest under its loads.
 
     **Arguments:** `q`: configuration, `(n,)`; `residual`: largest force that is left, relative to the largest
-    force of the elements, `()`; `iterations`: of Newton's method; `converged`: whether the residual is below
-    the tolerance; `reactions`: forces that hold the prescribed coordinates, `(p, w)`.
+    one at the start, `()`; `iterations`: of Newton's method; `converged`: whether the residual is below
+    the tolerance, or below the rounding of the forces; `reactions`: forces that hold the prescribed coordinates, `(p, w)`.
     """
 
     q: Vector
@@ -43,7 +43,7 @@ def equilibrium(
     max_iterations: int = 50,
     throw: bool = True,
 ) -> Equilibrium:
-    """The configuration in which the forces `f(t, q)` vanish, by Newton's method with a backtracking step.
+    """The configuration in which the forces `f(t, q)` vanish, by Newton's method with full steps.
 
     Matrices of nodes in a row are solved by their bands, all others densely: for up to some thousand
     unknowns. The result has the derivative of the implicit function theorem.
@@ -80,40 +80,44 @@ def _solve(body, args, t, q, tolerance, max_iterations):
         matrix = matrix if small else lx.MatrixLinearOperator(matrix.as_matrix())
         return lx.linear_solve(matrix, f, lx.AutoLinearSolver(well_posed=True)).value
 
-    frozen_body, frozen_args = jax.lax.stop_gradient((body, args))
-    # The size of the forces between elements, which cancel at the end.
-    scale = max_abs(force(frozen_body, frozen_args, q))
+    frozen_body, frozen_args = without_derivative((body, args))
+    start = jax.lax.stop_gradient(q)
+    scale = max_abs(force(frozen_body, frozen_args, start))
+    # Rounding of the coordinates alone leaves forces of this size.
+    stiffest = max_abs(lx.diagonal(frozen_body.stiffness(t, start, frozen_args)))
+    rounding = 16 * jnp.finfo(q.dtype).eps * stiffest * max_abs(frozen_body.rest_nodes)
+    enough = jnp.maximum(tolerance * scale, rounding)
 
     def size(q):
         return max_abs(force(frozen_body, frozen_args, q))
 
     def going(carry):
         _, left, count = carry
-        return (left > tolerance * scale) & (count < max_iterations)
+        return (left > enough) & (count < max_iterations)
 
     def step(carry):
         q, left, count = carry
         move = newton(frozen_body, frozen_args, q, force(frozen_body, frozen_args, q))
 
-        def grows(trial):
+        def fails(trial):
             part, value = trial
-            return ~(value < left) & (part > 1e-3)
+            return ~jnp.isfinite(value) & (part > 1e-3)
 
         def halve(trial):
             part, _ = trial
             return part / 2, size(q + part / 2 * move)
 
         one = jnp.ones_like(left)
-        part, value = jax.lax.while_loop(grows, halve, (one, size(q + move)))
+        part, value = jax.lax.while_loop(fails, halve, (one, size(q + move)))
         return q + part * move, value, count + 1
 
-    start = q, size(q), jnp.zeros((), jnp.int32)
-    q, left, count = jax.lax.stop_gradient(jax.lax.while_loop(going, step, start))
+    first = start, size(start), jnp.zeros((), jnp.int32)
+    q, left, count = jax.lax.while_loop(going, step, first)
     # One more step with derivatives: that of the implicit function theorem.
     q = q + newton(frozen_body, frozen_args, q, force(body, args, q))
     relative = left / jnp.where(scale > 0, scale, 1)
     held = body.reactions(t, State(q, jnp.zeros_like(q)), args)
-    return Equilibrium(q, relative, count, relative <= tolerance, held)
+    return Equilibrium(q, relative, count, left <= enough, held)
 
 
 def _free_motion(body: "Elastic") -> str | None:
