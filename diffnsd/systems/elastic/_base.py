@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from ..._jax import eval_now
 from ..._types import Scalar
@@ -63,8 +63,8 @@ class AbstractElements(eqx.Module):
         del F
         return None
 
-    def flaws(self, X: Float[Array, "e k w"]) -> tuple[str, Bool[Array, " e"]] | None:
-        """What may be wrong with the geometry at rest, in words, and of which elements."""
+    def flaws(self, X: np.ndarray) -> tuple[str, np.ndarray] | None:
+        """What may be wrong with the geometry at rest, `(e, k, w)`, in words, and of which elements."""
         del X
         return None
 

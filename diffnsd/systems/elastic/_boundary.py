@@ -75,7 +75,7 @@ class AbstractLoad(eqx.Module):
     def force(self, t: Scalar, x: Float[Array, "p w"], args: Args) -> Float[Array, "p w"]:
         """Force on every coordinate of every node."""
 
-    def blocks(self, t: Scalar, x: Float[Array, "p w"], args: Args):
+    def blocks(self, t: Scalar, x: Float[Array, "p w"], args: Args) -> tuple[Array, Array] | None:
         """Nodes `(e, k)` and `∂f/∂x (e, k w, k w)` of its parts; `None` if independent of `x`."""
         del t, x, args
         return None

@@ -114,13 +114,20 @@ def check_elastic(body: "Elastic", q=None) -> str | None:
             f"nodes {listed(without)} have a coordinate without mass; give their elements a density, add "
             "Masses(nodes, mass), or prescribe it (for statics use equilibrium)"
         )
-    zero = jnp.zeros((), q.dtype)
-    inverted = np.flatnonzero(np.asarray(eval_now(lambda b, q: b.inverted(zero, q), known, q)))
-    if inverted.size:
-        return (
-            f"elements {listed(inverted)} are inside out in the initial configuration; start with "
-            "coordinates nearer to those at rest"
-        )
+    found = inverted_elements(known, jnp.zeros((), q.dtype), concrete(q))
+    return None if found is None else f"at the start {found}"
+
+
+def inverted_elements(body: "Elastic", t, q) -> str | None:
+    """Which elements are inside out, with the remedy, or `None`."""
+    ratios = eval_now(lambda b, q: b.volume_ratios(t, q), body, q)
+    for part, ratio in zip(body.elements, ratios, strict=True):
+        bad = np.flatnonzero(np.asarray(0 if ratio is None else ratio <= 0))
+        if bad.size:
+            return (
+                f"elements {listed(bad)} of {type(part).__name__} are inside out; take a smaller step, a "
+                "finer mesh, a material that resists it (NeoHookean), or coordinates nearer to those at rest"
+            )
     return None
 
 

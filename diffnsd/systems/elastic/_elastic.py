@@ -19,9 +19,9 @@ from .._base import AbstractSystem
 from . import _base as assembly
 from ._base import AbstractElements, Nodal
 from ._boundary import AbstractLoad, Prescribed
-from ._checks import check_elastic, check_layout, unused_coordinates
+from ._checks import check_elastic, check_layout, inverted_elements, unused_coordinates
 from ._inertia import AbstractMass, Lumped, Rayleigh
-from ._operator import step_operator
+from ._operator import by_structure, element_sum
 
 
 class Elastic(AbstractSystem):
@@ -230,23 +230,24 @@ class Elastic(AbstractSystem):
         """The mass matrix as an array `(n, n)`, for small systems: large ones use products, `momentum`."""
         zero = jnp.zeros((), self.points.dtype)
         state = State(q, jnp.zeros_like(q))
-        return step_operator(self, t, state, None, zero, zero).as_matrix()
+        return element_sum(self, t, state, None, zero, zero).as_matrix()
 
     def step_operator(
         self, t: Scalar, state: State, args: Args, a: Scalar, b: Scalar
     ) -> lx.AbstractLinearOperator:
         """`M − a ∂f/∂v − b ∂f/∂q`: tridiagonal or banded for nodes in a row, else an `ElementSum`."""
-        return step_operator(self, t, state, args, a, b)
+        return by_structure(self.element_sum(t, state, args, a, b), self.bandwidth)
 
     def element_sum(self, t: Scalar, state: State, args: Args, a: Scalar, b: Scalar) -> ElementSum:
         """The same matrix as a sum over elements, whatever its bandwidth."""
-        return step_operator(self, t, state, args, a, b, banded=False)
+        return element_sum(self, t, state, args, a, b)
 
     def stiffness(self, t: Scalar, q: Config, args: Args = None) -> lx.AbstractLinearOperator:
         """The tangent stiffness `−∂f/∂q` at rest velocities, as an operator of order `n`."""
         one, zero = jnp.ones((), q.dtype), jnp.zeros((), q.dtype)
         state = State(q, jnp.zeros_like(q))
-        return step_operator(self, t, state, args, zero, one, massless=True)
+        matrix = element_sum(self, t, state, args, zero, one, massless=True)
+        return by_structure(matrix, self.bandwidth)
 
     def reactions(
         self, t: Scalar, state: State, args: Args = None, acceleration: Vector | None = None
@@ -274,6 +275,15 @@ class Elastic(AbstractSystem):
         """Which elements are inside out, numbered through the groups that have a volume."""
         known = [ratio for ratio in self.volume_ratios(t, q) if ratio is not None]
         return jnp.concatenate([jnp.zeros(0, bool), *(ratio <= 0 for ratio in known)])
+
+    def inside_out(self, t: Scalar, state: State, args: Args = None) -> Bool[Array, ""]:
+        """Whether any element is inside out: the condition of an `Event` that ends a run there."""
+        del args
+        return jnp.any(self.inverted(t, state.q))
+
+    def inversion(self, t: Scalar, q: Config) -> str | None:
+        """Which elements are inside out, in words, or `None`; outside of `jit`."""
+        return inverted_elements(self, t, q)
 
     def check(self, q: Config | None = None) -> str | None:
         return check_elastic(self, q)

@@ -17,7 +17,7 @@ WIDEST_BAND = 8
 """Nodes in a row with up to this distance of coupled unknowns are solved by bands."""
 
 
-def step_operator(
+def element_sum(
     body: "Elastic",
     t: Scalar,
     state: State,
@@ -25,9 +25,8 @@ def step_operator(
     a: Scalar,
     b: Scalar,
     *,
-    banded: bool = True,
     massless: bool = False,
-) -> lx.AbstractLinearOperator:
+) -> ElementSum:
     """`M − a ∂f/∂v − b ∂f/∂q` of the unknowns; without `M` if `massless`."""
     n, d = body.free.shape[0], body.points.shape[1]
     x, v = body.positions(t, state.q), body.nodal_velocities(t, state)
@@ -55,15 +54,13 @@ def step_operator(
     # With the mass the matrix is positive definite unless a step is too long for strongly compressed
     # elements; conjugate gradients notice that, and the step says so.
     tags = () if not symmetric else lx.symmetric_tag if massless else lx.positive_semidefinite_tag
-    found = ElementSum(blocks, dofs, n, tags=tags)
-    width = body.bandwidth if symmetric else n
-    if not banded or width > min(WIDEST_BAND, n - 1):
-        return found
-    return _in_bands(found, width)
+    return ElementSum(blocks, dofs, n, tags=tags)
 
 
-def _in_bands(matrix: ElementSum, width: int) -> lx.AbstractLinearOperator:
-    """The same matrix by its diagonals."""
+def by_structure(matrix: ElementSum, width: int) -> lx.AbstractLinearOperator:
+    """The same matrix by its diagonals where unknowns that are coupled are at most `width` apart."""
+    if not matrix.is_symmetric or width > min(WIDEST_BAND, matrix.size - 1):
+        return matrix
     i, j, values = matrix.coordinates()
     bands = jnp.zeros((matrix.size, 2 * width + 1), values.dtype)
     bands = bands.at[i, j - i + width].add(values)

@@ -23,7 +23,8 @@ class Equilibrium(eqx.Module):
 
     **Arguments:** `q`: configuration, `(n,)`; `residual`: largest force that is left, relative to the largest
     one at the start, `()`; `iterations`: of Newton's method; `converged`: whether the residual is below
-    the tolerance, or below the rounding of the forces; `reactions`: forces that hold the prescribed coordinates, `(p, w)`.
+    the tolerance, or below the rounding of the forces; `reactions`: forces that hold the
+    prescribed coordinates, `(p, w)`.
     """
 
     q: Vector

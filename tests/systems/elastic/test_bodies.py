@@ -191,7 +191,7 @@ WRONG = {
 AT_START = {
     "nodes 0, 1, 2, 3 have a coordinate without mass": lambda: (tetrahedron(density=0.0), None),
     "young of NeoHookean must be positive": lambda: (tetrahedron(young=-1.0), None),
-    "elements 0 are inside out in the initial": lambda: (
+    "at the start elements 0 of Tetrahedra are inside out": lambda: (
         tetrahedron(),
         -tetrahedron().rest,
     ),
@@ -211,6 +211,22 @@ def test_bad_input_at_the_start(sentence):
     with pytest.raises(ValueError) as error:
         nsd.simulate(nsd.Model(body), nsd.BackwardEuler(), 0.0, 0.1, 0.1, body.state(q))
     assert sentence in str(error.value)
+
+
+def test_an_element_turns_inside_out():
+    """An event ends the run; the step and the element are named."""
+    body = tetrahedron(young=10.0)
+    v = jnp.zeros(12).at[11].set(-20.0)
+    model, stop = nsd.Model(body), nsd.Event(body.inside_out)
+    run = nsd.simulate(
+        model, nsd.BackwardEuler(), 0.0, 0.2, 0.01, body.state(v=v), event=stop, throw=False
+    )
+    step = int(run.stats.event_step)
+    assert f"at the end of step {step}," in run.message
+    assert body.inversion(0.0, run.states.q[step]) is None
+    assert "elements 0 of Tetrahedra are inside out; take a smaller" in body.inversion(
+        0.0, run.states.q[step + 1]
+    )
 
 
 def test_mesh_files(tmp_path):
