@@ -1,6 +1,6 @@
 """What may be wrong with an elastic body, in the user's terms."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,11 +9,8 @@ from ..._jax import concrete, eval_now, is_traced
 from ._base import check_lanes
 from ._mesh import listed
 
-if TYPE_CHECKING:
-    from ._elastic import Elastic
 
-
-def unused_coordinates(body: "Elastic") -> np.ndarray:
+def unused_coordinates(body: Any) -> np.ndarray:
     """Which coordinates `(p, w)` no element uses: angles of nodes without beams."""
     d = body.points.shape[1]
     width = max(part.width(d) for part in body.elements)
@@ -23,7 +20,7 @@ def unused_coordinates(body: "Elastic") -> np.ndarray:
     return unused
 
 
-def check_layout(body: "Elastic") -> str | None:
+def check_layout(body: Any) -> str | None:
     """What is wrong with nodes, elements and prescribed coordinates, or `None`."""
     if not body.elements:
         return "elements is empty; give at least one group, such as Tetrahedra(...)"
@@ -64,7 +61,7 @@ def _missing(name: str, nodes, p: int) -> str | None:
     return f"{name} has the numbers {listed(bad)}, but there are only the nodes 0 ... {p - 1}"
 
 
-def _prescribed_twice(body: "Elastic") -> str | None:
+def _prescribed_twice(body: Any) -> str | None:
     unused = unused_coordinates(body)
     p, w = unused.shape
     taken = np.full((p, w), -1)
@@ -91,7 +88,7 @@ def _prescribed_twice(body: "Elastic") -> str | None:
     return None
 
 
-def _misplaced_loads(body: "Elastic") -> str | None:
+def _misplaced_loads(body: Any) -> str | None:
     checks = (
         _missing(f"nodes of {type(load).__name__}", load.nodes_used, body.points.shape[0])
         for load in body.loads
@@ -99,7 +96,7 @@ def _misplaced_loads(body: "Elastic") -> str | None:
     return next((problem for problem in checks if problem), None)
 
 
-def check_elastic(body: "Elastic", q=None) -> str | None:
+def check_elastic(body: Any, q=None) -> str | None:
     """What is wrong with parameters that are known; with the mass and the elements at `q`, if it is given."""
     for part in body.elements:
         if problem := part.check():
@@ -118,7 +115,7 @@ def check_elastic(body: "Elastic", q=None) -> str | None:
     return None if found is None else f"at the start {found}"
 
 
-def inverted_elements(body: "Elastic", t, q) -> str | None:
+def inverted_elements(body: Any, t, q) -> str | None:
     """Which elements are inside out, with the remedy, or `None`."""
     ratios = eval_now(lambda b, q: b.volume_ratios(t, q), body, q)
     for part, ratio in zip(body.elements, ratios, strict=True):
@@ -131,5 +128,5 @@ def inverted_elements(body: "Elastic", t, q) -> str | None:
     return None
 
 
-def _is_free(body: "Elastic") -> np.ndarray:
+def _is_free(body: Any) -> np.ndarray:
     return np.asarray(body.unknown) < body.free.shape[0]

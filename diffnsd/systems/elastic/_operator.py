@@ -1,6 +1,6 @@
 """The matrix of an implicit step of an elastic body, by the structure that its mesh gives it."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import jax.numpy as jnp
 import lineax as lx
@@ -10,15 +10,12 @@ from ..._types import Args, Scalar, State
 from ...linear import Banded, ElementSum
 from . import _base as assembly
 
-if TYPE_CHECKING:
-    from ._elastic import Elastic
-
 WIDEST_BAND = 8
 """Nodes in a row with up to this distance of coupled unknowns are solved by bands."""
 
 
 def element_sum(
-    body: "Elastic",
+    body: Any,
     t: Scalar,
     state: State,
     args: Args,

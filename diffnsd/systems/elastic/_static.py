@@ -1,7 +1,5 @@
 """Equilibrium of elastic bodies under static loads."""
 
-from typing import TYPE_CHECKING
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,10 +10,8 @@ from jaxtyping import Array, Float
 from ..._jax import is_traced, without_derivative
 from ..._numerics import max_abs
 from ..._types import Args, Scalar, State, Vector
+from ._elastic import Elastic
 from ._mesh import listed
-
-if TYPE_CHECKING:
-    from ._elastic import Elastic
 
 
 class Equilibrium(eqx.Module):
@@ -35,7 +31,7 @@ class Equilibrium(eqx.Module):
 
 
 def equilibrium(
-    body: "Elastic",
+    body: Elastic,
     args: Args = None,
     *,
     t: float = 0.0,
@@ -121,7 +117,7 @@ def _solve(body, args, t, q, tolerance, max_iterations):
     return Equilibrium(q, relative, count, left <= enough, held)
 
 
-def _free_motion(body: "Elastic") -> str | None:
+def _free_motion(body: Elastic) -> str | None:
     """Which part of a body is not held, or `None`: rigid motions that move no prescribed coordinate."""
     if any(is_traced(x) for x in (body.points, body.unknown)):
         return None
