@@ -30,9 +30,9 @@ class RESULTS(eqx.Enumeration):
         "smaller step or raise `max_iterations` of the integrator"
     )
     linear_not_solved = (
-        "the linear solver of a step failed: its matrix is singular or, for conjugate gradients and Cholesky, "
-        "not positive definite, or the iterations ended at `max_steps`; use a smaller step, or another "
-        "`linear_solver` of the integrator: SparseLU() for any matrix, MINRES() for symmetric ones"
+        "the linear solver of a step failed: its matrix is singular or, for conjugate gradients and "
+        "Cholesky, not positive definite, or the iterations ended at `max_steps`; use a smaller step, or "
+        "another `linear_solver` of the integrator: SparseLU() for any matrix, MINRES() for symmetric ones"
     )
     nonfinite = (
         "a step produced values that are not finite; check the parameters and the initial state, "

@@ -5,7 +5,7 @@ from ._direct import (
     Cholesky as Cholesky,
     Tridiagonal as Tridiagonal,
 )
-from ._iterative import ConjugateGradients as ConjugateGradients, MINRES as MINRES
+from ._iterative import MINRES as MINRES, ConjugateGradients as ConjugateGradients
 from ._operators import (
     AbstractLargeOperator as AbstractLargeOperator,
     Banded as Banded,

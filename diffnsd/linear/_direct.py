@@ -32,7 +32,8 @@ class Tridiagonal(AbstractSolver):
         return jnp.pad(lower, (1, 0)), middle, jnp.pad(upper, (0, 1))
 
     def compute(self, state, vector: Array, options: Options):
-        x = jax.lax.linalg.tridiagonal_solve(*state, vector[:, None])[:, 0]
+        lower, middle, upper = state
+        x = jax.lax.linalg.tridiagonal_solve(lower, middle, upper, vector[:, None])[:, 0]
         return x, lx.RESULTS.successful, {}
 
     def transpose(self, state, options: Options):

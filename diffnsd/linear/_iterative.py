@@ -89,8 +89,8 @@ class ConjugateGradients(AbstractKrylov):
 class MINRES(AbstractKrylov):
     """The method of minimal residuals for symmetric matrices, indefinite ones too.
 
-    The residual is measured in the norm of the preconditioner, which must be positive definite: `Jacobi`, whose
-    entries are taken without their sign. With another one the result is `breakdown`.
+    The residual is measured in the norm of the preconditioner, which must be positive definite: `Jacobi`,
+    whose entries are taken without their sign. With another one the result is `breakdown`.
 
     **Arguments:** as of `ConjugateGradients`.
 

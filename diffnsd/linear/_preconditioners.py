@@ -69,7 +69,7 @@ class Chebyshev(AbstractPreconditioner):
 
     def inverse(self, operator: lx.AbstractLinearOperator) -> Callable[[Array], Array]:
         inner = BlockJacobi(self.size).inverse(operator)
-        # The power method from a vector without symmetries; a tenth is added, because it converges from below.
+        # The power method from a vector without symmetries; a tenth is added, as it converges from below.
         x = jnp.cos(1.0 + jnp.arange(operator.in_size(), dtype=operator.in_structure().dtype) ** 2)
         upper = jnp.ones((), x.dtype)
         for _ in range(12):

@@ -72,16 +72,16 @@ class _Solve:
 
     def __call__(self, rows, columns, values, right) -> np.ndarray:
         rows, columns, values, right = map(np.asarray, (rows, columns, values, right))
-        lead = right.shape[:-1]
-        matrix = tuple(x.reshape(-1, x.shape[-1]) for x in (rows, columns, values))
-        flat = right.reshape(-1, right.shape[-1])
-        if all(len(x) == 1 for x in matrix):
-            one = tuple(x[0] for x in matrix)
-            return self._columns(one, flat).reshape(right.shape)
-        full = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in (rows, columns, values))
-        full = [x.reshape(len(flat), -1) for x in full]
-        each = [self._columns(tuple(x[i] for x in full), flat[i : i + 1]) for i in range(len(flat))]
-        return np.concatenate(each).reshape(right.shape)
+        every = rows, columns, values, right
+        # Where the matrix is not in a batch, all right-hand sides are solved at once.
+        if all(x.size == x.shape[-1] for x in every[:3]):
+            one = tuple(x.reshape(-1) for x in every[:3])
+            return self._columns(one, right.reshape(-1, right.shape[-1])).reshape(right.shape)
+        lead = np.broadcast_shapes(*(x.shape[:-1] for x in every))
+        full = [np.broadcast_to(x, (*lead, x.shape[-1])) for x in every]
+        *matrix, flat = (x.reshape(-1, x.shape[-1]) for x in full)
+        each = [self._columns((r, c, v), b[None]) for r, c, v, b in zip(*matrix, flat, strict=True)]
+        return np.concatenate(each).reshape(*lead, right.shape[-1])
 
     def _columns(self, matrix: tuple[np.ndarray, ...], right: np.ndarray) -> np.ndarray:
         """The solutions for the rows of `right`; not finite where the matrix is singular."""

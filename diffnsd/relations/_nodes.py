@@ -1,6 +1,7 @@
 """Nodes of large systems against half spaces."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -37,7 +38,7 @@ class NodesHalfSpace(AbstractRelation):
 
     is_scleronomic = True
 
-    def __init__(self, dofs, normal, offset=0.0, rest=0.0):
+    def __init__(self, dofs, normal, offset: Any = 0.0, rest: Any = 0.0):
         self.dofs, self.normal = jnp.asarray(dofs), as_float(normal)
         self.offset = as_float(offset, self.normal.dtype)
         self.rest = jnp.broadcast_to(as_float(rest, self.normal.dtype), self.dofs.shape)

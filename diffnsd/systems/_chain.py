@@ -1,5 +1,7 @@
 """Masses in a line, with springs between neighbours."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Float
@@ -24,7 +26,7 @@ class SpringChain(AbstractSystem):
     - `masses`: `m` [kg], shape `(n,)`. `coupling`: `c` [kg], `(n − 1,)`, default zero.
     - `stiffness`: `k` [N/m], `(n − 1,)`. `damping`: `b` [N s/m], likewise, default zero.
     - `ground`: `g` [N/m], `(n,)`, default zero. `load`: `f` [N], `(n,)`, default zero.
-    - `hardening`: `a` [1/m²], default zero.
+    - `hardening`: `a` [1/m²]; `None`, the default, for a linear chain.
 
     **Raises:** `ValueError` if shapes do not match.
     """
@@ -35,18 +37,18 @@ class SpringChain(AbstractSystem):
     damping: Float[Array, " s"]
     ground: Float[Array, " n"]
     load: Float[Array, " n"]
-    hardening: Float[Array, ""]
+    hardening: Float[Array, ""] | None
 
     def __init__(
         self,
         masses,
         stiffness,
         *,
-        coupling=0.0,
-        damping=0.0,
-        ground=0.0,
-        load=0.0,
-        hardening=0.0,
+        coupling: Any = 0.0,
+        damping: Any = 0.0,
+        ground: Any = 0.0,
+        load: Any = 0.0,
+        hardening=None,
     ):
         self.masses = as_float(masses)
         if self.masses.ndim != 1 or len(self.masses) < 2:
@@ -66,7 +68,7 @@ class SpringChain(AbstractSystem):
         self.damping = each("damping", damping, n - 1)
         self.ground = each("ground", ground, n)
         self.load = each("load", load, n)
-        self.hardening = as_float(hardening, dtype)
+        self.hardening = None if hardening is None else as_float(hardening, dtype)
 
     @staticmethod
     def bar(elements: int, length=1.0, young=210e9, section=3.14e-4, density=7800.0):
@@ -97,10 +99,13 @@ class SpringChain(AbstractSystem):
 
     def force(self, t: Scalar, state: State, args: Args) -> Vector:
         d, rate = state.q[1:] - state.q[:-1], state.v[1:] - state.v[:-1]
-        tension = self.stiffness * (d + self.hardening * d**3) + self.damping * rate
+        tension = self.stiffness * self._strained(d) + self.damping * rate
         return (
             self.load - self.ground * state.q + jnp.pad(tension, (0, 1)) - jnp.pad(tension, (1, 0))
         )
+
+    def _strained(self, d: Array) -> Array:
+        return d if self.hardening is None else d + self.hardening * d**3
 
     def inertia_force(self, t: Scalar, state: State) -> Vector:
         return jnp.zeros_like(state.v)
@@ -110,14 +115,16 @@ class SpringChain(AbstractSystem):
 
     def potential(self, t: Scalar, q: Config) -> Scalar:
         d = q[1:] - q[:-1]
-        springs = self.stiffness * (d**2 / 2 + self.hardening * d**4 / 4)
+        quartic = 0 if self.hardening is None else self.hardening * d**4 / 4
+        springs = self.stiffness * (d**2 / 2 + quartic)
         return jnp.sum(springs) + jnp.sum(self.ground * q**2 / 2 - self.load * q)
 
     def step_operator(
         self, t: Scalar, state: State, args: Args, a: Scalar, b: Scalar
     ) -> lx.TridiagonalLinearOperator:
         d = state.q[1:] - state.q[:-1]
-        slope = b * self.stiffness * (1 + 3 * self.hardening * d**2) + a * self.damping
+        tangent = 1 if self.hardening is None else 1 + 3 * self.hardening * d**2
+        slope = b * self.stiffness * tangent + a * self.damping
         beside = self.coupling - slope
         own = self.masses + b * self.ground + jnp.pad(slope, (0, 1)) + jnp.pad(slope, (1, 0))
         return lx.TridiagonalLinearOperator(own, beside, beside)

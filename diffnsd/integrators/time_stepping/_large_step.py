@@ -9,7 +9,8 @@ with one column of `S^-1 H^T` for every row of a contact. Linear solves need no 
 iterate has (inexact Newton). A step is shortened where the slope of the incremental energy along it,
 `(r − H^T z) · dv`, has grown instead of vanishing, or is not finite.
 
-The iterations are not differentiated. As in `integrators._step`, differentiated passes start at the solution
+Where one linearisation solves the equations and there are no contacts, its linear solve is differentiated.
+Iterations are not. As in `integrators._step`, differentiated passes start at the solution
 and hold `S`, `H` and `W` constant there; each makes one more order of derivatives exact.
 
 Reference: S. Eisenstat, H. Walker, Choosing the forcing terms in an inexact Newton method (1996),
@@ -25,7 +26,7 @@ import lineax as lx
 from jaxtyping import Array
 
 from ..._block_rows import gather
-from ..._jax import with_value, without_derivative
+from ..._jax import depends, with_value, without_derivative
 from ..._numerics import max_abs
 from ..._result import RESULTS, first_error
 from ..._types import Vector
@@ -40,6 +41,9 @@ ENOUGH = 0.5  # of the slope of the incremental energy that a step may leave, wi
 HALVINGS = 20
 FORCING = 1e-3
 PASSES = 2
+# Of the linear solves in these passes: the second one corrects the first, so that a first derivative is
+# accurate to the square of it, at the cost of one accurate solve.
+PASS_RTOL = 1e-6
 
 
 def is_large(model, t0, state, args) -> bool:
@@ -54,11 +58,11 @@ def is_large(model, t0, state, args) -> bool:
 def refusal(scheme, model) -> str | None:
     """Why a scheme cannot step a large system with its contacts, or `None`."""
     if scheme.contacts_at.is_implicit:
-        return "the contacts of a large system are taken where they are known: use AtStart() or AtPrediction()"
+        return "contacts of a large system are taken where they are known: use AtStart() or AtPrediction()"
     if any(i.relation.has_feedthrough for i in model.interactions):
         return (
-            "the relations of a large system have no compliance or other feedthrough; give springs as elements "
-            "of the system"
+            "relations of a large system have no compliance or other feedthrough; give springs as "
+            "elements of the system"
         )
     return None
 
@@ -78,6 +82,16 @@ class LargeStep(NamedTuple):
         a = step.h * step.scheme.theta
         at, t = step.at(1, v), step.t0 + step.h
         return step.model.system.step_operator(t, at, step.args, a, a * a)
+
+    @property
+    def is_curved(self) -> bool:
+        """Whether `S` may depend on where it is evaluated; else one iteration solves the equations."""
+        return depends(lambda v: jax.tree.leaves(self.operator(v)), self.step.state.v)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether one linearisation is made, because it is exact or is the method."""
+        return self.step.scheme.newton.max_iterations == 1 or not self.is_curved
 
     def linearised(self, v: Vector) -> Vector:
         """The equations, linearised where the step starts."""
@@ -176,7 +190,7 @@ def _values(equations: LargeStep, z0: tuple[Array, ...], laws):
     tolerance = max(newton.tolerance, 64 * float(jnp.finfo(start.dtype).eps))
     blocks = equations.blocks()
     offset = join([b.offset for b in blocks]) if blocks else jnp.zeros(0, start.dtype)
-    linearised_once = newton.max_iterations == 1
+    linearised_once = equations.is_linear
 
     def body(x: _Iterate) -> _Iterate:
         linear = Linear.at(equations.operator(x.v), blocks, solver, start)
@@ -244,9 +258,14 @@ def _differentiated(equations: LargeStep, v_end: Vector, z_end: Array, laws):
     step = equations.step
     scheme = step.scheme
     once = scheme.newton.max_iterations == 1
-    residual = equations.linearised if once else equations.defect
+    residual = equations.linearised if once and equations.is_curved else equations.defect
     frozen = LargeStep(without_derivative(step))
     point = step.state.v if once else v_end
+    if equations.is_linear and not step.model.interactions:
+        start = step.state.v
+        moved = Factored(equations.operator(start), scheme.linear_solver)
+        v = start - moved.solve(equations.defect(start))
+        return with_value(v, v_end), z_end
     operator = frozen.operator(jax.lax.stop_gradient(point))
     held = frozen.blocks()
     linear = Linear.at(operator, held, scheme.linear_solver, v_end)
@@ -254,7 +273,7 @@ def _differentiated(equations: LargeStep, v_end: Vector, z_end: Array, laws):
     v, z = v_end, z_end
     for _ in range(PASSES):
         load = reactions(blocks, z) if blocks else 0
-        y = linear.factored.solve(residual(v) - load)
+        y = linear.factored.solve(residual(v) - load, PASS_RTOL)
         if blocks:
             offset = join([b.offset for b in blocks])
             q = local(blocks, v) + offset - local(held, y) - linear.compliance @ z

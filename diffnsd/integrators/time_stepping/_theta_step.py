@@ -21,12 +21,12 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._numerics import UNROLL_LIMIT, newton_solve
+from ..._result import RESULTS, first_error
 from ..._types import Args, Config, Scalar, State, Vector
 from ...complementarity import Block, MixedProblem
 from ...laws import Context
 from ...model import Interaction, Model
 from .._base import AbstractIntegrator, AbstractMemory, WarmStart
-from ..._result import RESULTS, first_error
 from .._contacts import build_block, context, law_at, left_out, nearest_switch, select
 from .._step import (
     Contact,
