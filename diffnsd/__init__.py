@@ -81,6 +81,7 @@ from .relations import (
     sphere_on_sphere as sphere_on_sphere,
 )
 from .systems import (
+    Elastic as Elastic,
     FirstOrderSystem as FirstOrderSystem,
     Gyrator as Gyrator,
     LagrangianSystem as LagrangianSystem,

@@ -103,6 +103,7 @@ def test_pages_name_only_what_exists(page):
     spans = [x for line in lines for x in re.findall(r"`([^`]*)`", line)]
     named = {x for span in spans for x in re.findall(r"\b[A-Z][a-z]\w+", span)}
     known = {name for _, name in NAMES} | set(public(diffnsd.complementarity.solvers))
+    known |= set(public(diffnsd.systems.elastic))
     known |= set(dir(builtins)) | set(re.findall(r"^class (\w+)", text, flags=re.MULTILINE))
     assert not named - known, sorted(named - known)
     if page.stem == "siconos":

@@ -1,5 +1,6 @@
 """Dynamical systems: mass matrix, force and configuration group."""
 
+from . import elastic as elastic
 from ._base import AbstractSystem as AbstractSystem, Kind as Kind
 from ._chain import SpringChain as SpringChain
 from ._euler_lagrange import EulerLagrangeSystem as EulerLagrangeSystem
@@ -28,3 +29,4 @@ from ._springs import (
     Wrenches as Wrenches,
     wrench_at as wrench_at,
 )
+from .elastic import Elastic as Elastic

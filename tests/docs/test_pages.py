@@ -49,6 +49,11 @@ assert abs(forces / (9.81 * np.arange(4, 0, -1)) - 1).max() < 1e-6, forces
 assert turns.states.v[:, 1].min() < -0.99 and abs(turns.energy.total / turns.energy.total[0] - 1).max() < 1e-7
 assert abs(orbit.states.q[0][-1] / jnp.array([1.0, 2.0, 3.0]) - turns.states.v[-1]).max() < 1e-6
 """,
+    "elastic": """
+corner = body.positions(0.1, run.states.q[-1])[-1]
+assert run.result == nsd.RESULTS.successful and -0.05 < corner[2] - 0.05 < -0.02
+assert abs(rest.reactions.sum(axis=0)[2] - 9.81 * 0.5) < 1e-6
+""",
     "circuits": """
 assert diode_currents.min() >= 0 and 8e-3 < diode_currents.max() < 1e-2, diode_currents
 assert run.result == nsd.RESULTS.successful

@@ -1,0 +1,151 @@
+"""A block of tetrahedra: time to compile and to step, the gradient by all moduli, and scikit-fem beside it.
+
+Usage: python benchmarks/elastic.py [--cells N] [--steps N] [--dt H]
+
+Without contact: the same backward Euler steps by scikit-fem (assembly) and SuperLU (every Newton step).
+"""
+
+import argparse
+import time
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sparse
+import skfem
+
+import diffnsd as nsd
+from diffnsd.systems import elastic as el
+
+YOUNG, POISSON, DENSITY, SIZE = 2e5, 0.4, 1000.0, 0.15
+
+
+def make(cells: int):
+    """Mesh, `model(moduli)`, and a start that is stretched and moves."""
+    mesh = el.block((SIZE,) * 3, (cells,) * 3)
+
+    def model(moduli):
+        solid = el.Tetrahedra(mesh.cells, el.NeoHookean(moduli, POISSON), DENSITY)
+        return nsd.Model(nsd.Elastic(mesh, solid, gravity=[0.0, 0.0, -9.81]))
+
+    x = np.asarray(mesh.points)
+    q = jnp.asarray((x * (1 + 0.02 * np.sin(20 * x))).reshape(-1))
+    v = jnp.tile(jnp.asarray([0.3, 0.0, -0.2]), len(x))
+    return mesh, model, nsd.State(q, v)
+
+
+def peer(mesh, start, dt: float, steps: int, tolerance: float = 1e-10):
+    """The same equations, written with scikit-fem's forms; its sparse matrix is factorised by SuperLU."""
+    lam = YOUNG * POISSON / ((1 + POISSON) * (1 - 2 * POISSON))
+    mu = YOUNG / (2 * (1 + POISSON))
+    lam, mu = lam + 5 / 6 * mu, 4 / 3 * mu
+    alpha = 1 + 3 / 4 * mu / lam
+    points, cells = np.asarray(mesh.points), np.asarray(mesh.cells)
+    basis = skfem.Basis(
+        skfem.MeshTet(points.T, cells.T), skfem.ElementVector(skfem.ElementTetP1()), intorder=1
+    )
+    order = basis.nodal_dofs.T.reshape(-1)  # node by node
+    volume = np.linalg.det(points[cells[:, 1:]] - points[cells[:, :1]]) / 6
+    mass = np.zeros(len(points))
+    np.add.at(mass, cells, DENSITY * volume[:, None] / 4)
+    mass = np.repeat(mass, 3)
+    weight = mass * np.tile([0.0, 0.0, -9.81], len(points))
+
+    def parts(w):
+        F = np.array(w["u"].grad)
+        F[0, 0] += 1
+        F[1, 1] += 1
+        F[2, 2] += 1
+        cofactor = np.cross(F[[1, 2, 0]], F[[2, 0, 1]], axis=1)
+        return F, cofactor, np.sum(F[0] * cofactor[0], axis=0), np.sum(F * F, axis=(0, 1)) + 1
+
+    @skfem.LinearForm
+    def stress(v, w):
+        F, cofactor, volume, size = parts(w)
+        P = mu * F * (1 - 1 / size) + lam * (volume - alpha) * cofactor
+        return np.sum(P * v.grad, axis=(0, 1))
+
+    @skfem.BilinearForm
+    def moduli(u, v, w):
+        F, cofactor, volume, size = parts(w)
+        A, B = u.grad, v.grad
+        along = np.sum(F * A, axis=(0, 1))
+        turned = np.cross(A[[1, 2, 0]], F[[2, 0, 1]], axis=1)
+        turned = turned + np.cross(F[[1, 2, 0]], A[[2, 0, 1]], axis=1)
+        P = mu * (A * (1 - 1 / size) + F * (2 * along / size**2))
+        P = P + lam * (np.sum(cofactor * A, axis=(0, 1)) * cofactor + (volume - alpha) * turned)
+        return np.sum(P * B, axis=(0, 1))
+
+    def field(x):
+        full = np.zeros(basis.N)
+        full[order] = x - points.reshape(-1)
+        return basis.interpolate(full)
+
+    q, v = np.asarray(start.q), np.asarray(start.v)
+    for _ in range(steps):
+        new = v.copy()
+        for _ in range(20):
+            u = field(q + dt * new)
+            force = weight - skfem.asm(stress, basis, u=u)[order]
+            residual = mass * (new - v) - dt * force
+            if np.abs(residual).max() < tolerance * dt * np.abs(weight).max():
+                break
+            K = skfem.asm(moduli, basis, u=u)[order][:, order]
+            matrix = sparse.diags(mass) + dt**2 * K
+            new = new - sparse.linalg.splu(matrix.tocsc()).solve(residual)
+        q, v = q + dt * new, new
+    return q
+
+
+def timed(function, *args):
+    """The result and the seconds of a call."""
+    begin = time.perf_counter()
+    result = jax.block_until_ready(function(*args))
+    return result, time.perf_counter() - begin
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--cells", type=int, default=15, help="cells along each edge, 6 tetrahedra each"
+    )
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--dt", type=float, default=1e-3)
+    given = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    mesh, model, start = make(given.cells)
+    moduli = jnp.full(len(mesh.cells), YOUNG)
+    end = given.steps * given.dt
+
+    def motion(moduli):
+        method = nsd.BackwardEuler()
+        run = nsd.simulate(
+            model(moduli), method, 0.0, end, given.dt, start, saveat=nsd.SaveAt.end()
+        )
+        return run.states.q
+
+    begin = time.perf_counter()
+    forward = eqx.filter_jit(motion).lower(moduli).compile()
+    print(f"{len(mesh.cells)} tetrahedra, {start.q.size} unknowns, steps of {given.dt:g} s")
+    print(f"compile: {time.perf_counter() - begin:.1f} s")
+    q, seconds = timed(forward, moduli)
+    print(f"diffnsd: {seconds / given.steps:.3f} s a step")
+    slope = eqx.filter_jit(jax.grad(lambda m: motion(m)[-1])).lower(moduli).compile()
+    gradient, back = timed(slope, moduli)
+    print(f"gradient by {moduli.size} moduli: {back / seconds:.2f} forwards")
+    for seed in range(2):
+        direction = jax.random.normal(jax.random.key(seed), moduli.shape)
+        step = 1e-3 * YOUNG
+        wide = (forward(moduli + step * direction) - forward(moduli - step * direction))[-1]
+        exact = float(gradient @ direction)
+        print(
+            f"  along a random direction, against central differences: {wide / (2 * step) / exact - 1:.1e}"
+        )
+    theirs, seconds = timed(peer, mesh, start, given.dt, given.steps)
+    print(f"scikit-fem and SuperLU: {seconds / given.steps:.3f} s a step")
+    print(f"largest difference of coordinates: {np.abs(theirs - np.asarray(q)).max():.1e} m")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""Equilibrium of elastic bodies under static loads."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..._jax import is_traced, without_derivative
+from ..._numerics import max_abs
+from ..._types import Args, Scalar, State, Vector
+from ._elastic import Elastic
+from ._mesh import listed
+
+
+class Equilibrium(eqx.Module):
+    """A configuration at rest under its loads.
+
+    **Arguments:** `q`: configuration, `(n,)`; `residual`: largest force that is left, relative to the largest
+    one at the start, `()`; `iterations`: of Newton's method; `converged`: whether the residual is below
+    the tolerance, or below the rounding of the forces; `reactions`: forces that hold the
+    prescribed coordinates, `(p, w)`.
+    """
+
+    q: Vector
+    residual: Scalar
+    iterations: Array
+    converged: Array
+    reactions: Float[Array, "p w"]
+
+
+def equilibrium(
+    body: Elastic,
+    args: Args = None,
+    *,
+    t: float = 0.0,
+    guess: Vector | None = None,
+    tolerance: float = 1e-10,
+    max_iterations: int = 50,
+    throw: bool = True,
+) -> Equilibrium:
+    """The configuration in which the forces `f(t, q)` vanish, by Newton's method with full steps.
+
+    Matrices of nodes in a row are solved by their bands, all others densely: for up to some thousand
+    unknowns. The result has the derivative of the implicit function theorem.
+
+    **Arguments:** `body`: an `Elastic`; `args`, `t`: of its loads; `guess`: default at rest; `tolerance`:
+    of the residual; `max_iterations`.
+
+    **Returns:** an `Equilibrium`.
+
+    **Raises:** `ValueError` if the prescribed coordinates leave a rigid motion free, which a static load
+    does not determine. `RuntimeError` if the residual is not below `tolerance` and `throw` is true.
+    """
+    if problem := _free_motion(body):
+        raise ValueError(f"{problem}.")
+    q = body.rest if guess is None else guess
+    found = _solve(body, args, jnp.asarray(t, q.dtype), q, tolerance, max_iterations)
+    if throw and not is_traced(found.converged) and not bool(found.converged):
+        raise RuntimeError(
+            f"no equilibrium was found in {int(found.iterations)} iterations: the relative residual is "
+            f"{float(found.residual):.1e}; apply the load in several steps with `guess`, or raise "
+            "`max_iterations`."
+        )
+    return found
+
+
+@eqx.filter_jit
+def _solve(body, args, t, q, tolerance, max_iterations):
+    def force(body, args, q):
+        return body.force(t, State(q, jnp.zeros_like(q)), args)
+
+    def newton(body, args, q, f):
+        matrix = body.stiffness(t, q, args)
+        small = isinstance(matrix, lx.TridiagonalLinearOperator)
+        matrix = matrix if small else lx.MatrixLinearOperator(matrix.as_matrix())
+        return lx.linear_solve(matrix, f, lx.AutoLinearSolver(well_posed=True)).value
+
+    frozen_body, frozen_args = without_derivative((body, args))
+    start = jax.lax.stop_gradient(q)
+    scale = max_abs(force(frozen_body, frozen_args, start))
+    # Rounding of the coordinates alone leaves forces of this size.
+    stiffest = max_abs(lx.diagonal(frozen_body.stiffness(t, start, frozen_args)))
+    rounding = 16 * jnp.finfo(q.dtype).eps * stiffest * max_abs(frozen_body.rest_nodes)
+    enough = jnp.maximum(tolerance * scale, rounding)
+
+    def size(q):
+        return max_abs(force(frozen_body, frozen_args, q))
+
+    def going(carry):
+        _, left, count = carry
+        return (left > enough) & (count < max_iterations)
+
+    def step(carry):
+        q, left, count = carry
+        move = newton(frozen_body, frozen_args, q, force(frozen_body, frozen_args, q))
+
+        def fails(trial):
+            part, value = trial
+            return ~jnp.isfinite(value) & (part > 1e-3)
+
+        def halve(trial):
+            part, _ = trial
+            return part / 2, size(q + part / 2 * move)
+
+        one = jnp.ones_like(left)
+        part, value = jax.lax.while_loop(fails, halve, (one, size(q + move)))
+        return q + part * move, value, count + 1
+
+    first = start, size(start), jnp.zeros((), jnp.int32)
+    q, left, count = jax.lax.while_loop(going, step, first)
+    # One more step with derivatives: that of the implicit function theorem.
+    q = q + newton(frozen_body, frozen_args, q, force(body, args, q))
+    relative = left / jnp.where(scale > 0, scale, 1)
+    held = body.reactions(t, State(q, jnp.zeros_like(q)), args)
+    return Equilibrium(q, relative, count, left <= enough, held)
+
+
+def _free_motion(body: Elastic) -> str | None:
+    """Which part of a body is not held, or `None`: rigid motions that move no prescribed coordinate."""
+    if any(is_traced(x) for x in (body.points, body.unknown)):
+        return None
+    points, held = np.asarray(body.points), np.asarray(body.unknown) == body.free.shape[0]
+    p, d = points.shape
+    label = _components(p, [np.asarray(part.nodes) for part in body.elements])
+    for number in np.unique(label):
+        nodes = np.flatnonzero(label == number)
+        motions = _rigid_motions(points[nodes] - points[nodes].mean(axis=0), held.shape[1])
+        rank = np.linalg.matrix_rank(motions.reshape(len(motions), -1))
+        if np.linalg.matrix_rank(motions[:, held[nodes]].reshape(len(motions), -1)) < rank:
+            whole = (
+                "the body" if np.all(label == label[0]) else f"the part with nodes {listed(nodes)}"
+            )
+            return (
+                f"{whole} can still move as a rigid body, so a static load has no equilibrium; hold at least "
+                f"{rank} coordinates that exclude this, for example Prescribed(nodes)"
+            )
+    return None
+
+
+def _rigid_motions(points: np.ndarray, width: int) -> np.ndarray:
+    """Displacements of translations and rotations, `(r, p, w)`."""
+    p, d = points.shape
+    motions = []
+    for i in range(d):
+        move = np.zeros((p, width))
+        move[:, i] = 1
+        motions.append(move)
+    for i in range(d):
+        for j in range(i + 1, d):
+            turn = np.zeros((p, width))
+            turn[:, j], turn[:, i] = points[:, i], -points[:, j]
+            turn[:, d:] = 1
+            motions.append(turn)
+    return np.stack(motions)
+
+
+def _components(p: int, groups: list[np.ndarray]) -> np.ndarray:
+    """For every node the smallest number of a node that it hangs together with."""
+    label = np.arange(p)
+    while True:
+        new = label.copy()
+        for nodes in groups:
+            least = new[nodes].min(axis=1)
+            for column in nodes.T:
+                np.minimum.at(new, column, least)
+        new = new[new]  # jumps, so that long chains take few rounds
+        if np.array_equal(new, label):
+            return label
+        label = new
