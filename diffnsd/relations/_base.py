@@ -103,6 +103,14 @@ class AbstractRelation(eqx.Module):
         """How many contacts have a known gap at a time, see `Contacts`; `None`: all."""
         return None
 
+    def listed(self, q: Config) -> Any:
+        """The relation with the list of its contacts at a configuration, if a step makes one; else `None`.
+
+        Its `keys (c,)` identify contacts from step to step, and its `list.beyond` is the least gap of
+        contacts that are not in the list.
+        """
+        return None
+
     @property
     def is_of_bodies(self) -> bool:
         """Whether it reads `q` as the `Pose` of bodies, however their system describes them."""

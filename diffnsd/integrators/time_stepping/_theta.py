@@ -10,7 +10,7 @@ from ..._types import Args, Scalar, State
 from ...complementarity import AbstractAdjoint, AbstractSolver, Auto, ImplicitAdjoint
 from ...model import Model
 from .._base import Carry, StepInfo, check_fractions
-from .._contacts import zero_impulses
+from .._contacts import no_memory, zero_impulses
 from .._step import Newton
 from ._points import AbstractPoint, AtStart
 from ._theta_step import (
@@ -65,15 +65,15 @@ class AbstractThetaScheme(AbstractStepScheme):
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
         del args
-        return zero_impulses(model, t0, state)
+        return no_memory(model, t0, state)
 
     def step(
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        end, z, stats, result = theta_step(self, model, t0, h, state, carry, args)
+        end, z, stats, result, memory = theta_step(self, model, t0, h, state, carry, args)
         pairs = zip(model.interactions, z, strict=True)
         impulses = tuple(p if i.relation.needs_positions else h * p for i, p in pairs)
-        return end, StepInfo.of(impulses, stats), jax.lax.stop_gradient(z), result
+        return end, StepInfo.of(impulses, stats), jax.lax.stop_gradient(memory), result
 
 
 class MoreauJean(AbstractThetaScheme):
