@@ -118,10 +118,10 @@ class Auto(AbstractSolver):
 
     def by_products(self) -> AbstractSolver:
         """The chain for problems that are used through products alone, with the same tolerances."""
-        turns = AcceleratedProjectedGradient(300), AndersonGradient(1000)
+        turns = AcceleratedProjectedGradient(1000), AndersonGradient(1000)
         dtype = jnp.result_type(float)
         accept = self.accept_tolerance_for(dtype)
-        return Chain(turns, turns, 15, tolerance=self.tolerance, accept_tolerance=accept)
+        return Chain(turns, turns, 9, tolerance=self.tolerance, accept_tolerance=accept)
 
     def __call__(self, problem: MixedProblem, z0):
         """Solves the step problems of a batch; see `AbstractSolver.__call__`.
