@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from .._block_rows import AbstractRows, BlockDiagonal, BlockRows, ListedRows
 from .._jax import AbstractKernel, call
-from ._dense import Contacts, DenseProblem, Statistics, norm
+from ._dense import Contacts, DenseProblem, Statistics
 from ._problem import MixedProblem, join, split
 from .solvers._drive import judge, solve_batch
 
@@ -61,7 +61,7 @@ class ManyBodies(eqx.Module):
     def steps(self, shapes) -> Array:
         """One over the mean diagonal of each contact's block of W, for all of its rows, `(m, 1)`."""
         del shapes
-        diagonal = jnp.moveaxis(jnp.diagonal(self.mobility.blocks), 1, 0).T.reshape(-1)
+        diagonal = jnp.diagonal(self.mobility.blocks).reshape(-1)
         out = []
         for r in self.rows:
             squares = eqx.tree_at(lambda r: r.values, r, tuple(x * x for x in r.values))

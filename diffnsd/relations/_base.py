@@ -74,12 +74,14 @@ class AbstractRelation(eqx.Module):
     - `needs_positions`: whether it acts on positions and velocities, as by default, not on a first-order
       system.
     - `has_feedthrough`: whether the output depends on the multipliers themselves; by default not.
+    - `lists_contacts`: whether every step makes a list of its contacts, see `listed`; by default not.
     - `is_scleronomic`: whether it has no explicit dependence on time; by default it may have.
     """
 
     rows: ClassVar[int] = 0
     needs_positions: ClassVar[bool] = True
     has_feedthrough: ClassVar[bool] = False
+    lists_contacts: ClassVar[bool] = False
     is_scleronomic: ClassVar[bool] = False
 
     def __check_init__(self):
@@ -255,6 +257,8 @@ class OnFrames(AbstractWrappedRelation):
         return self.relation.input(self._bodies, t, State(poses, rows @ state.v), lam) @ rows
 
     def check(self, group: AbstractGroup) -> str | None:
+        if self.relation.lists_contacts:
+            return "neighbour_contacts needs free bodies; in trees of joints use shape_contacts"
         return self.relation.check(self._bodies)
 
     def take(self, pick: Callable[[Array], Array]) -> "OnFrames | None":

@@ -56,6 +56,7 @@ class NeighbourContacts(AbstractBodyRelation):
     places: int = eqx.field(static=True)
 
     rows = 3
+    lists_contacts = True
     is_scleronomic = True
 
     @property
@@ -127,7 +128,7 @@ class NeighbourContacts(AbstractBodyRelation):
         first = jnp.searchsorted(ordered, jnp.arange(buckets + 1, dtype=ordered.dtype))
         first = first.astype(jnp.int32)
         slots = np.arange(self.per_cell, dtype=np.int32)
-        place = first[wanted][..., None] + slots
+        place = first[wanted][..., None] + slots[None, None]
         inside = place < first[wanted + 1][..., None]
         other = order.astype(jnp.int32)[jnp.minimum(place, b - 1)]
         one = jnp.broadcast_to(jnp.arange(b, dtype=jnp.int32)[:, None, None], other.shape)

@@ -45,6 +45,11 @@ class AbstractThetaScheme(AbstractStepScheme):
     def prediction(self) -> float | None:
         return self.gamma
 
+    @property
+    def lists_contacts(self) -> bool:
+        # Iterations need derivatives of the step, which steps of many bodies do not have.
+        return self.newton.max_iterations == 1
+
     def linear_parts(self, model: Model, t0, h, state: State, args: Args):
         if self.theta == 0 or self.newton.max_iterations > 1:
             return None
