@@ -172,7 +172,9 @@ def main(arguments: list[str] | None = None) -> None:
     for n in options.bodies:
         for engine in engines:
             rows.append(engine(n, options.steps))
-            shown = (f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in rows[-1].items())
+            shown = (
+                f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in rows[-1].items()
+            )
             print("  " + "  ".join(shown), flush=True)
     if options.json is not None:
         options.json.write_text(json.dumps({"header": facts, "rows": rows}, indent=1, default=str))

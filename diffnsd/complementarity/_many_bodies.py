@@ -127,16 +127,15 @@ class ByProducts(AbstractKernel):
             )
             for b, on in zip(problem.blocks, active, strict=True)
         )
-        offsets = [
-            jnp.where(on, b.offset, 0) for b, on in zip(problem.blocks, active, strict=True)
-        ]
+        offsets = [jnp.where(on, b.offset, 0) for b, on in zip(problem.blocks, active, strict=True)]
         operator = ManyBodies(rows, mobility, jnp.ones((), free.dtype))
         q = operator.seen(free) + join(offsets)
         size = operator.frobenius()[0] / jnp.sqrt(float(len(q)))
         scale = 1 / jnp.where(size > 0, size, 1)
         laws = tuple(
             jax.tree.map(
-                lambda x: x[..., None], Contacts(b.law, b.active, (b.offset.shape[1], len(b.offset)))
+                lambda x: x[..., None],
+                Contacts(b.law, b.active, (b.offset.shape[1], len(b.offset))),
             )
             for b in problem.blocks
         )

@@ -246,7 +246,9 @@ def neighbour_contacts(
     for geom in (*geoms, *(fixed or ())):
         expects("a geom", geom, Geom, "such as Geom(Sphere(0.05), body=0)")
     if len(geoms) < 2 or fixed == []:
-        raise ValueError("neighbour_contacts needs at least two geoms, and one of `others` if given.")
+        raise ValueError(
+            "neighbour_contacts needs at least two geoms, and one of `others` if given."
+        )
     for name, listed in (("geoms", geoms), ("others", fixed or [])):
         if len({str(_kind(g.shape)) for g in listed}) > 1:
             raise ValueError(

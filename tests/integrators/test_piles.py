@@ -24,7 +24,7 @@ from diffnsd.complementarity import (
 )
 from diffnsd.complementarity._problem import Block, MixedProblem
 from diffnsd.laws import CoulombFriction, GapStabilized
-from diffnsd.relations import Geom, neighbour_contacts
+from diffnsd.relations import Geom, neighbour_contacts, sphere_on_plane, sphere_on_sphere
 from diffnsd.sets import HalfLine
 from diffnsd.shapes import Box, HalfSpace, Sphere
 from diffnsd.systems import NewtonEulerSystem
@@ -62,7 +62,9 @@ def test_the_list_has_the_pairs_that_brute_force_finds():
     model, state = spheres(x, per_cell=60, capacity=900)
     relation = model.interactions[0].relation
     pairs = quick_jit(relation.pairs)(state.q)
-    found = {(int(i), int(j)) for i, j, on in zip(pairs.one, pairs.two, pairs.listed) if on}
+    found = {
+        (int(i), int(j)) for i, j, on in zip(pairs.one, pairs.two, pairs.listed, strict=True) if on
+    }
     one, two, gap = gaps_of(x)
     near = gap < 0.02
     assert found == set(zip(one[near].tolist(), two[near].tolist(), strict=True))
@@ -191,8 +193,6 @@ def test_momentum_is_balanced_and_the_laws_hold_in_a_heap(fallen):
 
 def test_a_step_of_a_heap_is_that_of_all_pairs_and_the_dense_solver(fallen):
     model, (before, after, _, _) = fallen
-    from diffnsd.relations import sphere_on_plane, sphere_on_sphere
-
     one, two, _ = gaps_of(np.asarray(before.q.position[30]))
     law = model.interactions[0].law
     relations = (
