@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._block_rows import AbstractRows, BlockDiagonal, BlockRows, ListedRows
+from .._block_rows import BlockDiagonal, BlockRows, ListedRows
 from .._jax import AbstractKernel, call
 from ._dense import Contacts, DenseProblem, Statistics
 from ._problem import MixedProblem, join, split
