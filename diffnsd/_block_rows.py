@@ -185,6 +185,42 @@ class PickedRows(AbstractRows):
         return sum(dot(jnp.swapaxes(x, 0, 1), y[:, None]) for x, y in pairs)  # pyright: ignore[reportReturnType]
 
 
+class ListedRows(AbstractRows):
+    """`H` of many contacts from a list that is made while a step runs.
+
+    Unlike `PickedRows`, storage and work do not grow with contacts times bodies.
+
+    **Arguments:** `values`: for each side of a contact its entries, `(k, s, c)`; `bodies`: for each side the
+    indices of its bodies, `(c,)`; `count`: number of bodies.
+    """
+
+    values: tuple[Float[Array, "k s c"], ...]
+    bodies: tuple[Int[Array, " c"], ...]
+    count: int = eqx.field(static=True)
+
+    def first(self, k: int) -> "ListedRows":
+        return ListedRows(tuple(x[:k] for x in self.values), self.bodies, self.count)
+
+    def dense(self) -> Float[Array, "k n c"]:
+        def placed(x, bodies):
+            here = jnp.arange(self.count, dtype=bodies.dtype)[:, None] == bodies[None]
+            full = jnp.where(here[None, :, None], x[:, None], 0)
+            return full.reshape(len(x), -1, x.shape[2])
+
+        return sum(map(placed, self.values, self.bodies))  # pyright: ignore[reportReturnType]
+
+    def apply(self, v: Float[Array, " n"]) -> Float[Array, "k c"]:
+        by_body = v.reshape(self.count, -1)
+        pairs = zip(self.values, self.bodies, strict=True)
+        return sum(dot(jnp.swapaxes(x, 0, 1), by_body[i].T[:, None]) for x, i in pairs)  # pyright: ignore[reportReturnType]
+
+    def gather(self, z: Float[Array, "k c"]) -> Float[Array, " n"]:
+        total = jnp.zeros((self.count, self.values[0].shape[1]), z.dtype)
+        for x, bodies in zip(self.values, self.bodies, strict=True):
+            total = total.at[bodies].add(dot(x, z[:, None]).T)
+        return total.reshape(-1)
+
+
 class JointRows(AbstractRows):
     """`H` of contacts between bodies that joints move, `H_jn = w_j · s_n` where entry n moves the body.
 
@@ -334,6 +370,17 @@ class BlockDiagonal(eqx.Module):
         own = np.eye(b, dtype=bool)[:, None, :, None]
         rows = jnp.moveaxis(self.blocks, 2, 0)[:, :, None]
         return jnp.where(own, rows, 0).reshape(b * s, b * s)
+
+    def inverse(self) -> "BlockDiagonal":
+        """`A^-1`."""
+        s, _, b = self.blocks.shape
+        unit = jnp.broadcast_to(np.eye(s, dtype=self.blocks.dtype)[:, :, None], (s, s, b))
+        return BlockDiagonal(lu_solve(self.blocks[:, :, None], unit))
+
+    def mv(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        """`A x`."""
+        s, _, b = self.blocks.shape
+        return weighted_sum(self.blocks, x.reshape(b, s).T, axis=1).T.reshape(-1)
 
     def solve(self, right: Float[Array, " n"]) -> Float[Array, " n"]:
         """`A^-1 r`."""

@@ -23,6 +23,7 @@ from .solvers import (
     AbstractContactSolver as AbstractContactSolver,
     AbstractSolver as AbstractSolver,
     AcceleratedProjectedGradient as AcceleratedProjectedGradient,
+    AndersonGradient as AndersonGradient,
     Chain as Chain,
     Enumeration as Enumeration,
     InteriorPoint as InteriorPoint,

@@ -19,6 +19,7 @@ from .._jax import SAVED_NAME, AbstractKernel, call
 from .._numerics import UNROLL_LIMIT, newton_solve
 from ._adjoint import AbstractAdjoint, ImplicitAdjoint, central_path
 from ._dense import Contacts, Statistics
+from ._many_bodies import is_of_many, solve_many
 from ._problem import Block, MixedProblem
 from ._tangents import solution_tangents
 
@@ -42,6 +43,8 @@ def solve_mixed(
     if not problem.blocks:
         return _without_contacts(problem)
     rows = sum(part.size for part in z0)
+    if report is Statistics and is_of_many(problem, solver):
+        return checkpoint_name(solve_many(problem, z0, solver), SAVED_NAME)
     if problem.is_blockwise and rows < problem.rhs.shape[0]:
         return _bodies(problem, z0, solver, adjoint)
     problem = problem.dense()

@@ -7,6 +7,7 @@ from ._closed_form import one_unknown
 from ._problem import MixedProblem
 from ._step_newton import solve_step_problem
 from ._step_point import StepOptions
+from .solvers._anderson import AndersonGradient
 from .solvers._base import AbstractContactSolver, AbstractSolver, check_tolerance
 from .solvers._chain import Chain
 from .solvers._first_order import AcceleratedProjectedGradient, ProjectedGaussSeidel
@@ -116,7 +117,11 @@ class Auto(AbstractSolver):
         return default if self.proximal is None else self.proximal
 
     def by_products(self) -> AbstractSolver:
-        return AcceleratedProjectedGradient(20_000, tolerance=self.tolerance)
+        """The chain for problems that are used through products alone, with the same tolerances."""
+        turns = AcceleratedProjectedGradient(1000), AndersonGradient(1000)
+        dtype = jnp.result_type(float)
+        accept = self.accept_tolerance_for(dtype)
+        return Chain(turns, turns, 9, tolerance=self.tolerance, accept_tolerance=accept)
 
     def __call__(self, problem: MixedProblem, z0):
         """Solves the step problems of a batch; see `AbstractSolver.__call__`.

@@ -189,6 +189,11 @@ class AbstractIntegrator(AbstractChecked):
         return False
 
     @property
+    def lists_contacts(self) -> bool:
+        """Whether it steps relations that make a list of their contacts in every step."""
+        return False
+
+    @property
     def reads_states(self) -> bool:
         """Whether it passes the state to user functions other than those of the model."""
         return False

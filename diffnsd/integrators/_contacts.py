@@ -24,11 +24,14 @@ class Selection(eqx.Module):
     Of few contacts a mask `(a, c)`: `hit[i, j]` is true if the i-th solved contact is contact j. Picking and
     spreading are sums over it, which are elementwise over a batch, unlike gather and scatter. Of more than
     `MASKED` their indices `(a,)`, as a mask costs with the product of both numbers. `seen`: the
-    relation evaluated for all contacts, `None` where all are solved.
+    relation evaluated for all contacts, `None` where all are solved. `keys`, `beyond`: of a relation that
+    lists its contacts in every step, see `AbstractRelation.listed`.
     """
 
     hit: Bool[Array, "a c"] | Int[Array, " a"] | None
     seen: Contacts | None = None
+    keys: Int[Array, " c"] | None = None
+    beyond: Scalar | None = None
 
     def pick(self, x: Array) -> Array:
         """Rows of `x (c, ...)` that are solved, `(a, ...)`."""
@@ -85,6 +88,16 @@ def smallest(values: Array, count: int) -> Bool[Array, "a c"] | Int[Array, " a"]
 def select(interaction: Interaction, model: Model, t: Scalar, q) -> tuple[Interaction, Selection]:
     """The interaction restricted to the contacts with the smallest gaps."""
     relation = interaction.on(model.system)
+    listed = relation.listed(q) if relation.needs_positions else None
+    if listed is not None:
+        if interaction.mask is not None or interaction.max_active is not None:
+            raise ValueError(
+                "neighbour_contacts lists other contacts in every step: it takes no mask and no max_active; "
+                "its `capacity` limits them."
+            )
+        seen = listed.observe(model.system.group, t, q)
+        chosen = Interaction(listed, interaction.law)
+        return chosen, Selection(None, seen, listed.keys, listed.list.beyond)
     limits = [x for x in (interaction.max_active, relation.most_known) if x is not None]
     if not limits or not relation.needs_positions:
         return interaction, Selection(None)
@@ -229,8 +242,27 @@ def all_solved(model: Model) -> str | None:
     )
 
 
+class Keyed(eqx.Module):
+    """Impulses `(c, k)` of listed contacts with the keys `(c,)` by which the next step finds them."""
+
+    keys: Int[Array, " c"]
+    impulses: Array
+
+    def of(self, keys: Int[Array, " c"]) -> Array:
+        """The impulses of the contacts with these keys, zero for new ones."""
+        order = jnp.argsort(self.keys)
+        place = jnp.searchsorted(self.keys, keys, sorter=order)
+        at = order[jnp.minimum(place, len(order) - 1)]
+        known = (self.keys[at] == keys) & (keys >= 0)
+        return jnp.where(known[:, None], self.impulses[at], 0)
+
+
 def left_out(selection: Selection, v, h) -> Array:
     """Whether a contact that was not solved closes within the step, so that too few were selected."""
+    if selection.beyond is not None:
+        # Two bodies approach each other with at most twice the largest speed.
+        fastest = jnp.sqrt(jnp.max(jnp.sum(v.reshape(-1, 6)[:, :3] ** 2, axis=1)))
+        return selection.beyond < 2 * h * fastest
     if selection.hit is None or selection.seen is None or selection.seen.gap is None:
         return jnp.array(False)
     normal = selection.seen.first(1).velocity(v)[0]
@@ -259,3 +291,26 @@ def zero_impulses(model: Model, t0: Scalar, state: State) -> tuple[Array, ...]:
         jnp.zeros((c, i.rows), state.v.dtype)
         for c, i in zip(counts, model.interactions, strict=True)
     )
+
+
+def no_memory(model: Model, t0: Scalar, state: State) -> tuple:
+    """Zero impulses as a warm start, `Keyed` where a relation lists its contacts in every step."""
+
+    def of(interaction, zero):
+        if interaction.on(model.system).listed(state.q) is None:
+            return zero
+        return Keyed(jnp.full(len(zero), -1, jnp.int32), zero)
+
+    return tuple(map(of, model.interactions, zero_impulses(model, t0, state)))
+
+
+def first_guess(selection: Selection, memory) -> Array:
+    """The impulses `(a, k)` of the contacts that are solved, from those of the step before."""
+    if selection.keys is None:
+        return selection.pick(memory)
+    return memory.of(selection.keys) if isinstance(memory, Keyed) else jnp.zeros_like(memory)
+
+
+def remembered(selection: Selection, impulses: Array):
+    """What the next step starts from."""
+    return impulses if selection.keys is None else Keyed(selection.keys, impulses)

@@ -22,6 +22,10 @@ from ._joint import (
     hinge as hinge,
     prismatic as prismatic,
 )
+from ._neighbours import (
+    NeighbourContacts as NeighbourContacts,
+    neighbour_contacts as neighbour_contacts,
+)
 from ._nodes import NodesHalfSpace as NodesHalfSpace
 from ._part import OnPart as OnPart
 from ._planar_contact import PlanarContact as PlanarContact

@@ -78,12 +78,14 @@ class AbstractRelation(AbstractChecked):
     - `needs_positions`: whether it acts on positions and velocities, as by default, not on a first-order
       system.
     - `has_feedthrough`: whether the output depends on the multipliers themselves; by default not.
+    - `lists_contacts`: whether every step makes a list of its contacts, see `listed`; by default not.
     - `is_scleronomic`: whether it has no explicit dependence on time; by default it may have.
     """
 
     rows: ClassVar[int] = 0
     needs_positions: ClassVar[bool] = True
     has_feedthrough: ClassVar[bool] = False
+    lists_contacts: ClassVar[bool] = False
     is_scleronomic: ClassVar[bool] = False
 
     def __check_init__(self):
@@ -105,6 +107,14 @@ class AbstractRelation(AbstractChecked):
     @property
     def most_known(self) -> int | None:
         """How many contacts have a known gap at a time, see `Contacts`; `None`: all."""
+        return None
+
+    def listed(self, q: Config) -> Any:
+        """The relation with the list of its contacts at a configuration, if a step makes one; else `None`.
+
+        Its `keys (c,)` identify contacts from step to step, and its `list.beyond` is the least gap of
+        contacts that are not in the list.
+        """
         return None
 
     @property
@@ -251,6 +261,8 @@ class OnFrames(AbstractWrappedRelation):
         return self.relation.input(self._bodies, t, State(poses, rows @ state.v), lam) @ rows
 
     def check(self, group: AbstractGroup) -> str | None:
+        if self.relation.lists_contacts:
+            return "neighbour_contacts needs free bodies; in trees of joints use shape_contacts"
         return self.relation.check(self._bodies)
 
     def take(self, pick: Callable[[Array], Array]) -> "OnFrames | None":

@@ -31,7 +31,7 @@ def number_of_steps(t0, t1, dt) -> int:
 def checked(model, integrator, t0, dt, state0, args, start_tolerance=np.inf) -> State:
     """Returns the initial state as arrays; raises errors that are known before compiling."""
     state0 = jax.tree.map(as_float, state0, is_leaf=_is_numbers)
-    problem = integrator.supports(model) or model.check(state0)
+    problem = integrator.supports(model) or not_listed(model, integrator) or model.check(state0)
     if problem is None:
         values = concrete((model, t0, dt, state0, args))
         problem = skip_if_traced(lambda: integrator.check(*values))
@@ -40,6 +40,17 @@ def checked(model, integrator, t0, dt, state0, args, start_tolerance=np.inf) -> 
     if problem is not None:
         raise ValueError(f"cannot simulate: {problem}.")
     return state0
+
+
+def not_listed(model, integrator) -> str | None:
+    """Why an integrator cannot step contacts that every step lists anew, with the remedy, or `None`."""
+    listed = any(i.relation.lists_contacts for i in model.interactions)
+    if not listed or integrator.lists_contacts:
+        return None
+    return (
+        f"neighbour_contacts lists other contacts in every step, and {type(integrator).__name__} follows "
+        "contacts through a step; use MoreauJean(), or shape_contacts for few bodies"
+    )
 
 
 def not_kept(integrator, saveat, event, integrals) -> str | None:

@@ -8,7 +8,8 @@
 | `SemismoothNewton` | all sets | alternates these two: well-conditioned, or a good warm start |
 | `Splitting` | all sets, monotone W | redundant contacts, loose tolerance |
 | `ProjectedGaussSeidel` | all sets, no zero on W's diagonal | many contacts on a CPU, loose tolerance |
-| `AcceleratedProjectedGradient` | all sets, products with W alone | very large W, operators above 4000 |
+| `AcceleratedProjectedGradient` | all sets, products with W alone | very large W, piles |
+| `AndersonGradient` | all sets, products with W alone | the same, in turns with the former |
 | `Lemke` | half lines and equalities | exact for P and copositive-plus W; else it may miss a solution |
 | `Enumeration` | intervals, about 12 rows | an oracle: finds a nondegenerate solution if there is one |
 | `InteriorPoint` | all sets, intervals above all | circuits, modes that are hard to find |
@@ -20,6 +21,7 @@ the laws, and the index `solved_by` of the link that found it. A warm start help
 `Enumeration` and `InteriorPoint`.
 """
 
+from ._anderson import AndersonGradient as AndersonGradient
 from ._base import AbstractContactSolver as AbstractContactSolver, AbstractSolver as AbstractSolver
 from ._chain import Chain as Chain
 from ._first_order import (

@@ -105,6 +105,9 @@ class AbstractContactSolver(AbstractSolver):
     """Whether it searches from the best point, resumes where it stopped when its turn comes again, and
     passes its last point on. Other methods are local: they start from the last point passed on."""
 
+    resumes: ClassVar[bool] = True
+    """Whether a method that explores resumes; otherwise it begins anew from the best point at every turn."""
+
     block: ClassVar[int] = 1
     """Iterations of one step."""
 

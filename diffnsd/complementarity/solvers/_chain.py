@@ -51,6 +51,10 @@ class Chain(AbstractSolver):
     def fallback(self) -> tuple[AbstractContactSolver, ...]:
         return tuple(link for method in self.then for link in _spliced(method))
 
+    def by_products(self) -> AbstractSolver | None:
+        able = (link.by_products() is link for link in (*self.links, *self.fallback))
+        return self if all(able) else None
+
     def accept_tolerance_for(self, dtype) -> float:
         return max(self.tolerance_for(dtype), self.accept_tolerance or 0.0)
 

@@ -159,7 +159,7 @@ def _go_through(problem: DenseProblem, best: Best, entries: list[_Entry], limits
         def of_run(run):
             values = {name: x[run.at] for name, x in settings[k].items()}
             link = _with_settings(methods[k][1], values)
-            fresh = (run.count == 0) & ~(run.begun[k] & link.explores)
+            fresh = (run.count == 0) & ~(run.begun[k] & (link.explores and link.resumes))
             z0 = run.best.z if link.explores else run.guess
             old = jax.lax.cond(fresh, lambda: link.init(problem, z0), lambda: run.states[k])
             new = link.step(problem, old)

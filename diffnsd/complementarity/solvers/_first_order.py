@@ -93,10 +93,11 @@ def _sweeper(problem: DenseProblem, inner: int):
 class AcceleratedProjectedGradient(AbstractContactSolver):
     """Nesterov's accelerated projected gradient with restarts.
 
-        z ← P_K(y − (W y + q + lift e_N) / L),   y = z + beta (z − z_before)
+        z ← P_K(y − rho (W y + q + lift e_N) / L),   y = z + beta (z − z_before)
 
-    One product with W per iteration and no other linear algebra: for very large problems at a loose
-    tolerance.
+    `rho` is the step of the natural map, one for each contact, and `L` the largest eigenvalue of
+    `rho^(1/2) W rho^(1/2)`. One product with W per iteration and no other linear algebra: for very large
+    problems.
 
     **Arguments:** `tolerance`: residual to reach (`None`: 1e-9 in float64, 1e-5 in float32);
     `steps`: largest number of iterations.
@@ -109,14 +110,14 @@ class AcceleratedProjectedGradient(AbstractContactSolver):
     tolerance: float | None = eqx.field(default=None, static=True, kw_only=True)
 
     explores = True
+    resumes = False
     block = BLOCK
 
     def __check_init__(self):
         check_tolerance(self.tolerance)
 
     def init(self, problem: DenseProblem, z0: Array) -> "_Accelerated":
-        step = 0.9 / largest_gain(problem)
-        return _Accelerated(z0, z0, jnp.ones(z0.shape[1:], z0.dtype), step)
+        return _Accelerated(z0, z0, jnp.ones(z0.shape[1:], z0.dtype), gradient_steps(problem))
 
     def step(self, problem: DenseProblem, state: "_Accelerated") -> "_Accelerated":
         """Accelerated steps; the momentum restarts where the move turns back."""
@@ -124,9 +125,9 @@ class AcceleratedProjectedGradient(AbstractContactSolver):
         def once(_, carry):
             z, y, theta = carry
             w = problem.velocity(y)
-            new = problem.project(y - state.step[None] * problem.lift(w))
+            new = problem.project(y - state.step * problem.lift(w))
             after = (1 + jnp.sqrt(1 + 4 * theta * theta)) / 2
-            back = jnp.sum((y - new) * (new - z), axis=0) > 0
+            back = jnp.sum((y - new) * (new - z) / state.step, axis=0) > 0
             beta = jnp.where(back, 0, (theta - 1) / after)
             return new, new + beta[None] * (new - z), jnp.where(back, 1, after)
 
@@ -139,7 +140,7 @@ class AcceleratedProjectedGradient(AbstractContactSolver):
 
 
 class _Accelerated(eqx.Module):
-    """The point, the extrapolated point, the momentum, and the step `0.9 / L`."""
+    """The point, the extrapolated point, the momentum, and the steps `0.9 rho / L`."""
 
     z: Array
     y: Array
@@ -147,15 +148,21 @@ class _Accelerated(eqx.Module):
     step: Array
 
 
-def largest_gain(problem: DenseProblem, passes: int = 30) -> Array:
-    """An estimate of the size of the largest eigenvalue of W from power iterations, `(l,)`."""
+def gradient_steps(problem: DenseProblem) -> Array:
+    """Steps `0.9 rho / L` of a gradient method, one for each row and equal within a contact, `(m, l)`."""
+    rho = problem.steps()
+    return 0.9 * rho / largest_gain(problem, jnp.sqrt(rho))[None]
+
+
+def largest_gain(problem: DenseProblem, weight: Array, passes: int = 30) -> Array:
+    """The largest eigenvalue of `w W w`, `w = diag(weight)`, estimated by power iterations, `(l,)`."""
     m = problem.q.shape[0]
     x = jnp.cos(jnp.arange(m, dtype=problem.q.dtype) * 1.7 + 0.3)
     x = jnp.broadcast_to(x[:, None], problem.q.shape)
 
     def once(_, pair):
         x, _ = pair
-        x = problem.apply(x / jnp.where(norm(x) > 0, norm(x), 1)[None])
+        x = weight * problem.apply(weight * x / jnp.where(norm(x) > 0, norm(x), 1)[None])
         return x, norm(x)
 
     _, size = jax.lax.fori_loop(0, passes, once, (x, norm(x)))

@@ -39,7 +39,7 @@ class AbstractFirstOrderScheme(AbstractStepScheme):
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Memory, args: Args
     ) -> tuple[State, StepInfo, Memory, RESULTS]:
         old, w, p = carry.multipliers, self.weight, self.point
-        end, lam, stats, result = theta_step(self, model, t0, h, state, old, args, carry.input)
+        end, lam, stats, result, _ = theta_step(self, model, t0, h, state, old, args, carry.input)
         t = t0 + p * h
         at = end if p == 1 else State(None, (1 - p) * state.v + p * end.v)
         pairs = zip(model.interactions, lam, strict=True)

@@ -12,7 +12,7 @@ from ...complementarity import AbstractAdjoint, AbstractSolver, Auto, ImplicitAd
 from ...linear import ByStructure
 from ...model import Model
 from .._base import Carry, StepInfo, check_fractions
-from .._contacts import zero_impulses
+from .._contacts import no_memory, zero_impulses
 from .._step import Newton
 from ._large_step import is_large, refusal
 from ._points import AbstractPoint, AtStart
@@ -49,6 +49,11 @@ class AbstractThetaScheme(AbstractStepScheme):
     def prediction(self) -> float | None:
         return self.gamma
 
+    @property
+    def lists_contacts(self) -> bool:
+        # Iterations need derivatives of the step, which steps of many bodies do not have.
+        return self.newton.max_iterations == 1
+
     def linear_parts(self, model: Model, t0, h, state: State, args: Args):
         if self.theta == 0 or self.newton.max_iterations > 1:
             return None
@@ -72,15 +77,15 @@ class AbstractThetaScheme(AbstractStepScheme):
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
         del args
-        return zero_impulses(model, t0, state)
+        return no_memory(model, t0, state)
 
     def step(
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        end, z, stats, result = theta_step(self, model, t0, h, state, carry, args)
+        end, z, stats, result, memory = theta_step(self, model, t0, h, state, carry, args)
         pairs = zip(model.interactions, z, strict=True)
         impulses = tuple(p if i.relation.needs_positions else h * p for i, p in pairs)
-        return end, StepInfo.of(impulses, stats), jax.lax.stop_gradient(z), result
+        return end, StepInfo.of(impulses, stats), jax.lax.stop_gradient(memory), result
 
 
 class MoreauJean(AbstractThetaScheme):

@@ -27,7 +27,16 @@ from ...complementarity import Block, MixedProblem
 from ...laws import Context
 from ...model import Interaction, Model
 from .._base import AbstractIntegrator, AbstractMemory, WarmStart
-from .._contacts import build_block, context, law_at, left_out, nearest_switch, select
+from .._contacts import (
+    build_block,
+    context,
+    first_guess,
+    law_at,
+    left_out,
+    nearest_switch,
+    remembered,
+    select,
+)
 from .._step import (
     Contact,
     Linearisation,
@@ -236,15 +245,15 @@ def theta_rule(step: Step, mass_at: AbstractPoint | None = None) -> Smooth:
 def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, input0=None):
     """One step; see this module's docstring.
 
-    **Arguments:** `warm`: initial multipliers, per interaction `(c, k)`; `input0`: as in `Step`.
+    **Arguments:** `warm`: initial multipliers, per interaction `(c, k)` or `Keyed`; `input0`: as in `Step`.
 
     **Returns:** the state at the end; multipliers `(c, k)`, which are impulses, or forces for relations
-    of states; statistics; the result.
+    of states; statistics; the result; the warm start of the next step.
     """
     chosen = [select(i, model, t0, state.q) for i in model.interactions]
     interactions, selections = [i for i, _ in chosen], [s for _, s in chosen]
     pairs = zip(selections, warm, strict=True)
-    z0 = tuple(jnp.moveaxis(s.pick(part), 0, 1) for s, part in pairs)
+    z0 = tuple(jnp.moveaxis(first_guess(s, part), 0, 1) for s, part in pairs)
     linear = scheme.linear_parts(model, t0, h, state, args)
     step = Step(scheme, Model(model.system, interactions), t0, h, state, args, z0, input0, linear)
     if is_large(model, t0, state, args):
@@ -260,7 +269,8 @@ def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, inpu
     result = outcome(stats, converged, overflow, end.v)
     switch = nearest_switch(model, t0, state, h, scheme.prediction, selections)
     stats = eqx.tree_at(lambda s: s.margin, stats, jnp.minimum(stats.margin, switch))
-    return end, multipliers, stats, result
+    memory = tuple(map(remembered, selections, multipliers))
+    return end, multipliers, stats, result, memory
 
 
 def _ended(step: Step, selections, v: Vector, z):

@@ -1,0 +1,184 @@
+"""Piles of spheres that settle in a bin with friction, beside MuJoCo (C, soft contact) on the same pile.
+
+The spheres start in pockets of each other, a little apart, and come to rest. A row has the time of a step,
+averaged over the last tenth of the run, and of its checks: the steps that did not reach the tolerance, the
+largest residual of the others' law, the deepest penetration [m] and the greatest speed at the end [m/s].
+
+    python benchmarks/piles.py --bodies 100 200 --json piles.json
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import _harness
+import _peers
+import diffnsd as nsd
+from diffnsd.complementarity import Auto
+from diffnsd.laws import CoulombFriction, GapStabilized
+from diffnsd.relations import Geom, neighbour_contacts
+from diffnsd.shapes import HalfSpace, Sphere
+from diffnsd.systems import NewtonEulerSystem
+
+RADIUS, DENSITY, MU, DT, APART = 0.05, 1000.0, 0.5, 2e-3, 1.01
+TOLERANCE = 1e-6
+MASS = DENSITY * 4 / 3 * np.pi * RADIUS**3
+
+
+def start(n: int) -> tuple[np.ndarray, float]:
+    """Centres `(n, 3)` and half the width of the bin: as high as it is wide."""
+    per_side = max(3, round((n * 0.8) ** (1 / 3)))
+    spacing = 2 * RADIUS * APART
+    height = np.sqrt(spacing**2 - spacing**2 / 2)
+    layers, z = [], RADIUS + 1e-4
+    while sum(map(len, layers)) < n:
+        count = per_side - len(layers) % 2
+        side = (np.arange(count) - (count - 1) / 2) * spacing
+        x, y = np.meshgrid(side, side)
+        layers.append(np.stack([x.ravel(), y.ravel(), np.full(x.size, z)], axis=1))
+        z += height
+    jitter = np.random.default_rng(0).uniform(-2e-4, 2e-4, (n, 3))
+    jitter[:, 2] += 2e-4
+    return np.concatenate(layers)[:n] + jitter, per_side * spacing / 2
+
+
+def walls(half: float) -> list[Geom]:
+    """The floor and four walls, whose planes look inwards."""
+    out = [Geom(HalfSpace())]
+    for axis in (0, 1):
+        for side in (1.0, -1.0):
+            normal = np.zeros(3)
+            normal[axis] = side
+            turn = np.array([1.0, *np.cross([0, 0, 1.0], normal)]) / np.sqrt(2)
+            out.append(Geom(HalfSpace(), position=-half * normal, orientation=turn))
+    return out
+
+
+def pile(n: int) -> tuple[nsd.Model, nsd.State]:
+    """The model and its start."""
+    x, half = start(n)
+    balls = [Geom(Sphere(RADIUS), body=i) for i in range(n)]
+    law = GapStabilized(CoulombFriction(MU))
+    reach = 0.01
+    relations = (
+        neighbour_contacts(balls, reach=reach, capacity=7 * n),
+        neighbour_contacts(balls, walls(half), reach=reach, capacity=2 * n),
+    )
+    system = NewtonEulerSystem(np.full(n, MASS), np.full((n, 3), 0.4 * MASS * RADIUS**2))
+    return nsd.Model(system, [nsd.Interaction(r, law) for r in relations]), system.state(x)
+
+
+def ours(n: int, steps: int) -> dict:
+    """A row of this package."""
+    model, state = pile(n)
+    scheme = nsd.MoreauJean(theta=1.0, solver=Auto(tolerance=TOLERANCE))
+
+    def one(carry):
+        state, memory = carry
+        end, info, memory, result = scheme.step(model, 0.0, DT, state, memory, None)
+        deepest = [jnp.min(i.relation.gap(0.0, end.q)) for i in model.interactions]
+        good = result == nsd.RESULTS.successful
+        return (end, memory), info.residual, info.iterations, jnp.min(jnp.stack(deepest)), good
+
+    carry = state, scheme.init(model, 0.0, state, None)
+    before = time.perf_counter()
+    program = jax.jit(one).lower(carry).compile()
+    compile_s = time.perf_counter() - before
+    seconds, residuals, counts, gaps, goods = [], [], [], [], []
+    for _ in range(steps):
+        before = time.perf_counter()
+        carry, residual, iterations, gap, good = jax.block_until_ready(program(carry))
+        seconds.append(time.perf_counter() - before)
+        residuals.append(float(residual))
+        counts.append(int(iterations))
+        gaps.append(float(gap))
+        goods.append(bool(good))
+    last = max(1, steps // 10)
+    return {
+        "engine": "diffnsd",
+        "spheres": n,
+        "steps": steps,
+        "compile_s": compile_s,
+        "ms_per_step_at_rest": 1e3 * float(np.mean(seconds[-last:])),
+        "ms_per_step": 1e3 * float(np.mean(seconds)),
+        "iterations": float(np.mean(counts)),
+        "steps_not_certified": steps - sum(goods),
+        "largest_residual": max(residuals),
+        "deepest_penetration_m": max(0.0, -min(gaps)),
+        "speed_at_end": float(jnp.abs(carry[0].v.reshape(-1, 6)[:, :3]).max()),
+    }
+
+
+def mujoco_row(n: int, steps: int) -> dict:
+    """A row of MuJoCo with its default contacts and elliptic cones."""
+    import mujoco
+
+    x, half = start(n)
+    bodies = "".join(
+        f'<body pos="{a} {b} {c}"><freejoint/><geom size="{RADIUS}" mass="{MASS}"/></body>'
+        for a, b, c in x
+    )
+    frames = ("0 0 1", "1 0 0", "-1 0 0", "0 1 0", "0 -1 0")
+    planes = "".join(
+        f'<geom type="plane" size="5 5 1" zaxis="{z}" pos="{_place(z, half)}"/>' for z in frames
+    )
+    text = (
+        f'<mujoco><size memory="500M"/><option timestep="{DT}" cone="elliptic"/><default>'
+        f'<geom friction="{MU} 0 0" condim="3"/></default><worldbody>{planes}{bodies}'
+        "</worldbody></mujoco>"
+    )
+    model = mujoco.MjModel.from_xml_string(text)
+    data = mujoco.MjData(model)
+    seconds, deepest = [], 0.0
+    for _ in range(steps):
+        before = time.perf_counter()
+        mujoco.mj_step(model, data)
+        seconds.append(time.perf_counter() - before)
+        if data.ncon:
+            deepest = max(deepest, -float(np.min(data.contact.dist[: data.ncon])))
+    last = max(1, steps // 10)
+    return {
+        "engine": "mujoco",
+        "spheres": n,
+        "steps": steps,
+        "ms_per_step_at_rest": 1e3 * float(np.mean(seconds[-last:])),
+        "ms_per_step": 1e3 * float(np.mean(seconds)),
+        "deepest_penetration_m": deepest,
+        "speed_at_end": float(np.abs(data.qvel.reshape(-1, 6)[:, :3]).max()),
+    }
+
+
+def _place(axis: str, half: float) -> str:
+    """A point of the plane with this normal: the floor at zero, walls at the width."""
+    normal = np.array(axis.split(), float)
+    return "0 0 0" if normal[2] else " ".join(map(str, -half * normal))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    jax.config.update("jax_enable_x64", True)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bodies", type=int, nargs="+", default=(100, 200))
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    engines = [ours, *([mujoco_row] if "mujoco" in _peers.installed() else [])]
+    facts, rows = _harness.header(), []
+    _harness.print_header(f"Piles of spheres, steps of {DT * 1e3:g} ms", facts)
+    for n in options.bodies:
+        for engine in engines:
+            rows.append(engine(n, options.steps))
+            shown = (
+                f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in rows[-1].items()
+            )
+            print("  " + "  ".join(shown), flush=True)
+    if options.json is not None:
+        options.json.write_text(json.dumps({"header": facts, "rows": rows}, indent=1, default=str))
+
+
+if __name__ == "__main__":
+    main()

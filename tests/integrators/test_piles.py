@@ -1,0 +1,275 @@
+"""Many bodies: the list of neighbours, steps through products, and the physics of heaps.
+
+Oracles: all pairs by brute force, the dense solver, the balance of momentum, the laws of contact evaluated
+on their own, and two spheres on a third side by side in closed form.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from quick import quick_jit
+
+from diffnsd import RESULTS, Interaction, Located, Model, MoreauJean, simulate
+from diffnsd._block_rows import BlockDiagonal, ListedRows
+from diffnsd.complementarity import (
+    AcceleratedProjectedGradient,
+    AndersonGradient,
+    Auto,
+    Chain,
+    ComplementarityProblem,
+    solve_complementarity,
+    solve_mixed,
+)
+from diffnsd.complementarity._problem import Block, MixedProblem
+from diffnsd.laws import CoulombFriction, GapStabilized
+from diffnsd.relations import Geom, neighbour_contacts, sphere_on_plane, sphere_on_sphere
+from diffnsd.sets import HalfLine
+from diffnsd.shapes import Box, HalfSpace, Sphere
+from diffnsd.systems import NewtonEulerSystem
+
+RADIUS, MU, H, G = 0.05, 0.5, 2e-3, 9.81
+TURNS = Chain((AcceleratedProjectedGradient(1000), AndersonGradient(1000)), tolerance=1e-9)
+
+
+def spheres(position, walls=(), capacity=None, reach=0.02, per_cell=8, mass=0.5):
+    n = len(position)
+    balls = [Geom(Sphere(RADIUS), body=i) for i in range(n)]
+    law = GapStabilized(CoulombFriction(MU))
+    among = neighbour_contacts(balls, reach=reach, capacity=capacity or 8 * n, per_cell=per_cell)
+    floor = neighbour_contacts(balls, [Geom(HalfSpace()), *walls], reach=reach, capacity=3 * n)
+    inertia = 0.4 * mass * RADIUS**2
+    system = NewtonEulerSystem(np.full(n, mass), np.full((n, 3), inertia))
+    return Model(system, [Interaction(r, law) for r in (among, floor)]), system.state(position)
+
+
+def close(a, b, tolerance):
+    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=0, atol=tolerance)
+
+
+def scattered(n, seed=0, width=0.35):
+    return np.random.default_rng(seed).uniform(0, width, (n, 3))
+
+
+def gaps_of(x):
+    one, two = np.triu_indices(len(x), 1)
+    return one, two, np.linalg.norm(x[one] - x[two], axis=1) - 2 * RADIUS
+
+
+def test_the_list_has_the_pairs_that_brute_force_finds():
+    x = scattered(60) - 0.1  # negative cells too
+    model, state = spheres(x, per_cell=60, capacity=900)
+    relation = model.interactions[0].relation
+    pairs = quick_jit(relation.pairs)(state.q)
+    found = {
+        (int(i), int(j)) for i, j, on in zip(pairs.one, pairs.two, pairs.listed, strict=True) if on
+    }
+    one, two, gap = gaps_of(x)
+    near = gap < 0.02
+    assert found == set(zip(one[near].tolist(), two[near].tolist(), strict=True))
+    assert int(pairs.listed.sum()) == len(found) > 50
+    seen = relation.observe(model.system.group, 0.0, state.q)
+    listed = np.asarray(seen.known)
+    close(np.sort(np.asarray(seen.gap)[listed]), np.sort(gap[near]), 1e-14)
+    assert float(pairs.beyond) == 0.02
+
+
+@pytest.mark.parametrize("limits", [{"capacity": 5}, {"per_cell": 1}])
+def test_what_does_not_fit_is_reported(limits):
+    model, state = spheres(scattered(30, width=0.25), **limits)
+    run = simulate(model, MoreauJean(theta=1.0), 0.0, H, H, state, throw=False, start_tolerance=1.0)
+    assert run.result == RESULTS.contact_overflow
+
+
+def test_a_pair_that_may_cross_the_reach_within_a_step_is_reported():
+    model, state = spheres(np.array([[0, 0, 1.0], [0.3, 0, 1.0]]), reach=0.01)
+    fast = eqx.tree_at(lambda s: s.v, state, state.v.at[0].set(3.0))
+    run = simulate(model, MoreauJean(theta=1.0), 0.0, H, H, fast, throw=False)
+    assert run.result == RESULTS.contact_overflow
+
+
+def random_step(seed=1, bodies=8, contacts=9):
+    """A step of random contacts between random bodies, and the same one with arrays for matrices."""
+    random = np.random.default_rng(seed)
+    one = random.integers(0, bodies, contacts)
+    two = (one + random.integers(1, bodies, contacts)) % bodies
+    values = tuple(jnp.asarray(random.normal(size=(3, 6, contacts))) for _ in range(2))
+    rows = ListedRows(values, (jnp.asarray(one), jnp.asarray(two)), bodies)
+    roots = random.normal(size=(bodies, 6, 6))
+    blocks = np.einsum("bij,bkj->bik", roots, roots) + 3 * np.eye(6)
+    mass = BlockDiagonal(jnp.asarray(np.moveaxis(blocks, 0, 2)))
+    law = CoulombFriction(jnp.full(contacts, MU))
+    on = jnp.asarray(np.arange(contacts) != 4)
+    offset = jnp.asarray(random.normal(size=(3, contacts)))
+    rhs = jnp.asarray(random.normal(size=6 * bodies))
+    return MixedProblem(mass, rhs, (Block(rows, None, offset, law, on),))
+
+
+def test_rows_of_listed_contacts_are_those_of_the_array():
+    problem = random_step()
+    rows, full = problem.blocks[0].output, problem.dense().blocks[0].output
+    v, z = problem.rhs, problem.blocks[0].offset
+    close(rows.apply(v), jnp.einsum("knc,n->kc", full, v), 1e-13)
+    close(rows.gather(z), jnp.einsum("knc,kc->n", full, z), 1e-13)
+    inverse = problem.matrix.inverse().mv(v)
+    close(inverse, jnp.linalg.solve(problem.matrix.dense(), v), 1e-13)
+
+
+def test_a_step_through_products_is_that_of_the_dense_solver():
+    problem = random_step()
+    z0 = (jnp.zeros((3, 9)),)
+    v, z, stats = quick_jit(lambda p: solve_mixed(p, z0, TURNS))(problem)
+    dense, _, _ = quick_jit(lambda p: solve_mixed(p, z0, Auto()))(problem.dense())
+    assert bool(stats.converged)
+    close(v, dense, 1e-7)  # 9e-10 measured
+    assert jnp.all(z[0][:, 4] == 0)
+    # A batch is the same, one problem after the other.
+    many = jax.tree.map(lambda x: jnp.stack([x, x]), problem.rhs)
+    both = quick_jit(
+        jax.vmap(lambda r: solve_mixed(eqx.tree_at(lambda p: p.rhs, problem, r), z0, TURNS)[0])
+    )(many)
+    close(both[1], v, 1e-12)
+
+
+def test_differentiation_is_refused_with_a_sentence():
+    problem, z0 = random_step(), (jnp.zeros((3, 9)),)
+
+    def end(rhs):
+        return jnp.sum(solve_mixed(eqx.tree_at(lambda p: p.rhs, problem, rhs), z0, TURNS)[0])
+
+    with pytest.raises(ValueError, match="stop_gradient"):
+        jax.grad(end)(problem.rhs)
+
+
+def heap(solver, steps, carry=None):
+    """A few dozen spheres that fall on each other, and every step of them."""
+    side = np.arange(3) * 2.05 * RADIUS
+    x = np.stack(np.meshgrid(side, side, side), axis=-1).reshape(-1, 3)
+    x += np.random.default_rng(3).uniform(0, 0.003, x.shape) + [0, 0, RADIUS + 1e-4]
+    model, state = spheres(x)
+    scheme = MoreauJean(theta=1.0, solver=solver)
+    carry = scheme.init(model, 0.0, state, None)
+
+    def one(carry, _):
+        state, memory = carry
+        end, info, memory, result = scheme.step(model, 0.0, H, state, memory, None)
+        return (end, memory), (state, end, info, result)
+
+    return model, jax.lax.scan(one, (state, carry), length=steps)[1]
+
+
+@pytest.fixture(scope="module")
+def fallen():
+    return quick_jit(lambda: heap(Chain(TURNS.methods, tolerance=1e-7), 40))()
+
+
+def test_momentum_is_balanced_and_the_laws_hold_in_a_heap(fallen):
+    model, (before, after, info, result) = fallen
+    assert bool(jnp.all(result == RESULTS.successful))
+    assert float(info.residual.max()) <= 1e-7
+    gain = (after.v - before.v).reshape(len(after.v), -1, 6)[..., :3].sum(1) * 0.5
+    weight = np.array([0, 0, -27 * 0.5 * G * H])
+    # Contacts among the spheres do not act on all of them together: impulses of the floor alone.
+    floor = info.impulses[1]
+    close(gain[:, 2], weight[2] + floor[..., 0].sum(1), 1e-12)
+    for relation, p in zip((i.relation for i in model.interactions), info.impulses, strict=True):
+        normal, tangent = p[..., 0], jnp.linalg.norm(p[..., 1:], axis=-1)
+        assert bool(jnp.all(tangent <= MU * normal + 1e-15))
+        seen = jax.vmap(lambda q, r=relation: r.listed(q).observe(model.system.group, 0.0, q))(
+            before.q
+        )
+        u = jax.vmap(lambda s, v: s.velocity(v))(seen, after.v)
+        w = u[:, 0] + jnp.maximum(seen.gap, 0) / H
+        closed = (normal > 1e-6) & seen.known
+        assert bool(jnp.any(closed))
+        # Complementarity [m/s]: 5e-6 measured, at speeds of 0.7.
+        assert float(jnp.abs(jnp.where(closed, w, 0)).max()) < 1e-4
+        slip, push = jnp.moveaxis(u[:, 1:], 1, -1), p[..., 1:]
+        power = jnp.sum(slip * push, axis=-1) + MU * normal * jnp.linalg.norm(slip, axis=-1)
+        sliding = closed & (jnp.linalg.norm(slip, axis=-1) > 1e-2)
+        assert float(jnp.abs(jnp.where(sliding, power, 0)).max()) < 1e-5  # largest dissipation
+
+
+def test_a_step_of_a_heap_is_that_of_all_pairs_and_the_dense_solver(fallen):
+    model, (before, after, _, _) = fallen
+    one, two, _ = gaps_of(np.asarray(before.q.position[30]))
+    law = model.interactions[0].law
+    relations = (
+        sphere_on_sphere(RADIUS, RADIUS, one, two),
+        sphere_on_plane(RADIUS, body=np.arange(27)),
+    )
+    chosen = [Interaction(relations[0], law, max_active=90), Interaction(relations[1], law)]
+    other = Model(model.system, chosen)
+    start = jax.tree.map(lambda x: x[30], before)
+    scheme = MoreauJean(theta=1.0, solver=Auto(tolerance=1e-9))
+    memory = scheme.init(other, 0.0, start, None)
+    end, info, _, result = quick_jit(scheme.step)(other, 0.0, H, start, memory, None)
+    assert bool(result == RESULTS.successful)
+    # The residual 1e-7 of the heap bounds it; velocities are unique, impulses need not be.
+    close(end.v, after.v[30], 1e-4)
+
+
+def test_boxes_stand_on_each_other():
+    boxes = [Geom(Box((0.1, 0.1, 0.05)), body=i) for i in range(3)]
+    law = GapStabilized(CoulombFriction(MU))
+    among = neighbour_contacts(boxes, reach=0.2, capacity=4)
+    floor = neighbour_contacts(boxes, [Geom(HalfSpace())], reach=0.2, capacity=4)
+    system = NewtonEulerSystem(np.ones(3), np.full((3, 3), 0.004))
+    x = np.stack([np.zeros(3), np.zeros(3), 0.0501 + 0.1001 * np.arange(3)], axis=1)
+    model = Model(system, [Interaction(among, law), Interaction(floor, law)])
+    scheme = MoreauJean(theta=1.0, solver=Chain(TURNS.methods, tolerance=1e-7))
+    run = simulate(model, scheme, 0.0, 0.1, 5e-3, system.state(x))
+    height = run.states.q.position[-1, :, 2]
+    close(height, [0.05, 0.15, 0.25], 1e-5)
+    assert float(jnp.abs(run.states.v[-1]).max()) < 1e-4
+    # The floor carries all three, each face the weight above it [N s].
+    assert float(run.impulses[1][-1, :, 0].sum()) == pytest.approx(3 * G * 5e-3, rel=1e-4)
+
+
+@pytest.mark.parametrize("method", [Located(MoreauJean(theta=1.0))])
+def test_methods_that_follow_contacts_refuse(method):
+    model, state = spheres(scattered(4))
+    with pytest.raises(ValueError, match="neighbour_contacts"):
+        simulate(model, method, 0.0, H, H, state, start_tolerance=1.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"reach": 0.0}, "reach"),
+        ({"capacity": 0}, "capacity"),
+        ({"others": [Geom(HalfSpace(), body=0)]}, "world"),
+        ({"geoms": [Geom(Sphere(0.1), body=0), Geom(Box((1.0, 1.0, 1.0)), body=1)]}, "one kind"),
+        ({"geoms": [Geom(Sphere(0.1), body=0), Geom(Sphere(0.1), body=0)]}, "body of its own"),
+        ({"geoms": [Geom(Sphere(0.1), body=0)]}, "at least two"),
+    ],
+)
+def test_bad_arguments(change, sentence):
+    good = {"geoms": [Geom(Sphere(0.1), body=i) for i in range(2)], "reach": 0.1, "capacity": 4}
+    with pytest.raises(ValueError, match=sentence):
+        neighbour_contacts(**{**good, **change})
+
+
+def test_an_obstacle_problem_of_ten_thousand_unknowns_through_products():
+    n = 100
+
+    class Laplace(eqx.Module):
+        shape = (n * n, n * n)
+
+        def mv(self, z):
+            u = jnp.pad(z.reshape(n, n), 1)
+            around = u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:]
+            return (4 * u[1:-1, 1:-1] - around).reshape(-1)
+
+    x, y = np.meshgrid(*2 * [np.arange(1, n + 1) / (n + 1)])
+    obstacle = jnp.asarray((0.3 - 2 * ((x - 0.5) ** 2 + (y - 0.5) ** 2)).reshape(-1))
+    W = Laplace()
+    problem = ComplementarityProblem(W, W.mv(obstacle), ((HalfLine(), (n * n, 1)),))
+    found = eqx.filter_jit(solve_complementarity)(problem)
+    assert float(found.residual) <= 1e-8
+    assert float(found.z.min()) >= 0
+    assert float(found.w.min()) > -1e-8
+    assert float(jnp.abs(found.z * found.w).max()) < 1e-8
+    u = np.asarray(found.z + obstacle).reshape(n, n)
+    close(u, u.T, 1e-6)  # as symmetric as the obstacle
