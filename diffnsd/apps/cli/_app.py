@@ -204,6 +204,29 @@ def view(
             session.print(f"wrote {out}")
 
 
+@app.command()
+def gallery(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Ready models; by default all of them.")
+    ] = None,
+    out: Out = Path("diffnsd-gallery"),
+    notebooks: Annotated[
+        Path | None, typer.Option(help="A folder with executed notebooks, to show their pictures.")
+    ] = None,
+) -> None:
+    """Writes pictures of all ready models; each leads to its motion, in pages that need no network."""
+    with _Session() as session:
+        from ..gallery import write_gallery
+
+        if notebooks is not None and not notebooks.is_dir():
+            raise ValueError(f"--notebooks must be a folder, got {notebooks}.")
+        folder, chosen = session.folder(out), names or []
+        written = write_gallery(
+            folder, chosen, notebooks, lambda name: session.print(f"simulating {name}")
+        )
+        session.print(f"wrote {written}")
+
+
 class _Session:
     """Sets up the console, progress bars, precision and error handling of one command."""
 

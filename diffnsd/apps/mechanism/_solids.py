@@ -7,25 +7,12 @@ import numpy as np
 
 from ...groups import rotation_matrix
 from ...io import Elements
-from ..pages import Solid
+from ..pages import CORNERS, Solid, ball_points, hull_mesh, ring_points
 
-SIDES = 24
 SHEET = 1e-3
 """Half the thickness at which the solid ground of a plane is drawn, as a fraction of its width."""
 PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = range(8)
 FLAT = (PLANE, CYLINDER, BOX, MESH)
-
-
-def _ring() -> np.ndarray:
-    angles = 2 * np.pi * np.arange(SIDES) / SIDES
-    return np.column_stack([np.cos(angles), np.sin(angles), np.zeros(SIDES)])
-
-
-def _ball() -> np.ndarray:
-    """Points of the unit sphere, no two heights alike but at the equator, where both halves have theirs."""
-    heights = np.sin(np.linspace(-np.pi / 2, np.pi / 2, SIDES // 2 + 1))
-    rings = [np.sqrt(1 - z * z) * _ring() + [0, 0, z] for z in heights[1:-1]]
-    return np.concatenate([[[0, 0, -1], [0, 0, 1]], *rings])
 
 
 def _apart(points: np.ndarray, half_length: float) -> np.ndarray:
@@ -34,12 +21,11 @@ def _apart(points: np.ndarray, half_length: float) -> np.ndarray:
     return np.concatenate([points + along, points - along])
 
 
-CORNERS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], float)
 POINTS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
-    SPHERE: lambda size: size[0] * _ball(),
-    CAPSULE: lambda size: _apart(size[0] * _ball(), size[1]),
-    ELLIPSOID: lambda size: size * _ball(),
-    CYLINDER: lambda size: _apart(size[0] * _ring(), size[1]),
+    SPHERE: lambda size: size[0] * ball_points(),
+    CAPSULE: lambda size: _apart(size[0] * ball_points(), size[1]),
+    ELLIPSOID: lambda size: size * ball_points(),
+    CYLINDER: lambda size: _apart(size[0] * ring_points(), size[1]),
     BOX: lambda size: size * CORNERS,
 }
 
@@ -88,15 +74,3 @@ def _grid(elements: Elements, name: str) -> np.ndarray:
         x.ravel() for x in (numbers[:-1, :-1], numbers[:-1, 1:], numbers[1:, 1:], numbers[1:, :-1])
     )
     return np.concatenate([np.stack([a, b, c], axis=1), np.stack([a, c, d], axis=1)])
-
-
-def hull_mesh(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The convex hull of points as vertices `(V, 3)` and triangles `(F, 3)` that face outwards."""
-    from scipy.spatial import ConvexHull
-
-    hull = ConvexHull(points)
-    a, b, c = (points[hull.simplices[:, i]] for i in range(3))
-    inward = np.sum(np.cross(b - a, c - a) * hull.equations[:, :3], axis=1) < 0
-    faces = np.where(inward[:, None], hull.simplices[:, ::-1], hull.simplices)
-    kept, faces = np.unique(faces, return_inverse=True)
-    return points[kept], faces.reshape(-1, 3)

@@ -10,6 +10,13 @@ from ._bodies import (
     place as place,
     write_motion as write_motion,
 )
+from ._hulls import (
+    CORNERS as CORNERS,
+    ball_points as ball_points,
+    hull_mesh as hull_mesh,
+    ring_points as ring_points,
+)
+from ._page import SIMULATED as SIMULATED
 from ._replay import write_replay as write_replay
 from ._report import (
     ParameterRow as ParameterRow,
@@ -19,3 +26,4 @@ from ._report import (
     write_report as write_report,
 )
 from ._scene import quiet_viser as quiet_viser, set_stage as set_stage
+from ._template import filled_page as filled_page

@@ -10,7 +10,7 @@ import numpy as np
 from ..._optional import require
 from . import _plots
 from ._page import number, with_error
-from ._template import PAGE
+from ._template import filled_page
 
 
 @dataclass(frozen=True)
@@ -135,11 +135,7 @@ def write_report(
         *(_section(toss.label, _toss_plots(toss, j)) for j, toss in enumerate(tosses_compared)),
         _section("Details", _details(meta.details)),
     ]
-    # Split and join instead of replacing: user text may contain the placeholders.
-    name = html.escape(title)
-    start, middle, rest = PAGE.split("TITLE")
-    before, after = rest.split("BODY")
-    page = "".join([start, name, middle, name, before, "\n".join(sections), after])
+    page = filled_page(title, "\n".join(sections))
     path = Path(path)
     path.write_text(page, encoding="utf-8")
     return path

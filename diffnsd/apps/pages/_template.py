@@ -1,4 +1,6 @@
-"""HTML template of the report page: its style, and the placeholders TITLE and BODY."""
+"""HTML template of reports and galleries: its style, and the placeholders TITLE and BODY."""
+
+import html
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -90,3 +92,12 @@ BODY
 </body>
 </html>
 """
+
+
+def filled_page(title: str, body: str) -> str:
+    """The page with a title, which is escaped, and a body, which is not."""
+    # Split and join instead of replacing: user text may contain the placeholders.
+    name = html.escape(title)
+    start, middle, rest = PAGE.split("TITLE")
+    before, after = rest.split("BODY")
+    return "".join([start, name, middle, name, before, body, after])
