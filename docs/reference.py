@@ -8,7 +8,8 @@ import diffnsd
 
 # Folders whose names make a page, in the order of the reference.
 FAMILIES = (
-    "model", "linear", "systems", "systems.elastic", "relations", "laws", "sets", "groups", "shapes", "shapes.surfaces",
+    "model", "linear", "systems", "systems.elastic", "relations", "laws", "sets", "groups", "shapes",
+    "shapes.surfaces",
     "integrators", "simulation", "sensors", "rollout",
     "complementarity", "complementarity.solvers",
     "identification", "control", "diagnostics", "models", "io", "viz",
