@@ -146,9 +146,7 @@ def test_no_lane_gives_empty_outputs(batch):
 
 @pytest.mark.parametrize("chunk", [0, -1, 2.5])
 def test_chunks_that_make_no_sense_are_refused(batch, chunk):
-    with pytest.raises(
-        ValueError, match="chunk must be a whole number of batch elements, at least 1"
-    ):
+    with pytest.raises((ValueError, TypeError), match="chunk must be a whole number"):
         rollout(stop, batch, chunk=chunk)
 
 
