@@ -5,6 +5,7 @@
 Neither W nor any other matrix between contacts is formed: storage and work grow with the number of contacts.
 """
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -42,7 +43,7 @@ class ManyBodies(eqx.Module):
     def moved(self, z: Array) -> Array:
         """The change of velocity by impulses, `A^-1 H^T z`, `(n,)`."""
         parts = zip(self.rows, split(self.shapes, z), strict=True)
-        return self.mobility.mv(sum(r.gather(p) for r, p in parts))
+        return self.mobility.mv(functools.reduce(jnp.add, [r.gather(p) for r, p in parts]))
 
     def seen(self, v: Array) -> Array:
         """`H v`, `(m,)`."""

@@ -316,7 +316,7 @@ def body_indices(name: str, bodies: Indices) -> Bodies:
         given = np.asarray(given).tolist()
     is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes)
     listed = list(given) if is_list else given
-    entries = listed if isinstance(listed, list) else [listed]
+    entries: list[Any] = listed if isinstance(listed, list) else [listed]
     flat = np.asarray(entries, object).reshape(-1)
     if not flat.size or not all(i is None or _is_whole(i) for i in flat):
         raise ValueError(f"{name} must be an integer or a list of integers, got {bodies}.")

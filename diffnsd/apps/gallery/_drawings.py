@@ -5,8 +5,10 @@ Planar mechanisms move in the plane of x and z; an angle turns from x to z, abou
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ...models import ReadyModel
 from ...models._slider_crank import CRANK, HALF_HEIGHT, HALF_LENGTH, ROD
@@ -41,6 +43,11 @@ class Drawing:
     note: str = ""
 
 
+def relation(ready: ReadyModel) -> Any:
+    """The relation of the contacts of a mechanism, with its sizes."""
+    return ready.model.interactions[0].relation
+
+
 def box(body: int | None, half, centre=(0.0, 0.0, 0.0)) -> Solid:
     """A box of half widths `half` [m] in the frame of a body."""
     return Solid(body, *hull_mesh(np.asarray(half) * CORNERS + np.asarray(centre)), is_flat=True)
@@ -51,7 +58,7 @@ def ball(body: int, radius: float) -> Solid:
     return Solid(body, *hull_mesh(radius * ball_points()), is_flat=False)
 
 
-def planar(x, z, angle=0.0) -> Track:
+def planar(x: ArrayLike, z: ArrayLike, angle: ArrayLike = 0.0) -> Track:
     """Poses of bodies in the plane: numbers or arrays that broadcast to `(T, b)`."""
     x, z, half = np.broadcast_arrays(x, z, 0.5 * np.asarray(angle))
     zero = np.zeros_like(x)
@@ -64,7 +71,7 @@ def bouncing_ball(ready: ReadyModel) -> Drawing:
 
 
 def vibrating_table(ready: ReadyModel) -> Drawing:
-    table = ready.model.interactions[0].relation.function
+    table = relation(ready).function
 
     def poses(ts, q):
         level = float(table.amplitude) * np.sin(float(table.omega) * ts)[:, None]
@@ -75,7 +82,7 @@ def vibrating_table(ready: ReadyModel) -> Drawing:
 
 
 def column_of_beads(ready: ReadyModel) -> Drawing:
-    radius = float(ready.model.interactions[0].relation.function.radius)
+    radius = float(relation(ready).function.radius)
     beads = [ball(i, radius) for i in range(len(ready.coordinates))]
     return Drawing(beads, lambda ts, q: planar(0 * q, q), radius, 2.0)
 
@@ -88,7 +95,7 @@ def sliding_block(ready: ReadyModel) -> Drawing:
 
 
 def tossed_cube(ready: ReadyModel) -> Drawing:
-    half = float(np.max(np.asarray(ready.model.interactions[0].relation.points)))
+    half = float(np.max(np.asarray(relation(ready).points)))
 
     def poses(ts, q):
         return np.asarray(q.position), np.asarray(q.orientation)
@@ -97,13 +104,13 @@ def tossed_cube(ready: ReadyModel) -> Drawing:
 
 
 def rocking_block(ready: ReadyModel) -> Drawing:
-    corners = ready.model.interactions[0].relation.function
+    corners = relation(ready).function
     half = float(corners.half_width), 0.3, float(corners.half_height)
     return Drawing([box(0, half)], lambda ts, q: planar(q[:, :1], q[:, 1:2], q[:, 2:]), 0.5)
 
 
 def pendulum_wall(ready: ReadyModel) -> Drawing:
-    gap = ready.model.interactions[0].relation.function
+    gap = relation(ready).function
     length, wall = float(gap.length), float(gap.distance) + 0.08
     solids = [
         box(0, (0.01, 0.01, length / 2), (0.0, 0.0, -length / 2)),
@@ -118,7 +125,7 @@ def pendulum_wall(ready: ReadyModel) -> Drawing:
 
 
 def slider_crank(ready: ReadyModel) -> Drawing:
-    clearance = float(ready.model.interactions[0].relation.function.clearance)
+    clearance = float(relation(ready).function.clearance)
     thin, lift = 0.006, 0.2
     far, wall = CRANK + ROD, HALF_HEIGHT + clearance + thin
 

@@ -45,7 +45,7 @@ def write_gallery(
     for name in names or READY:
         notify(name)
         entries.append(_model(folder, name, READY[name]()))
-    groups = {"Ready models": entries}
+    groups: dict[str, Sequence[Entry]] = {"Ready models": entries}
     if notebooks is not None:
         found = [_notebook(folder, path) for path in sorted(notebooks.glob("*.ipynb"))]
         groups["Notebooks"] = [entry for entry in found if entry is not None]

@@ -260,7 +260,8 @@ def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, inpu
         v, z, stats, result = large_step(step, z0)
         end, multipliers, overflow = _ended(step, selections, v, z)
         overflow = RESULTS.where(overflow, RESULTS.contact_overflow, RESULTS.successful)
-        return end, multipliers, stats, first_error(result, overflow)
+        memory = tuple(map(remembered, selections, multipliers))
+        return end, multipliers, stats, first_error(result, overflow), memory
     guess = jnp.concatenate([step.guess(), *own_parts(interactions, z0)])
     v, z, stats, converged = solve_step(
         Step.equations, step, guess, z0, scheme.solver, scheme.newton, scheme.adjoint
