@@ -136,7 +136,7 @@ def main() -> None:
     print(f"gradient by {moduli.size} moduli: {back / seconds:.2f} forwards")
     for seed in range(2):
         direction = jax.random.normal(jax.random.key(seed), moduli.shape)
-        step = 1e-3 * YOUNG
+        step = 1e-4 * YOUNG
         wide = (forward(moduli + step * direction) - forward(moduli - step * direction))[-1]
         exact = float(gradient @ direction)
         print(
