@@ -181,6 +181,7 @@ class BlockTridiagonal(AbstractLargeOperator):
 
     @property
     def size(self) -> int:
+        """Order `n` of the matrix."""
         return self.middle.shape[0] * self.middle.shape[1]
 
     @property
@@ -243,6 +244,7 @@ class Banded(AbstractLargeOperator):
 
     @property
     def size(self) -> int:
+        """Order `n` of the matrix."""
         return self.bands.shape[0]
 
     @property

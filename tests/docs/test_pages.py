@@ -84,6 +84,11 @@ assert abs(ends[-1] - 0.68) < 0.01 and ends[0] < ends[1] < ends[2], ends
 assert abs(spread - distances[: len(spread)]).max() < 1e-12, spread - distances[: len(spread)]
 assert abs(jax.grad(far)(0.3) + 2.265) < 2e-3, jax.grad(far)(0.3)
 """,
+    "large_systems": """
+assert run.result == nsd.RESULTS.successful and run.impulses[0].max() > 0
+assert abs(run.energy.total / run.energy.total[0] - 1).max() < 0.05, run.energy.total
+assert slopes.shape == (499,) and abs(slopes).max() > 0
+""",
     "from_mujoco": """
 assert abs(run.states.q[-1, 2] - 0.1) < 1e-9 and len(elements.report) == 2, elements.report
 """,
