@@ -13,7 +13,7 @@ FAMILIES = (
     "integrators", "simulation", "sensors", "rollout",
     "complementarity", "complementarity.solvers",
     "identification", "control", "diagnostics", "models", "io", "viz",
-    "apps.toss", "apps.fit", "apps.mechanism", "apps.pages", "apps.cli",
+    "apps.toss", "apps.fit", "apps.mechanism", "apps.pages", "apps.gallery", "apps.cli",
 )  # fmt: skip
 
 

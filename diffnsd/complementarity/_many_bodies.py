@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._block_rows import BlockDiagonal, BlockRows, ListedRows
+from .._block_diagonal import BlockDiagonal
+from .._block_rows import BlockRows, ListedRows
 from .._jax import AbstractKernel, call
 from ._dense import Contacts, DenseProblem, Statistics
 from ._problem import MixedProblem, join, split

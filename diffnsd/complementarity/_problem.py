@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._block_rows import BlockDiagonal, BlockRows, OwnRows, apply, dense, gather
+from .._block_diagonal import BlockDiagonal
+from .._block_rows import BlockRows, OwnRows, apply, dense, gather
 from .._numerics import UNROLL_LIMIT, matvec
 from ..laws._base import AbstractLaw
 

@@ -14,7 +14,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array
 
-from .._block_rows import BlockDiagonal
+from .._block_diagonal import BlockDiagonal
 from .._jax import SAVED_NAME, AbstractKernel, call
 from .._numerics import UNROLL_LIMIT, newton_solve
 from ._adjoint import AbstractAdjoint, ImplicitAdjoint, central_path

@@ -8,7 +8,7 @@ import jax.scipy.linalg
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._block_rows import BlockDiagonal
+from .._block_diagonal import BlockDiagonal
 from .._types import Config, Scalar, Vector
 from ._base import Square, shape_problem
 from ._euclidean import Euclidean

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._block_rows import BlockDiagonal
+from .._block_diagonal import BlockDiagonal
 from .._types import Config, Scalar, Vector
 from ._base import Square
 from ._euclidean import Euclidean

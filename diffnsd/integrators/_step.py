@@ -29,7 +29,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._arguments import AbstractChecked
-from .._block_rows import block_jacobian
+from .._block_diagonal import block_jacobian
 from .._jax import depends, evaluated_again, without_derivative
 from .._numerics import max_abs
 from .._result import RESULTS, first_error

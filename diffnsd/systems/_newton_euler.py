@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._block_rows import BlockDiagonal
+from .._block_diagonal import BlockDiagonal
 from .._jax import concrete, eval_now, is_traced
 from .._numerics import as_float, cross, lu_solve
 from .._types import Args, Config, Matrix, Scalar, State, Vector

@@ -12,7 +12,8 @@ import pytest
 from quick import quick_jit
 
 from diffnsd import RESULTS, Interaction, Located, Model, MoreauJean, simulate
-from diffnsd._block_rows import BlockDiagonal, ListedRows
+from diffnsd._block_diagonal import BlockDiagonal
+from diffnsd._block_rows import ListedRows
 from diffnsd.complementarity import (
     AcceleratedProjectedGradient,
     AndersonGradient,

@@ -109,7 +109,7 @@ SOLVES = [
 
 @pytest.mark.parametrize(("name", "solver"), SOLVES)
 def test_solvers_solve(name, solver):
-    """The matrix, its transpose, and columns that share one factorisation; measured at most 2e-12 of 10."""
+    """The matrix, its transpose, and columns that share one factorisation."""
     operator, matrix = MATRICES[name]
     right = jnp.asarray(RIGHT)
     factored = Factored(operator, solver)

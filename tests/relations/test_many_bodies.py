@@ -7,7 +7,8 @@ import pytest
 from quick import quick_jit
 
 from diffnsd import Interaction, Model, MoreauJean, SaveAt, State, simulate
-from diffnsd._block_rows import BlockDiagonal, BlockRows, block_jacobian
+from diffnsd._block_diagonal import BlockDiagonal, block_jacobian
+from diffnsd._block_rows import BlockRows
 from diffnsd.groups import Euclidean, Pose, PoseGroup, rotation_matrix
 from diffnsd.laws import NewtonImpact
 from diffnsd.relations import (

@@ -178,14 +178,14 @@ def test_rows_on_the_rates_of_joints_are_those_on_bodies_times_their_jacobian():
             "HalfSpace and a HalfSpace",
         ),
         (lambda: Geom(shapes.Sphere(-1.0)), "radius of a Sphere must be positive"),
-        (lambda: Geom(shapes.Box([0.1, jnp.nan, 0.1])), "must be finite"),
-        (lambda: Geom(1.0), "must be one of diffnsd.shapes"),
-        (lambda: Geom(shapes.Sphere(1.0), 0.5), "integer"),
+        (lambda: Geom(shapes.Box([0.1, jnp.nan, 0.1])), "half_sizes is not finite"),
+        (lambda: Geom(1.0), "shape must be a shape"),
+        (lambda: Geom(shapes.Sphere(1.0), 0.5), "body must be a whole number"),
         (lambda: shapes.Box([1.0, 2.0]), r"half_sizes must have shape \(3,\)"),
     ],
 )
 def test_pairs_and_geoms_that_are_refused(make, words):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((TypeError, ValueError), match=words):
         make()
 
 

@@ -44,7 +44,7 @@ def test_frequencies_of_a_cantilever(mass_model):
     errors = [np.abs(frequencies(n, mass_model) / exact - 1) for n in (12, 24, 48)]
     orders = np.log2(np.array(errors[:-1]) / np.array(errors[1:]))
     assert np.all(np.abs(orders[1] - 2) < 0.1), (orders, errors)
-    assert errors[2].max() < 1.2e-2  # lumped 1e-2, consistent 9e-3
+    assert errors[2].max() < 1.2e-2
 
 
 def test_deflection_of_a_cantilever():
@@ -54,7 +54,7 @@ def test_deflection_of_a_cantilever():
     found = el.equilibrium(body)
     tip = np.asarray(found.q[-2:])
     exact = force * LENGTH**3 / (3 * EI), force * LENGTH**2 / (2 * EI)
-    np.testing.assert_allclose(tip, exact, rtol=1e-7)  # 1e-9
+    np.testing.assert_allclose(tip, exact, rtol=1e-7)
     # The support holds the force and its moment.
     np.testing.assert_allclose(found.reactions[0], [0, -force, -force * LENGTH], atol=1e-9)
 
@@ -66,7 +66,7 @@ def test_a_beam_is_wound_up():
         moment = jnp.asarray([0.0, 0.0, part * 2 * np.pi * EI / LENGTH])
         q = el.equilibrium(body, moment, guess=body.rest if q is None else q, tolerance=1e-9).q
     assert q[-1] == pytest.approx(2 * np.pi, rel=1e-9)
-    assert jnp.hypot(q[-3], q[-2]) < 1e-7  # 1e-10
+    assert jnp.hypot(q[-3], q[-2]) < 1e-7
 
 
 def block(**others):
@@ -130,7 +130,7 @@ def test_derivative_of_an_equilibrium():
     tip = quick_jit(tip)
     step = 200.0
     wide = (tip(young + step * direction) - tip(young - step * direction)) / (2 * step)
-    assert slope == pytest.approx(float(wide), rel=1e-5)  # 1e-6
+    assert slope == pytest.approx(float(wide), rel=1e-5)
 
 
 def test_prescribed_motion_in_time():
@@ -150,7 +150,7 @@ def test_prescribed_motion_in_time():
     w2, t = k / m, run.ts
     forced = amplitude * w2 / (w2 - omega**2)
     x = 1 + forced * (jnp.sin(omega * t) - omega / np.sqrt(w2) * jnp.sin(np.sqrt(w2) * t))
-    assert jnp.max(jnp.abs(run.states.q[:, 0] - x)) < 2e-6  # 5e-7
+    assert jnp.max(jnp.abs(run.states.q[:, 0] - x)) < 2e-6
     # The reaction at the moved end: its inertia and the spring.
     held = body.reactions(t[-1], State(run.states.q[-1], run.states.v[-1]))
     base = amplitude * np.sin(omega)
