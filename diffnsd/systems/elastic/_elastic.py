@@ -21,6 +21,7 @@ from ._base import AbstractElements, Nodal
 from ._boundary import AbstractLoad, Prescribed
 from ._checks import check_elastic, check_layout, inverted_elements, unused_coordinates
 from ._inertia import AbstractMass, Lumped, Rayleigh
+from ._mesh import Mesh
 from ._operator import by_structure, element_sum
 
 
@@ -61,7 +62,7 @@ class Elastic(AbstractSystem):
 
     def __init__(
         self,
-        points,
+        points: Float[Array, "p d"] | Mesh,
         elements: AbstractElements | Sequence[AbstractElements],
         *,
         gravity=None,
