@@ -38,6 +38,10 @@ class AbstractWrappedIntegrator(AbstractIntegrator):
         return self.inner.keeps_impact_times
 
     @property
+    def lists_contacts(self) -> bool:
+        return self.inner.lists_contacts
+
+    @property
     def reads_states(self) -> bool:
         return self.inner.reads_states
 

@@ -3,10 +3,8 @@
 import equinox as eqx
 import numpy as np
 
-from .._arguments import AbstractChecked
 
-
-class SaveAt(AbstractChecked):
+class SaveAt(eqx.Module):
     """Which times of a simulation are saved. The end of the run is always saved.
 
     **Arguments:**
@@ -37,7 +35,7 @@ class SaveAt(AbstractChecked):
                     f"SaveAt({name}=...) is a number, not an array of times: what is saved are steps. "
                     "Choose dt, and SaveAt(steps=10) for every tenth step."
                 )
-            if count < least or count != int(count):
+            if not isinstance(count, int | np.integer) or count < least:
                 raise ValueError(
                     f"SaveAt({name}=...) must be a whole number of at least {least}, got {count}."
                 )

@@ -379,7 +379,7 @@ def test_what_cannot_be_simulated(model, integrator, state, words):
         (lambda: RKMK(diffrax.SemiImplicitEuler()), ["no explicit"]),
         (lambda: RKMK(diffrax.Dopri8), ["is a class", "Dopri8()"]),
         (lambda: CrouchGrossman(diffrax.Tsit5()), ["ButcherTableau", "Tsit5", "RKMK"]),
-        (lambda: Adaptive(CommutatorFree()), ["RKMK", "CommutatorFree"]),
+        (lambda: Adaptive(CommutatorFree()), ["RKMK(diffrax.Tsit5())", "CommutatorFree"]),
         (lambda: CrouchGrossman(T.gauss(2)), ["explicit tableau", "RKMK"]),
         (lambda: Adaptive(RKMK(T.radau(2))), ["explicit tableau", "Tsit5"]),
         (lambda: Adaptive(RKMK()), ["embedded", "Tsit5"]),
@@ -391,7 +391,7 @@ def test_what_cannot_be_simulated(model, integrator, state, words):
     ],
 )
 def test_what_cannot_be_made(make, words):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises((TypeError, ValueError)) as caught:
         make()
     for word in words:
         assert word in str(caught.value)

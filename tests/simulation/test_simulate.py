@@ -283,7 +283,7 @@ BAD = {
     "a negative step": (dict(dt=-0.1), "dt > 0, got"),
     "time that runs backwards": (dict(t1=-1.0), "t0 <= t1"),
     "a time that is not finite": (dict(t1=np.inf), "finite"),
-    "a time with an axis": (dict(dt=np.ones(2)), "dt must be a plain number"),
+    "a time with an axis": (dict(dt=np.ones(2)), "dt must be a real number"),
     "a short velocity": (dict(state0=State(AT_REST.q, jnp.zeros(3))), r"\(3,\), expected \(6,\)"),
     "positions without attitude": (
         dict(state0=State(jnp.zeros(3), jnp.zeros(6))),
@@ -333,7 +333,7 @@ def test_bad_input_is_explained_before_anything_is_compiled(name):
         dt=0.1,
         state0=AT_REST,
     )
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((TypeError, ValueError), match=words):
         simulate(**(good | change))
 
 

@@ -54,6 +54,10 @@ class Corrected(AbstractWrappedIntegrator):
             raise ValueError(f"max_impacts must be at least 1, got {self.max_impacts}.")
 
     @property
+    def lists_contacts(self) -> bool:
+        return False  # it also steps contacts in its own way
+
+    @property
     def located(self) -> Located:
         """The method that provides the derivatives."""
         return Located(self.inner, self.max_impacts, slow=self.slow, solver=self.solver)

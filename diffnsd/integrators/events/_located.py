@@ -127,6 +127,10 @@ class Located(AbstractWrappedIntegrator):
         self.solver = Auto() if solver is None else solver
 
     @property
+    def lists_contacts(self) -> bool:
+        return False  # it also steps contacts in its own way
+
+    @property
     def order(self) -> int:
         return min(self.inner.order, 2)
 

@@ -22,6 +22,10 @@ class AbstractProjection(AbstractWrappedIntegrator):
     """Base class of the projections, which correct the positions after a step of `inner`."""
 
     @property
+    def lists_contacts(self) -> bool:
+        return False  # it also steps contacts in its own way
+
+    @property
     def is_symplectic(self) -> bool:
         return False
 
