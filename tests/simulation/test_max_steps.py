@@ -121,7 +121,14 @@ def test_an_event_before_the_end_and_one_after_it():
     assert short.stats.event_step == -1 and short.result == RESULTS.successful
 
 
-@pytest.mark.parametrize("bound", [39, 40.5, "many"])
-def test_bounds_that_are_refused(bound):
-    with pytest.raises(ValueError, match="40 steps, and max_steps=.* raise max_steps"):
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [
+        (39, "40 steps, and max_steps=.* raise max_steps"),
+        (40.5, "max_steps must be a whole number"),
+        ("many", "max_steps must be a whole number"),
+    ],
+)
+def test_bounds_that_are_refused(bound, words):
+    with pytest.raises((TypeError, ValueError), match=words):
         fall(40, bound)

@@ -436,17 +436,17 @@ def test_a_free_body_is_sprung_to_where_it_was_defined():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Body(1.0, 1.0, Ball), ["Ball()", "Hinge, Slide"]),
+        (lambda: Body(1.0, 1.0, Ball), ["joints is the class Ball", "Ball(...)"]),
         (lambda: Body(1.0, (1.0, 1.0), Ball()), ["inertia", "(2,)"]),
         (lambda: Hinge((0, 0, 0)), ["axis", "zero"]),
         (lambda: Hinge((0, 1)), ["axis", "(2,)"]),
         (lambda: Hinge((0, 1, 0), rest=(1.0, 2.0)), ["rest", "(2,)"]),
-        (lambda: Hinge(None), ["axis", "(0, 1, 0)"]),
-        (lambda: Body(1.0, 1.0, Ball(), parent=0.0), ["parent", "0.0"]),
-        (lambda: Body(1.0, 1.0, Ball(), parent=True), ["parent", "True"]),
+        (lambda: Hinge(None), ["axis", "numbers"]),
+        (lambda: Body(1.0, 1.0, Ball(), parent=0.0), ["parent", "whole number"]),
+        (lambda: Body(1.0, 1.0, Ball(), parent=True), ["parent", "whole number"]),
         (lambda: Multibody([]), ["at least one", "moves"]),
         (lambda: Multibody([Body(1.0, 1.0, Fixed())]), ["at least one", "moves"]),
-        (lambda: Multibody([Ball()]), ["sequence of Body", "Ball"]),
+        (lambda: Multibody([Ball()]), ["bodies must be a Body or a sequence"]),
         (lambda: Multibody([Body(1.0, 1.0, Ball(), parent=0)]), ["body 0 has parent 0", "be None"]),
         (
             lambda: Multibody([Body(1.0, 1.0, Ball()), Body(1.0, 1.0, Free(), parent=0)]),
@@ -456,7 +456,7 @@ def test_a_free_body_is_sprung_to_where_it_was_defined():
     ],
 )
 def test_bad_trees_are_refused_when_they_are_made(make, words):
-    with pytest.raises(ValueError) as refused:
+    with pytest.raises((TypeError, ValueError)) as refused:
         make()
     for word in words:
         assert word in str(refused.value)
