@@ -142,7 +142,7 @@ def test_killed_at_random_moments(tmp_path):
     while True:
         with (tmp_path / "out").open("w") as out:
             going = subprocess.Popen([*command, tmp_path / "b"], stdout=out)
-        target = files + choose.randint(1, 12)
+        target = files + choose.randint(10, 30)
         while going.poll() is None and len(list((tmp_path / "b").glob("*.npz"))) < target:
             time.sleep(choose.uniform(0, 2e-3))
         if going.poll() is not None:
@@ -153,4 +153,4 @@ def test_killed_at_random_moments(tmp_path):
         assert now >= files  # nothing that was written is lost
         files, kills = now, kills + 1
     assert (tmp_path / "out").read_text() == whole.stdout
-    assert kills >= 3
+    assert kills >= 2
