@@ -140,7 +140,7 @@ def _evaluate(shared, robust, chart: Chart, x, unknowns, params, rows: ByRun):
     point = _Point(x, unknowns, rows, missing, own, jacobian, slopes)
     loss = (jnp.sum(rows.residual**2) + jnp.sum(own**2)) / 2
     gradient = jnp.einsum("nrp,nr->p", rows.parameters, rows.residual) + jacobian.T @ own
-    return point, loss, jnp.linalg.norm(gradient), all_finite(rows), named_values(params)
+    return point, loss, jnp.sqrt(gradient @ gradient), all_finite(rows), named_values(params)
 
 
 def _reduced(point: _Point) -> Linearisation:
