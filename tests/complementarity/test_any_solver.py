@@ -115,7 +115,7 @@ def test_the_default_is_a_chain_that_prints_itself():
     with pytest.raises(ValueError, match=r"a chain needs a method at least"):
         Chain(())
     with pytest.raises(
-        TypeError, match=r"a method of a chain is the class Newton; pass an instance"
+        TypeError, match=r"a method in `methods` of a chain is the class Newton; pass an instance"
     ):
         Chain((Newton,))
     with pytest.raises(
