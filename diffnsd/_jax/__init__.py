@@ -8,7 +8,9 @@ across, and inspection of programs and tracers.
 from ._batched_call import AbstractKernel as AbstractKernel, call as call
 from ._compilation import quickly_compiled as quickly_compiled
 from ._dependence import (
+    SecondDerivativeError as SecondDerivativeError,
     depends as depends,
+    differentiable_once as differentiable_once,
     with_value as with_value,
     without_derivative as without_derivative,
 )

@@ -64,6 +64,70 @@ batching.primitive_batchers[with_value_p] = _batch
 mlir.register_lowering(with_value_p, lambda context, x, value: [value])
 
 
+class SecondDerivativeError(ValueError):
+    """A second derivative was asked for where only the first one is true."""
+
+
+def differentiable_once(tree, reason: str) -> Any:
+    """The same pytree, which raises `SecondDerivativeError(reason)` if it is differentiated twice.
+
+    It raises while a second derivative is traced, in any composition of the two modes, and costs nothing
+    at run time. A tangent that is differentiated by itself, at a fixed point, is allowed: `J d` by `d`.
+    """
+
+    def mark(x):
+        return once_p.bind(x, reason=reason) if eqx.is_inexact_array(x) else x
+
+    return jax.tree.map(mark, tree)
+
+
+once_p = Primitive("differentiable_once")
+once_p.def_impl(lambda x, *, reason: x)
+once_p.def_abstract_eval(lambda x, *, reason: x)
+batching.defvectorized(once_p)
+mlir.register_lowering(once_p, lambda context, x, *, reason: [x])
+
+# The tangent `slope`, at `x`: linear in the first, and not to be differentiated by the second.
+slope_p = Primitive("slope_of_differentiable_once")
+slope_p.def_impl(lambda slope, x, *, reason: slope)
+slope_p.def_abstract_eval(lambda slope, x, *, reason: slope)
+mlir.register_lowering(slope_p, lambda context, slope, x, *, reason: [slope])
+
+
+def _once_jvp(primals, tangents, *, reason):
+    (x,), (slope,) = primals, tangents
+    out = once_p.bind(x, reason=reason)
+    if type(slope) is ad.Zero:
+        return out, slope
+    return out, slope_p.bind(slope, x, reason=reason)
+
+
+def _slope_jvp(primals, tangents, *, reason):
+    (slope, x), (change, moved) = primals, tangents
+    if type(moved) is not ad.Zero:
+        raise SecondDerivativeError(reason)
+    out = slope_p.bind(slope, x, reason=reason)
+    return out, change if type(change) is ad.Zero else slope_p.bind(change, x, reason=reason)
+
+
+def _slope_transpose(cotangent, slope, x, *, reason):
+    if type(cotangent) is ad.Zero:
+        return cotangent, None
+    return slope_p.bind(cotangent, x, reason=reason), None
+
+
+def _slope_batch(arguments, axes, *, reason):
+    size = next(x.shape[a] for x, a in zip(arguments, axes, strict=True) if a is not None)
+    pair = map(batching.bdim_at_front, arguments, axes, (size, size))
+    return slope_p.bind(*pair, reason=reason), 0
+
+
+ad.primitive_jvps[once_p] = _once_jvp
+ad.primitive_jvps[slope_p] = _slope_jvp
+ad.primitive_transposes[slope_p] = _slope_transpose
+batching.primitive_batchers[slope_p] = _slope_batch
+
+
 def without_derivative(tree) -> Any:
     """The same pytree with its arrays held constant in derivatives; leaves may be functions."""
     arrays, rest = eqx.partition(tree, eqx.is_array)

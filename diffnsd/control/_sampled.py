@@ -105,6 +105,9 @@ class Sampled(AbstractWrappedIntegrator):
         plant = self.inner.init(model, t0, state, control)
         return _Loop(plant, memory, control, jnp.zeros((), jnp.int32))
 
+    def followed(self, model: Model, state: State, carry: _Loop) -> State:
+        return self.inner.followed(model, state, carry.plant)
+
     def step(
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: _Loop, args: Args
     ) -> tuple[State, StepInfo, _Loop, RESULTS]:

@@ -89,7 +89,9 @@ class StepInfo(eqx.Module):
     was needed, 0 for the start; `located`: number of impacts and slip reversals whose time was found
     inside the step; `missed`: number of those that occurred but were not located; `slow`: number of
     impacts not located because they are hardly faster than resting contact; `merged`: number of contacts
-    that struck together with another one, their order unresolved; `impacts`: times of impacts [s], an
+    that struck together with another one, their order unresolved; `drifted`: 1 if the values and the
+    motion that the derivatives belong to are far apart (`Corrected`); `struck`: impacts of a method
+    that does not differentiate their times, counted by `simulate`; `impacts`: times of impacts [s], an
     array of any fixed length, infinite where there was none.
     """
 
@@ -104,6 +106,8 @@ class StepInfo(eqx.Module):
     missed: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     slow: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     merged: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
+    drifted: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
+    struck: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     impacts: Float[Array, " i"] = eqx.field(default_factory=lambda: jnp.zeros(0))
 
     @staticmethod
@@ -136,6 +140,8 @@ class StepInfo(eqx.Module):
             missed=self.missed + later.missed,
             slow=self.slow + later.slow,
             merged=self.merged + later.merged,
+            drifted=jnp.maximum(self.drifted, later.drifted),
+            struck=self.struck + later.struck,
             impacts=jnp.minimum(self.impacts, later.impacts),
         )
 
@@ -166,6 +172,11 @@ class AbstractIntegrator(AbstractChecked):
         """Order of convergence between events."""
 
     @property
+    def joints_are_first_order(self) -> bool:
+        """Whether the reactions of joints are only first order, so that models with joints are too."""
+        return False
+
+    @property
     @abstractmethod
     def is_symplectic(self) -> bool:
         """Whether a step without contact is a symplectic map."""
@@ -187,6 +198,20 @@ class AbstractIntegrator(AbstractChecked):
     def keeps_impact_times(self) -> bool:
         """Whether derivatives through impacts include that of the impact time."""
         return False
+
+    def second_derivative_problem(self, model: Model) -> str | None:
+        """Why second derivatives are not true for a model, with the remedy, or `None`.
+
+        Only of methods that differentiate the times of impacts. `simulate` raises it as an error where a
+        second derivative is taken.
+        """
+        del model
+        return None
+
+    def followed(self, model: Model, state: State, carry: Carry) -> State:
+        """The state of the motion that the derivatives belong to: the state itself, but for `Corrected`."""
+        del model, carry
+        return state
 
     @property
     def lists_contacts(self) -> bool:

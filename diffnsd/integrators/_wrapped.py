@@ -22,6 +22,10 @@ class AbstractWrappedIntegrator(AbstractIntegrator):
         return self.inner.order
 
     @property
+    def joints_are_first_order(self) -> bool:
+        return self.inner.joints_are_first_order
+
+    @property
     def is_symplectic(self) -> bool:
         return self.inner.is_symplectic
 
@@ -36,6 +40,12 @@ class AbstractWrappedIntegrator(AbstractIntegrator):
     @property
     def keeps_impact_times(self) -> bool:
         return self.inner.keeps_impact_times
+
+    def second_derivative_problem(self, model: Model) -> str | None:
+        return self.inner.second_derivative_problem(model)
+
+    def followed(self, model: Model, state: State, carry: Carry) -> State:
+        return self.inner.followed(model, state, carry)
 
     @property
     def lists_contacts(self) -> bool:

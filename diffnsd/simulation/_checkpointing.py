@@ -114,14 +114,14 @@ def _start(model, integrator, grid, state0, args, saveat, event):
 @eqx.filter_jit
 def _advance(model, integrator, grid, args, saveat, event, loop, first, count):
     step = stepper(model, integrator, grid, args, event, _QUIET)
-    block = evaluated_again(block_of(model, step, grid, saveat.steps))
+    block = evaluated_again(block_of(model, integrator, step, grid, saveat.steps))
     return jax.lax.scan(block, loop, first + jnp.arange(count))
 
 
 @eqx.filter_jit
 def _finish(model, integrator, grid, args, saveat, event, loop, rest):
     step = stepper(model, integrator, grid, args, event, _QUIET)
-    return remainder(model, step, loop, grid, rest, Direct())
+    return remainder(model, integrator, step, loop, grid, rest, Direct())
 
 
 @eqx.filter_jit

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._jax import evaluated_again, scan, where
+from .._jax import evaluated_again, scan, where, with_value
 from .._recompilation import Compilations
 from .._result import RESULTS, failed, first_error
 from .._types import Count, Scalar, State
@@ -16,6 +16,7 @@ from ..integrators import StepInfo
 from ..model import Energy
 from ._event import Event, EventPoint, happened, located
 from ._solution import Solution, StepStatistics
+from ._struck import Peaks
 
 
 class Grid(eqx.Module):
@@ -78,6 +79,7 @@ class _Loop(eqx.Module):
     memory: Any
     record: _Record
     watch: _Watch | None
+    peaks: Peaks | None
     impacts: Array
     meter_state: Any
 
@@ -110,7 +112,7 @@ def run(model, integrator, grid, state0, args, saveat, event, adjoint, meter):
     step = stepper(model, integrator, grid, args, event, meter)
     start = started(model, integrator, grid, state0, args, saveat, event, meter)
     step = _if_before_the_end(step, grid) if grid.is_open else step
-    loop, saved = _saving(model, step, start, grid, saveat.steps, adjoint)
+    loop, saved = _saving(model, integrator, step, start, grid, saveat.steps, adjoint)
     meter.close(loop.meter_state)
     return ended(model, integrator, grid, args, saveat, event, start, loop, saved)
 
@@ -122,7 +124,12 @@ def stepper(model, integrator, grid: Grid, args, event: Event | None, meter):
         state, info, memory, outcome = integrator.step(
             model, grid.time(i), grid.h, loop.state, loop.memory, args
         )
-        watch = loop.watch
+        watch, peaks = loop.watch, loop.peaks
+        if peaks is not None:
+            peaks, struck = peaks.then(info)
+            if watch is not None:
+                struck = jnp.where(watch.step >= 0, 0, struck)
+            info = eqx.tree_at(lambda i: i.struck, info, struck)
         if watch is not None:
             assert event is not None
             ended = watch.step >= 0
@@ -139,7 +146,7 @@ def stepper(model, integrator, grid: Grid, args, event: Event | None, meter):
         part = jnp.asarray(i + 1, float) / jnp.maximum(jnp.asarray(grid.steps, float), 1)
         impacts = _first_times(loop.impacts, info.impacts)
         meter_state = meter.step(loop.meter_state, part)
-        return _Loop(state, memory, record, watch, impacts, meter_state), info
+        return _Loop(state, memory, record, watch, peaks, impacts, meter_state), info
 
     return step
 
@@ -158,7 +165,8 @@ def started(model, integrator, grid: Grid, state0, args, saveat, event: Event | 
             before = state0, memory, jnp.full_like(impacts, jnp.inf)
         watch = _Watch(event.value(grid.t0, state0, args), none, before)
     never = jnp.full(saveat.impacts, jnp.inf, zero.dtype)
-    return _Loop(state0, memory, record, watch, never, meter.init())
+    peaks = Peaks.of(model, integrator, grid.t0, state0)
+    return _Loop(state0, memory, record, watch, peaks, never, meter.init())
 
 
 def ended(model, integrator, grid: Grid, args, saveat, event, start: _Loop, loop: _Loop, saved):
@@ -169,7 +177,7 @@ def ended(model, integrator, grid: Grid, args, saveat, event, start: _Loop, loop
     info = saved.info  # per step, so without an entry for the start
     if saveat.t0:
         nothing = jax.tree.map(lambda x: jnp.zeros_like(x, shape=x.shape[1:]), info)
-        first = _snapshot(model, grid, start, jnp.zeros((), int), nothing)
+        first = _snapshot(model, integrator, grid, start, jnp.zeros((), int), nothing)
         saved = joined(jax.tree.map(lambda x: x[None], first), saved)
     if not saveat.has_axis:
         saved, info = jax.tree.map(lambda x: x[-1], (saved, info))
@@ -230,19 +238,19 @@ def _if_before_the_end(step, grid: Grid):
     return one
 
 
-def _saving(model, one, loop: _Loop, grid: Grid, every: int | None, adjoint):
+def _saving(model, integrator, one, loop: _Loop, grid: Grid, every: int | None, adjoint):
     """Runs `every` steps between snapshots, and the remaining steps before the last snapshot."""
     blocks, rest = (0, grid.capacity) if every is None else divmod(grid.capacity, every)
     saved: Any = None
     if every is not None and (blocks or not rest):
-        loop, saved = scan(block_of(model, one, grid, every), loop, blocks, adjoint)
+        loop, saved = scan(block_of(model, integrator, one, grid, every), loop, blocks, adjoint)
     if every is None or rest:
-        loop, last = remainder(model, one, loop, grid, rest, adjoint)
+        loop, last = remainder(model, integrator, one, loop, grid, rest, adjoint)
         saved = last if saved is None else joined(saved, last)
     return loop, saved
 
 
-def block_of(model, one, grid: Grid, every: int):
+def block_of(model, integrator, one, grid: Grid, every: int):
     """The steps up to the next snapshot, `(loop, j) -> (loop, snapshot)` for block `j`."""
 
     def block(loop, j):
@@ -251,29 +259,35 @@ def block_of(model, one, grid: Grid, every: int):
         else:
             loop, infos = jax.lax.scan(evaluated_again(one), loop, j * every + jnp.arange(every))
             info = _summary(infos, loop.reached(grid, (j + 1) * every) - j * every)
-        return loop, _snapshot(model, grid, loop, (j + 1) * every, info)
+        return loop, _snapshot(model, integrator, grid, loop, (j + 1) * every, info)
 
     return block
 
 
-def remainder(model, one, loop: _Loop, grid: Grid, rest: int, adjoint):
+def remainder(model, integrator, one, loop: _Loop, grid: Grid, rest: int, adjoint):
     """The last `rest` steps, and the snapshot at their end with a time axis of one."""
     steps = grid.capacity
     loop, infos = scan(lambda c, i: one(c, steps - rest + i), loop, rest, adjoint)
     end = jnp.asarray(steps)
     info = _summary(infos, loop.reached(grid, end) - (steps - rest))
-    last = _snapshot(model, grid, loop, end, info)
+    last = _snapshot(model, integrator, grid, loop, end, info)
     return loop, jax.tree.map(lambda x: x[None], last)
 
 
-def _snapshot(model, grid: Grid, loop: _Loop, i, info: StepInfo) -> _Snapshot:
+def _snapshot(model, integrator, grid: Grid, loop: _Loop, i, info: StepInfo) -> _Snapshot:
     """The data saved after `i` passes of the loop."""
     t, state = grid.time(loop.reached(grid, i)), loop.state
-    return _Snapshot(t, state, model.gaps(t, state.q), model.energy(t, state), info)
+    followed = integrator.followed(model, state, loop.memory)
+    derived = model.gaps(t, state.q), model.energy(t, state)
+    if followed is not state:
+        # Their derivative is that of the motion that the derivative of the state belongs to.
+        of_motion = model.gaps(t, followed.q), model.energy(t, followed)
+        derived = jax.tree.map(with_value, of_motion, derived)
+    return _Snapshot(t, state, *derived, info)
 
 
 _LARGEST = "residual", "iterations", "violation", "solved_by"
-_COUNTED = "located", "missed", "slow", "merged"
+_COUNTED = "located", "missed", "slow", "merged", "drifted", "struck"
 
 
 def _statistics(grid: Grid, loop: _Loop, info: StepInfo, names: tuple[str, ...]) -> StepStatistics:

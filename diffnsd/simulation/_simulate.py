@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._arguments import checked_arguments
-from .._jax import AbstractLoopAdjoint, Checkpointed, is_traced
+from .._jax import AbstractLoopAdjoint, Checkpointed, differentiable_once, is_traced
 from .._result import failed
 from .._types import Args, State
 from ..integrators import AbstractIntegrator
@@ -79,7 +79,9 @@ def simulate(
     **Raises:** `TypeError` for an argument of another kind, such as a system in place of a model.
     `ValueError` before compiling for times, shapes, parameters or combinations that
     make no sense, if their values are known. `RuntimeError` if a step fails and `throw` is true; it
-    names cause and remedy and, outside `jit` and `vmap`, also the step and its residual.
+    names cause and remedy and, outside `jit` and `vmap`, also the step and its residual. `ValueError`
+    while a second derivative is traced that would not be true: through impacts located by a method of
+    first order.
 
     **Warns:** `RecompilationWarning`, with the remedy, if the same program is compiled a second time
     because a function of the model was redefined.
@@ -110,6 +112,11 @@ def simulate(
             event = Event(OfMotion(event.condition, augmented.system), event.locate)
         if problem := integrator.supports(model):
             raise ValueError(f"cannot integrate along the motion: {problem}.")
+    twice = integrator.second_derivative_problem(model)
+    if twice is not None:
+        twice = f"cannot differentiate twice: {twice}."
+        # At the start, to raise before the motion is computed; at the end for reverse mode.
+        model, state0, args = differentiable_once((model, state0, args), twice)
     parts = (
         model,
         integrator,
@@ -131,6 +138,8 @@ def simulate(
                 "progress is not shown with save=Checkpointing(...); leave one of them out."
             )
         solution = run_saved(save, *parts[:-2])
+    if twice is not None:
+        solution = differentiable_once(solution, twice)
     if augmented is not None:
         (states, sums), point = augmented.apart(solution.states), solution.event
         if point is not None:

@@ -32,6 +32,10 @@ class StepStatistics(eqx.Module):
     - `slow`: impacts that `Located` left to its inner scheme because their speed is close to what
       forces produce from rest within one step, `(s,)`. `merged`: contacts that struck together with
       another one, `(s,)`.
+    - `struck`: impacts that were stepped over by a method that does not differentiate their times,
+      `(s,)`: steps in which a contact has an impulse several times those before and after. One in the
+      last step is not seen, and neither are those of `neighbour_contacts`. `drifted`: steps at whose
+      ends the values of `Corrected` and the motion of its derivatives are more than 10 steps apart, `(s,)`.
     - `worst_step`: index of the step with the largest residual of the run, `()`. `failed_step`: index
       of the first step that failed, -1 if none did, `()`; `failed_residual`: its relative residual,
       `()`.
@@ -50,6 +54,8 @@ class StepStatistics(eqx.Module):
     missed: Int[Array, " s"]
     slow: Int[Array, " s"]
     merged: Int[Array, " s"]
+    drifted: Int[Array, " s"]
+    struck: Int[Array, " s"]
     worst_step: Count
     failed_step: Count
     failed_residual: Scalar
@@ -75,6 +81,16 @@ class StepStatistics(eqx.Module):
                 self.merged,
                 "{} contacts struck together with another one, and the derivative is that of "
                 "striking together: move the start a little to see whether their order matters",
+            ),
+            (
+                self.struck,
+                "{} impacts were stepped over, and the derivatives of their times are lost: those by "
+                "what moves them are wrong; use Located(...), Corrected(...) or EventDriven()",
+            ),
+            (
+                self.drifted,
+                "at the end of {} steps the values of Corrected and the motion of its derivatives are "
+                "more than 10 steps apart: take shorter steps, or use Located(...)",
             ),
             (
                 np.asarray(self.margin) < NEAR_EDGE,

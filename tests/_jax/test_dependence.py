@@ -1,10 +1,16 @@
-"""A value that is given, with the derivative of another one."""
+"""A value that is given, with the derivative of another one; a value that is differentiated once."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from diffnsd._jax import evaluated_again, with_value
+from diffnsd._jax import (
+    SecondDerivativeError,
+    differentiable_once,
+    evaluated_again,
+    with_value,
+)
 
 
 def function(x):
@@ -48,3 +54,36 @@ def test_a_rule_survives_in_the_body_of_a_loop():
         for inner in (jax.jacfwd, jax.jacrev):
             found, known = (outer(inner(lambda x, s=s: through(x, s)))(x) for s in (held, jnp.sin))
             np.testing.assert_allclose(found, known, rtol=1e-14)
+
+
+def once(x):
+    """A loop whose end may be differentiated once, with an integer beside it."""
+    y = jax.lax.scan(lambda c, _: (jnp.sin(c) * x[0], None), x, None, length=3)[0]
+    return jnp.sum(differentiable_once({"y": y, "i": jnp.arange(3)}, "use another method")["y"])
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit, jax.checkpoint])
+def test_what_is_differentiable_once_raises_in_every_second_derivative(wrap):
+    x, f = jnp.array([0.3, 0.4]), wrap(once)
+    np.testing.assert_allclose(jax.jacfwd(f)(x), jax.grad(f)(x), rtol=1e-14)
+    lanes = jax.vmap(jax.grad(f))(jnp.stack([x, 2 * x]))
+    np.testing.assert_allclose(lanes[1], jax.grad(f)(2 * x), rtol=1e-14)
+    for outer in (jax.jacfwd, jax.jacrev):
+        for inner in (jax.jacfwd, jax.jacrev):
+            with pytest.raises(SecondDerivativeError, match="use another method"):
+                outer(inner(f))(x)
+
+
+def test_derivatives_by_a_direction_are_first_derivatives():
+    """`J d` by `d`, `c J` by `c`, and the columns of `J^T J`."""
+    x, d = jnp.array([0.3, 0.4]), jnp.array([1.0, -2.0])
+    slope = jax.grad(once)(x)
+    by_direction = jax.grad(lambda d: jax.jvp(once, (x,), (d,))[1])(d)
+    np.testing.assert_allclose(by_direction, slope, rtol=1e-14)
+    by_weight = jax.grad(lambda c: jnp.sum(jax.vjp(once, x)[1](c)[0]))(1.0)
+    np.testing.assert_allclose(by_weight, jnp.sum(slope), rtol=1e-14)
+
+    def normal(d):
+        return jax.vjp(once, x)[1](jax.jvp(once, (x,), (d,))[1])[0]
+
+    np.testing.assert_allclose(jax.jacfwd(normal)(d), np.outer(slope, slope), rtol=1e-14)

@@ -191,9 +191,9 @@ def _elliptic(low, high, k):
     return half * jnp.sum(WEIGHTS / jnp.sqrt(1 - (k * jnp.sin(phi)) ** 2))
 
 
-def pendulum_at_wall(end=1.0):
-    """One impact. With `sin(θ/2) = k sin φ` and `k² = sin²(θ/2) + l θ'²/(4 g)` time is an integral:
-    `sqrt(g/l) t = ∫ dφ / sqrt(1 − k² sin² φ)`, before the impact and after it.
+def pendulum_at_wall(end=1.0, impacts=1):
+    """One impact, or more. With `sin(θ/2) = k sin φ` and `k² = sin²(θ/2) + l θ'²/(4 g)` time is an integral:
+    `sqrt(g/l) t = ∫ dφ / sqrt(1 − k² sin² φ)`, before an impact and after it.
     """
 
     def exact(x):
@@ -203,11 +203,14 @@ def pendulum_at_wall(end=1.0):
         k = jnp.sin(angle / 2)
         low = jnp.arcsin(jnp.sin(wall / 2) / k)
         strikes = _elliptic(low, np.pi / 2, k) / pace
-        rate = e * pace * jnp.sqrt(2 * (jnp.cos(wall) - jnp.cos(angle)))
+        rate = pace * jnp.sqrt(2 * (jnp.cos(wall) - jnp.cos(angle)))
 
-        # Afterwards it swings up from the wall with another energy.
-        k = jnp.sqrt(jnp.sin(wall / 2) ** 2 + (rate / (2 * pace)) ** 2)
-        low = jnp.arcsin(jnp.sin(wall / 2) / k)
+        # Afterwards it swings up from the wall with another energy, and back to it.
+        for i in range(impacts):
+            strikes = strikes + (2 * _elliptic(low, np.pi / 2, k) / pace if i else 0)
+            rate = e * rate
+            k = jnp.sqrt(jnp.sin(wall / 2) ** 2 + (rate / (2 * pace)) ** 2)
+            low = jnp.arcsin(jnp.sin(wall / 2) / k)
         left = pace * (end - strikes)
         high = root(lambda s, y: _elliptic(y[0], s, y[1]) - y[2], 0.3, jnp.stack([low, k, left]))
         theta = 2 * jnp.arcsin(k * jnp.sin(high))

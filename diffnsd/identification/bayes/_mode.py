@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..._jax import SecondDerivativeError
+
 _FLAT = 1e-8
 """Curvatures below this fraction of the largest, with unit diagonal, count as none."""
 
@@ -32,7 +34,10 @@ class Mode(eqx.Module):
 
 
 def find_mode(target: Callable, x, max_steps: int = 40) -> Mode:
-    """Newton's method with damping on the log-density; its Hessian is exact (forward over reverse).
+    """Newton's method with damping on the log-density.
+
+    Its Hessian is exact (forward over reverse), or, where second derivatives are refused because they would
+    not be true, of central differences of the gradient.
 
     **Raises:** `ValueError` if the log-density or a derivative is not finite at the start.
     """
@@ -40,7 +45,7 @@ def find_mode(target: Callable, x, max_steps: int = 40) -> Mode:
     @eqx.filter_jit
     def evaluate(target, x):
         value, slope = jax.value_and_grad(target)(x)
-        return value, slope, jax.jacfwd(jax.grad(target))(x)
+        return value, slope, _hessian(target, x)
 
     def at(x):
         value, slope, hessian = (np.asarray(a, float) for a in evaluate(target, x))
@@ -80,6 +85,17 @@ def find_mode(target: Callable, x, max_steps: int = 40) -> Mode:
         _decrement(vectors.T @ (spread * slope), curvature),
         value + x.size / 2 * np.log(2 * np.pi) + volume,
     )
+
+
+def _hessian(target, x):
+    try:
+        return jax.jacfwd(jax.grad(target))(x)
+    except SecondDerivativeError:
+        width = float(jnp.finfo(x.dtype).eps) ** (1 / 3)
+        moves = width * jnp.eye(x.size, dtype=x.dtype)
+        ends = jnp.stack([x[None] + moves, x[None] - moves])
+        ahead, back = jax.lax.map(jax.vmap(jax.grad(target)), ends)
+        return (ahead - back) / (2 * width)
 
 
 def _axes(hessian):

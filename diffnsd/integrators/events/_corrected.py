@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from ..._jax import with_value, without_derivative
+from ..._numerics import max_abs
 from ..._result import RESULTS
 from ..._types import Args, Scalar, State, Vector
 from ...complementarity import AbstractSolver, Auto
@@ -19,7 +20,12 @@ from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, Multistep, StepInfo
 from .._impact import check_slow
 from .._wrapped import AbstractWrappedIntegrator
-from ._located import Located, locating_problem
+from ._located import Located
+from ._refusals import curvature_problem, locating_problem
+
+
+FAR_APART = 10.0
+"""Steps: the values and the located motion count as far apart if the latter needs more to get there."""
 
 
 class Corrected(AbstractWrappedIntegrator):
@@ -33,7 +39,12 @@ class Corrected(AbstractWrappedIntegrator):
 
     Values have the error of `inner`, which is first order in the step after impacts. In long and
     chaotic motions small differences grow and the two trajectories diverge; the derivative is then no
-    longer that of a motion near the values.
+    longer that of a motion near the values. Steps at whose ends they are further apart than the fastest
+    motion so far goes in 10 steps are counted (`Solution.stats.drifted`) and said in `Solution.message`.
+
+    Gaps and energies of a `Solution` have the derivative of those of the located motion. What is computed
+    from its states has the derivative of the states at the values: `m v dv` of a kinetic energy, with
+    the `v` of `inner` and the `dv` of the located motion. It is off by as much as `v` is.
 
     A step costs one step of `inner` and, where a derivative is taken, one of `Located(inner)`.
 
@@ -74,25 +85,29 @@ class Corrected(AbstractWrappedIntegrator):
     def supports(self, model: Model) -> str | None:
         return locating_problem(self, self.inner, model)
 
+    def second_derivative_problem(self, model: Model) -> str | None:
+        return curvature_problem(self.inner, model)
+
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> "_Beside":
         carry = self.inner.init(model, t0, state, args)
         nothing = jnp.zeros_like(_difference(model.system.group, state, state))
-        return _Beside(carry, self.located.init(model, t0, state, args), nothing)
+        speed = jax.lax.stop_gradient(max_abs(state.v))
+        return _Beside(carry, self.located.init(model, t0, state, args), nothing, speed)
+
+    def followed(self, model: Model, state: State, carry: "_Beside") -> State:
+        return _beside(model.system.group, state, carry.ahead)
 
     def step(
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: "_Beside", args: Args
     ) -> tuple[State, StepInfo, "_Beside", RESULTS]:
         if not model.interactions:
             end, info, new, result = self.inner.step(model, t0, h, state, carry.inner, args)
-            return end, info, _Beside(new, carry.located, carry.ahead), result
+            return end, info, _Beside(new, carry.located, carry.ahead, carry.speed), result
 
         group, plain = model.system.group, without_derivative((model, t0, h, state))
         end, info, new, result = self.inner.step(*plain, *without_derivative((carry.inner, args)))
 
-        # Transfer the derivative of the state to the located trajectory.
-        here = plain[-1]
-        start = _shifted(group, here, jax.lax.stop_gradient(carry.ahead))
-        start = _shifted(group, start, _difference(group, here, state))
+        start = _beside(group, state, carry.ahead)
         given = model, t0, h, start, without_derivative(carry.located), args
         true, seen, located, _ = self.located.step(*given)
         there = without_derivative(true)
@@ -106,22 +121,38 @@ class Corrected(AbstractWrappedIntegrator):
         found = tuple(getattr(seen, name) for name in names)
         values = tuple(getattr(info, name) for name in names)
         attached = jax.tree.map(with_value, found, values)
+        ahead, speed = jax.lax.stop_gradient((ahead, jnp.maximum(carry.speed, max_abs(end.v))))
+        moved = max_abs(ahead[: len(end.v)])
         counts = seen.located, seen.missed, seen.slow, seen.merged, seen.impacts
+        drifted = (moved > FAR_APART * h * speed).astype(seen.located.dtype)
+        if state.q is None:
+            drifted = jnp.zeros_like(drifted)  # without velocities there is no length of a step
         info = eqx.tree_at(
-            lambda i: (i.impulses, i.details, i.located, i.missed, i.slow, i.merged, i.impacts),
+            lambda i: (
+                *(i.impulses, i.details),
+                *(i.located, i.missed, i.slow, i.merged, i.impacts, i.drifted),
+            ),
             info,
-            (*attached, *counts),
+            (*attached, *counts, drifted),
             is_leaf=lambda x: x is None,
         )
-        return end, info, _Beside(new, located, jax.lax.stop_gradient(ahead)), result
+        return end, info, _Beside(new, located, ahead, speed), result
 
 
 class _Beside(eqx.Module):
-    """The carries of both trajectories, and the shift from the plain state to the located one."""
+    """The carries of both trajectories, the shift from the plain state to the located one, the top speed."""
 
     inner: Carry
     located: Carry
     ahead: Vector
+    speed: Scalar
+
+
+def _beside(group: AbstractGroup, state: State, ahead: Vector) -> State:
+    """The located state, with the derivative that the plain one carries."""
+    here = without_derivative(state)
+    there = _shifted(group, here, jax.lax.stop_gradient(ahead))
+    return _shifted(group, there, _difference(group, here, state))
 
 
 def _shifted(group: AbstractGroup, state: State, by: Vector) -> State:

@@ -46,6 +46,10 @@ class AbstractThetaScheme(AbstractStepScheme):
         return 2 if self.theta == 0.5 else 1
 
     @property
+    def joints_are_first_order(self) -> bool:
+        return True  # their reactions act along `H` at one point of the step
+
+    @property
     def prediction(self) -> float | None:
         return self.gamma
 

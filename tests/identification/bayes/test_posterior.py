@@ -8,7 +8,9 @@ from scipy import stats
 
 import diffnsd as nsd
 from diffnsd import identification as ident
+from diffnsd._jax import differentiable_once
 from diffnsd.identification import NUTS, Ensemble, GaussianNoise, Laplace, Normal
+from diffnsd.identification.bayes._mode import find_mode
 from diffnsd.identification.bayes._target import target
 
 NOISE = 0.3
@@ -341,3 +343,18 @@ class TestCoverage:
     def test_of_another_shape(self):
         with pytest.raises(ValueError, match="one per draw"):
             ident.coverage(np.zeros(3), np.zeros(3))
+
+
+def test_the_mode_where_second_derivatives_are_refused():
+    """By differences of the gradient: the same mode, evidence and spread."""
+
+    def density(x):
+        return -jnp.sum(jnp.cosh(x - jnp.array([1.0, 2.0]))) - 0.3 * x[0] * x[1]
+
+    start = jnp.array([0.1, 0.2])
+    exact = find_mode(density, start)
+    found = find_mode(lambda x: density(differentiable_once(x, "not twice")), start)
+    # Measured 1e-10.
+    np.testing.assert_allclose(found.x, exact.x, rtol=1e-6)
+    np.testing.assert_allclose(found.root @ found.root.T, exact.root @ exact.root.T, rtol=1e-7)
+    np.testing.assert_allclose(found.log_evidence, exact.log_evidence, rtol=1e-8)
