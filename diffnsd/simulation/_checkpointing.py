@@ -19,7 +19,7 @@ from .._jax import Direct, evaluated_again, is_traced
 from ._run import Grid, block_of, ended, remainder, started, stepper
 from ._solution import Solution
 
-FORMAT = 1
+FORMAT = 2
 LARGEST_FILE = 4 * 1024**3
 """Bytes that a file may unpack to."""
 

@@ -35,7 +35,7 @@ class StepStatistics(eqx.Module):
     - `struck`: impacts that were stepped over by a method that does not differentiate their times,
       `(s,)`: steps in which a contact has an impulse several times those before and after. One in the
       last step is not seen, and neither are those of `neighbour_contacts`. `drifted`: steps at whose
-      ends the values of `Corrected` and the motion of its derivatives are more than 10 steps apart, `(s,)`.
+      ends the values of `Corrected` and the motion of its derivatives are more than 5 steps apart, `(s,)`.
     - `worst_step`: index of the step with the largest residual of the run, `()`. `failed_step`: index
       of the first step that failed, -1 if none did, `()`; `failed_residual`: its relative residual,
       `()`.
@@ -90,7 +90,7 @@ class StepStatistics(eqx.Module):
             (
                 self.drifted,
                 "at the end of {} steps the values of Corrected and the motion of its derivatives are "
-                "more than 10 steps apart: take shorter steps, or use Located(...)",
+                "more than 5 steps apart: take shorter steps, or use Located(...)",
             ),
             (
                 np.asarray(self.margin) < NEAR_EDGE,

@@ -84,3 +84,13 @@ def test_columns_of_a_batch():
     alone = quick_jit(jax.grad(end))
     for height, row in zip(heights, found, strict=True):
         np.testing.assert_allclose(row, alone(x, height), rtol=1e-10)
+
+
+@pytest.mark.parametrize(("end", "is_far"), [(0.8, False), (10.0, True)])
+def test_a_drift_of_the_values_is_said(end, is_far):
+    """After 12 rebounds the plain motion is 6.7 steps from the located one, after one 0.3."""
+    model = bouncing_ball(e=0.98)
+    start = model.system.state([1.0])
+    solution = simulate(model, Corrected(MoreauJean()), 0.0, end, 1e-2, start)
+    assert ("Corrected and the motion of its derivatives" in solution.message) is is_far
+    assert bool(solution.stats.drifted.sum()) is is_far

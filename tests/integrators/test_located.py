@@ -268,19 +268,25 @@ def test_settings_that_are_refused(options, words):
 
 
 @pytest.mark.parametrize(
-    ("height", "end", "counts", "words"),
+    ("method", "height", "end", "counts", "words"),
     [
-        (1.0, 0.5, (1, 0, 0, 0), ""),
-        (1.0, 2.0, (5, 0, 1, 0), "1 slow impacts were left to the scheme"),
-        (0.0, 0.5, (0, 0, 0, 0), ""),
+        (MIDPOINT, 1.0, 0.5, (1, 0, 0, 0, 0), ""),
+        (MIDPOINT, 1.0, 2.0, (5, 0, 1, 0, 0), "1 slow impacts were left to the scheme"),
+        (MIDPOINT, 0.0, 0.5, (0, 0, 0, 0, 0), ""),
+        (MoreauJean(), 1.0, 0.5, (0, 0, 0, 0, 1), "1 impacts were stepped over"),
+        (MoreauJean(), 1.0, 2.0, (0, 0, 0, 0, 5), "5 impacts were stepped over"),
+        (MoreauJean(), 0.0, 0.5, (0, 0, 0, 0, 0), ""),
     ],
-    ids=["bounces", "comes to rest", "rests"],
+    ids=[
+        *("bounces", "comes to rest", "rests"),
+        *("plain, bounces", "plain, comes to rest", "plain, rests"),
+    ],
 )
-def test_what_was_not_located_is_counted(height, end, counts, words):
+def test_what_was_not_located_is_counted(method, height, end, counts, words):
     model = bouncing_ball(e=0.5)
-    solution = simulate(model, Located(MoreauJean()), 0.0, end, 1e-2, model.system.state([height]))
+    solution = simulate(model, method, 0.0, end, 1e-2, model.system.state([height]))
     stats = solution.stats
-    found = (stats.located, stats.missed, stats.slow, stats.merged)
+    found = (stats.located, stats.missed, stats.slow, stats.merged, stats.struck)
     assert tuple(int(x.sum()) for x in found) == counts
     assert solution.message.startswith(words) and bool(solution.message) == bool(words)
 

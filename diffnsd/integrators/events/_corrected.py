@@ -23,9 +23,8 @@ from .._wrapped import AbstractWrappedIntegrator
 from ._located import Located
 from ._refusals import curvature_problem, locating_problem
 
-
-FAR_APART = 10.0
-"""Steps: the values and the located motion count as far apart if the latter needs more to get there."""
+FAR_APART = 5.0
+"""Steps: the values and the located motion count as far apart if their distance takes more at top speed."""
 
 
 class Corrected(AbstractWrappedIntegrator):
@@ -40,7 +39,7 @@ class Corrected(AbstractWrappedIntegrator):
     Values have the error of `inner`, which is first order in the step after impacts. In long and
     chaotic motions small differences grow and the two trajectories diverge; the derivative is then no
     longer that of a motion near the values. Steps at whose ends they are further apart than the fastest
-    motion so far goes in 10 steps are counted (`Solution.stats.drifted`) and said in `Solution.message`.
+    motion so far goes in 5 steps are counted (`Solution.stats.drifted`) and said in `Solution.message`.
 
     Gaps and energies of a `Solution` have the derivative of those of the located motion. What is computed
     from its states has the derivative of the states at the values: `m v dv` of a kinetic energy, with
