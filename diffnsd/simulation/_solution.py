@@ -142,6 +142,8 @@ class Solution(eqx.Module):
     def message(self) -> str:
         """How the run ended, in words, with the step and its residual; empty if all went well.
 
+        With what is known of the run that makes its derivatives wrong (`stats.warnings`), whether or not
+        they are taken.
         For a batch: the number of failures, and the message of the first. Only outside `jit`.
         """
         stats, bad = self.stats, np.asarray(failed(self.result))
