@@ -90,7 +90,8 @@ class StepInfo(eqx.Module):
     inside the step; `missed`: number of those that occurred but were not located; `slow`: number of
     impacts not located because they are hardly faster than resting contact; `merged`: number of contacts
     that struck together with another one, their order unresolved; `impacts`: times of impacts [s], an
-    array of any fixed length, infinite where there was none.
+    array of any fixed length, infinite where there was none; `crowded`: the first contact for which
+    there was no room, its interaction and its place there, −1 each if there was room for all.
     """
 
     impulses: tuple[Local, ...]
@@ -105,11 +106,17 @@ class StepInfo(eqx.Module):
     slow: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     merged: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     impacts: Float[Array, " i"] = eqx.field(default_factory=lambda: jnp.zeros(0))
+    crowded: Int[Array, "2"] = eqx.field(default_factory=lambda: jnp.full(2, -1, jnp.int32))
 
     @staticmethod
-    def of(impulses: tuple[Local, ...], stats: Statistics, details: Any = None) -> "StepInfo":
+    def of(
+        impulses: tuple[Local, ...],
+        stats: Statistics,
+        details: Any = None,
+        crowded: Int[Array, "2"] | None = None,
+    ) -> "StepInfo":
         """The report of a step with the statistics of one solve."""
-        return StepInfo(
+        info = StepInfo(
             impulses,
             stats.residual,
             stats.iterations,
@@ -118,6 +125,7 @@ class StepInfo(eqx.Module):
             stats.violation,
             stats.solved_by,
         )
+        return info if crowded is None else eqx.tree_at(lambda i: i.crowded, info, crowded)
 
     def then(self, later: "StepInfo") -> "StepInfo":
         """The report of two consecutive parts of a step: impulses and counts add up.
@@ -137,13 +145,14 @@ class StepInfo(eqx.Module):
             slow=self.slow + later.slow,
             merged=self.merged + later.merged,
             impacts=jnp.minimum(self.impacts, later.impacts),
+            crowded=jnp.where(self.crowded < 0, later.crowded, self.crowded),
         )
 
     def nothing(self) -> "StepInfo":
         """The report of a part of zero length, with the shapes of this one."""
         zero, never = jax.tree.map(jnp.zeros_like, self), jnp.full_like(self.impacts, jnp.inf)
-        none = jnp.full_like(self.margin, jnp.inf), never
-        return eqx.tree_at(lambda i: (i.margin, i.impacts), zero, none)
+        none = jnp.full_like(self.margin, jnp.inf), never, jnp.full_like(self.crowded, -1)
+        return eqx.tree_at(lambda i: (i.margin, i.impacts, i.crowded), zero, none)
 
     def shortened(self, part: Scalar) -> "StepInfo":
         """The report if only the fraction `part` of the step is taken: impulses are scaled by it."""

@@ -320,7 +320,7 @@ class Elements(eqx.Module):
         """A geom of the file, placed on its body."""
         name, kind, body = self.plan.geoms[index]
         shape = self.hulls[name] if name in self.hulls else SHAPES[kind](self[f"{name}/size"])
-        return Geom(shape, body, self[f"{name}/pos"], self[f"{name}/quat"])
+        return Geom(shape, body, self[f"{name}/pos"], self[f"{name}/quat"], name)
 
     def _contacts(self) -> Interaction:
         used = {i: self.geom(i) for pair in self.plan.pairs for i in pair[:2]}
