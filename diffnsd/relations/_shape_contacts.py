@@ -220,7 +220,11 @@ def _bounding(
 
 
 def shape_contacts(
-    pairs: Sequence[tuple[Geom, Geom]], rolling: bool = False, near: int | None = None
+    pairs: Sequence[tuple[Geom, Geom]],
+    rolling: bool = False,
+    near: int | None = None,
+    spin=None,
+    roll=None,
 ) -> ContactFrame:
     """Contacts between shapes on bodies, see `diffnsd.shapes`.
 
@@ -238,7 +242,8 @@ def shape_contacts(
     many pairs of each two kinds of shapes, those whose bounding spheres are nearest to each other. The gap
     of the others is that of these spheres, and they are not solved: if one closes in a step, the result is
     `contact_overflow` and names the pair; `contacts.function.crowded(q)` lists all that did not fit.
-    `None`: all.
+    `None`: all. `spin`, `roll`: as in `ContactFrame`, but one length for each pair, `(pairs,)`, or one for
+    all.
 
     **Raises:** `ValueError` if there is no pair, `near` is not at least 1, both geoms of one belong to the
     same body or to the world, or their shapes are not supported together.
@@ -294,7 +299,8 @@ def shape_contacts(
     one, two = (_of_contacts([pairs[i][side].body for i in contacts]) for side in (0, 1))
     names = tuple(f"{one.name} with {two.name}" for one, two in pairs)
     function = ShapePairs(tables, groups, tuple(contacts), places, names, near)
-    return ContactFrame(function, one, two, rolling)
+    lengths = (x if np.ndim(x) == 0 else jnp.asarray(x)[np.array(contacts)] for x in (spin, roll))
+    return ContactFrame(function, one, two, rolling, *lengths)
 
 
 def _kind(shape: AbstractShape):
