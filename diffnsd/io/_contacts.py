@@ -25,34 +25,36 @@ def contacts(elements: Any) -> Iterator[Interaction]:
     The friction of sliding, of spinning and of rolling is that of MuJoCo's elliptic cones: one cone for all
     rows, whose lengths are the ratios of the coefficients.
     """
-    used = {i: elements.geom(i) for pair in elements.plan.pairs for i in pair[:2]}
+    numbers = {i for pair in elements.plan.pairs for i in pair[:2]}
+    used = {i: elements.geom(i) for i in numbers}
     for pairs in alike(elements.plan):
-        dimensions = pairs[0][2]
-        mu = _of_pairs(elements, pairs, "friction")
-        keys = ("spin", "roll")[: (dimensions > 3) + (dimensions > 4)]
+        mu, dimensions = coefficients(elements, pairs), pairs[0][2]
         slides = mu > 0
-        lengths = {
-            key: jnp.where(slides, _of_pairs(elements, pairs, key) / jnp.where(slides, mu, 1), 0)
-            for key in keys
-        }
-        relation = shape_contacts([(used[one], used[two]) for one, two, *_ in pairs], **lengths)
+
+        def length(key, pairs=pairs, mu=mu, slides=slides):
+            return jnp.where(
+                slides, coefficients(elements, pairs, key) / jnp.where(slides, mu, 1), 0
+            )
+
+        relation = shape_contacts(
+            [(used[one], used[two]) for one, two, *_ in pairs],
+            spin=length("spin") if dimensions > 3 else None,
+            roll=length("roll") if dimensions > 4 else None,
+        )
         law = elements.law(mu[np.array(relation.function.pair)], elements["contact/restitution"])
         yield Interaction(relation, law, elements.max_active)
 
 
-def _of_pairs(elements: Any, pairs: tuple[tuple, ...], key: str) -> Array:
-    return jnp.stack([coefficient(elements, *pair, key) for pair in pairs])
-
-
-def coefficient(
-    elements: Any, one: int, two: int, dimensions: int, name: str | None, key: str = "friction"
-) -> Array:
-    """A coefficient of a pair.
+def coefficients(elements: Any, pairs: tuple[tuple, ...], key: str = "friction") -> Array:
+    """A coefficient of every pair, `(pairs,)`.
 
     Of the two geoms the larger friction counts; of equal ones each has half of the derivative.
     """
-    if dimensions == 1:
-        return jnp.zeros(())
-    if name is not None:
-        return elements[f"{name}/{key}"]
-    return jnp.maximum(*(elements[f"{elements.plan.geoms[i][0]}/{key}"] for i in (one, two)))
+    geoms = elements.plan.geoms
+    ends = [(geoms[p[0]][0], geoms[p[1]][0]) if p[3] is None else (p[3], p[3]) for p in pairs]
+    names = sorted({name for both in ends for name in both})
+    values = jnp.stack([elements[f"{name}/{key}"] for name in names])
+    place = {name: i for i, name in enumerate(names)}
+    one, two = np.array([[place[name] for name in both] for both in ends]).T
+    rubs = np.array([pair[2] > 1 for pair in pairs])
+    return jnp.where(rubs, jnp.maximum(values[one], values[two]), 0)

@@ -299,7 +299,8 @@ def shape_contacts(
     one, two = (_of_contacts([pairs[i][side].body for i in contacts]) for side in (0, 1))
     names = tuple(f"{one.name} with {two.name}" for one, two in pairs)
     function = ShapePairs(tables, groups, tuple(contacts), places, names, near)
-    lengths = (x if np.ndim(x) == 0 else jnp.asarray(x)[np.array(contacts)] for x in (spin, roll))
+    ones = np.ones(len(pairs))
+    lengths = (None if x is None else (x * ones)[np.array(contacts)] for x in (spin, roll))
     return ContactFrame(function, one, two, rolling, *lengths)
 
 

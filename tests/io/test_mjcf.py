@@ -9,7 +9,7 @@ import pytest
 
 import diffnsd as nsd
 from diffnsd import identification, io
-from diffnsd.io._contacts import coefficient
+from diffnsd.io._contacts import coefficients
 
 ZERO = jnp.zeros(())
 EVERYTHING = """<mujoco><compiler angle="radian"/><option
@@ -113,8 +113,8 @@ def test_pairs_that_may_touch_are_those_of_mujoco():
     pairs = elements.plan.pairs
     assert {frozenset(p[:2]) for p in pairs} == {frozenset(c.geom.tolist()) for c in d.contact}
     frictions = {frozenset(c.geom.tolist()): c.friction[0] for c in d.contact}
-    for pair in pairs:
-        assert float(coefficient(elements, *pair)) == frictions[frozenset(pair[:2])]
+    expected = [frictions[frozenset(pair[:2])] for pair in pairs]
+    assert coefficients(elements, pairs).tolist() == expected
 
 
 SLIDE = """<mujoco><option timestep=".001"/><worldbody>
@@ -262,7 +262,7 @@ def test_torsional_friction_that_is_ignored_leaves_that_of_sliding():
     model, elements, _ = io.load_mjcf(text, ignore=["condim"])
     assert [i.rows for i in model.interactions] == [3]
     on_floor = [p for p in elements.plan.pairs if 0 in p[:2]]
-    assert [float(coefficient(elements, *pair)) for pair in on_floor] == [0.3, 0.3]
+    assert coefficients(elements, tuple(on_floor)).tolist() == [0.3, 0.3]
 
 
 def test_names_and_controls_that_do_not_fit():
@@ -284,7 +284,7 @@ def test_the_geom_of_higher_priority_gives_the_friction():
     for floor, expected in (('priority="2"', 0.3), ("", 1.5), ('priority="-1"', 1.5)):
         _, elements, _ = io.load_mjcf(TWO.format(floor=floor, more=""))
         pair = next(p for p in elements.plan.pairs if p[:2] == (0, 1))
-        assert float(coefficient(elements, *pair)) == pytest.approx(expected)
+        assert float(coefficients(elements, (pair,))[0]) == pytest.approx(expected)
 
 
 def test_a_weld_holds_where_the_file_puts_it():

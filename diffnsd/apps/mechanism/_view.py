@@ -90,7 +90,8 @@ def _forces(shown: Simulated, stride: int, pose, size: float) -> list[np.ndarray
             axes = jnp.stack(relation.frame(normal.T))
             return point, jnp.sum(axes * impulse.T[:3, None], axis=0).T / shown.h
 
-        impulses, gaps = (x[number][::stride] for x in (shown.run.impulses, shown.run.gaps))
+        gaps: Any = shown.run.gaps[number]
+        impulses, gaps = shown.run.impulses[number][::stride], gaps[::stride]
         points, forces = jax.jit(jax.vmap(one))(pose, impulses)
         found.append((np.asarray(points), sign[:, None] * np.asarray(forces), np.asarray(gaps)))
     if not found:
