@@ -48,7 +48,7 @@ class RESULTS(eqx.Enumeration):
     )
     contact_overflow = (
         "more contacts were active than `max_active` of an interaction allows, or more pairs near each other "
-        "than `near` of its shape_contacts; raise it (`contacts.function.crowded(q)` lists these pairs)"
+        "than `near` of its shape_contacts; raise it"
     )
     event_occurred = "the simulation was stopped by its event"
 

@@ -92,7 +92,8 @@ class StepInfo(eqx.Module):
     that struck together with another one, their order unresolved; `drifted`: 1 if the values and the
     motion that the derivatives belong to are far apart (`Corrected`); `struck`: impacts of a method
     that does not differentiate their times, counted by `simulate`; `impacts`: times of impacts [s], an
-    array of any fixed length, infinite where there was none.
+    array of any fixed length, infinite where there was none; `crowded`: the first contact for which
+    there was no room, its interaction and its place there, −1 each if there was room for all.
     """
 
     impulses: tuple[Local, ...]
@@ -109,11 +110,17 @@ class StepInfo(eqx.Module):
     drifted: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     struck: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     impacts: Float[Array, " i"] = eqx.field(default_factory=lambda: jnp.zeros(0))
+    crowded: Int[Array, "2"] = eqx.field(default_factory=lambda: jnp.full(2, -1, jnp.int32))
 
     @staticmethod
-    def of(impulses: tuple[Local, ...], stats: Statistics, details: Any = None) -> "StepInfo":
+    def of(
+        impulses: tuple[Local, ...],
+        stats: Statistics,
+        details: Any = None,
+        crowded: Int[Array, "2"] | None = None,
+    ) -> "StepInfo":
         """The report of a step with the statistics of one solve."""
-        return StepInfo(
+        info = StepInfo(
             impulses,
             stats.residual,
             stats.iterations,
@@ -122,6 +129,7 @@ class StepInfo(eqx.Module):
             stats.violation,
             stats.solved_by,
         )
+        return info if crowded is None else eqx.tree_at(lambda i: i.crowded, info, crowded)
 
     def then(self, later: "StepInfo") -> "StepInfo":
         """The report of two consecutive parts of a step: impulses and counts add up.
@@ -143,13 +151,14 @@ class StepInfo(eqx.Module):
             drifted=jnp.maximum(self.drifted, later.drifted),
             struck=self.struck + later.struck,
             impacts=jnp.minimum(self.impacts, later.impacts),
+            crowded=jnp.where(self.crowded < 0, later.crowded, self.crowded),
         )
 
     def nothing(self) -> "StepInfo":
         """The report of a part of zero length, with the shapes of this one."""
         zero, never = jax.tree.map(jnp.zeros_like, self), jnp.full_like(self.impacts, jnp.inf)
-        none = jnp.full_like(self.margin, jnp.inf), never
-        return eqx.tree_at(lambda i: (i.margin, i.impacts), zero, none)
+        none = jnp.full_like(self.margin, jnp.inf), never, jnp.full_like(self.crowded, -1)
+        return eqx.tree_at(lambda i: (i.margin, i.impacts, i.crowded), zero, none)
 
     def shortened(self, part: Scalar) -> "StepInfo":
         """The report if only the fraction `part` of the step is taken: impulses are scaled by it."""

@@ -1,6 +1,6 @@
 """Builds the blocks of a step problem from interactions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -257,16 +257,32 @@ class Keyed(eqx.Module):
         return jnp.where(known[:, None], self.impulses[at], 0)
 
 
-def left_out(selection: Selection, v, h) -> Array:
-    """Whether a contact that was not solved closes within the step, so that too few were selected."""
+def crowded(left: Sequence[Array]) -> Int[Array, "2"]:
+    """The first contact of masks, one `(c,)` for each interaction; see `StepInfo.crowded`."""
+    first = jnp.full(2, -1, jnp.int32)
+    for number, mask in reversed(list(enumerate(left))):
+        places = np.arange(len(mask), dtype=np.int32)
+        # The smallest index by a minimum: in a batch `argmax` is slower.
+        place = jnp.min(jnp.where(mask, places, len(mask)), initial=len(mask))
+        first = jnp.where(place < len(mask), jnp.stack([jnp.int32(number), place]), first)
+    return first
+
+
+def left_out(selections: Sequence[Selection], v, h) -> Int[Array, "2"]:
+    """The first contact that was not solved and closes within the step, see `crowded`."""
+    return crowded([_left_out(selection, v, h) for selection in selections])
+
+
+def _left_out(selection: Selection, v, h) -> Bool[Array, " c"]:
+    """Which contacts were not solved and close within the step; for a list one entry, that of its bound."""
     if selection.beyond is not None:
         # Two bodies approach each other with at most twice the largest speed.
         fastest = jnp.sqrt(jnp.max(jnp.sum(v.reshape(-1, 6)[:, :3] ** 2, axis=1)))
-        return selection.beyond < 2 * h * fastest
+        return (selection.beyond < 2 * h * fastest)[None]
     if selection.hit is None or selection.seen is None or selection.seen.gap is None:
-        return jnp.array(False)
+        return jnp.zeros(0, bool)
     normal = selection.seen.first(1).velocity(v)[0]
-    return jnp.any(selection.rest & (selection.seen.gap + h * jnp.minimum(normal, 0) < 0))
+    return selection.rest & (selection.seen.gap + h * jnp.minimum(normal, 0) < 0)
 
 
 def nearest_switch(

@@ -16,7 +16,7 @@ from .._numerics import implicit_root, lu_solve, matvec, short_sum
 from .._types import Args, Scalar, State, Vector
 from ..complementarity import AbstractAdjoint, ImplicitAdjoint, MixedProblem, solve_mixed
 from ..model import Interaction, Model
-from ._contacts import build_block, select
+from ._contacts import build_block, crowded, select
 
 
 def normal_motion(model: Model, t: Scalar, state: State) -> tuple[Array, Array]:
@@ -283,8 +283,8 @@ def impact(
     **Arguments:** `h`: length of the enclosing step, which laws may use; `adjoint`: how the solution is
     differentiated, as in the method between impacts.
 
-    **Returns:** `v⁺`, impulses per interaction `(c, k)`, statistics, and whether a contact that
-    takes part was left out because `max_active` is too small.
+    **Returns:** `v⁺`, impulses per interaction `(c, k)`, statistics, and the first contact that takes
+    part and was left out because `max_active` is too small, see `StepInfo.crowded`.
     """
     chosen = [select(i, model, t, state.q) for i in model.interactions]
     blocks = tuple(build_block(i, model, t, state, h, 0.0, duration=0.0) for i, _ in chosen)
@@ -297,8 +297,7 @@ def impact(
         s.spread(jnp.moveaxis(part, 1, 0)) for (_, s), part in zip(chosen, z, strict=True)
     )
     missed = [
-        jnp.any((True if i.mask is None else i.mask.on) & s.rest)
+        s.rest if s.hit is None or i.mask is None else i.mask.on & s.rest
         for i, (_, s) in zip(model.interactions, chosen, strict=True)
-        if s.hit is not None
     ]
-    return v, impulses, stats, jnp.any(jnp.stack([jnp.array(False), *missed]))
+    return v, impulses, stats, crowded(missed)

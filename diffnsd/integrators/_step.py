@@ -231,8 +231,11 @@ def _is_curved(linearise: Linearisation, v, z) -> bool:
     return depends(slopes, v, z)
 
 
-def outcome(stats, newton_converged, overflow, v) -> RESULTS:
-    """The result of a step from its parts; the most fundamental failure wins."""
+def outcome(stats, newton_converged, v, crowded=None) -> RESULTS:
+    """The result of a step from its parts; the most fundamental failure wins.
+
+    **Arguments:** `crowded`: as in `StepInfo`, `None` for methods that solve all contacts.
+    """
     ok = RESULTS.successful
 
     def when(bad, result):
@@ -241,4 +244,9 @@ def outcome(stats, newton_converged, overflow, v) -> RESULTS:
     result = when(~jnp.all(jnp.isfinite(v)), RESULTS.nonfinite)
     result = first_error(result, when(~stats.converged, RESULTS.not_converged))
     result = first_error(result, when(~newton_converged, RESULTS.nonlinear_not_converged))
-    return first_error(result, when(overflow, RESULTS.contact_overflow))
+    return result if crowded is None else first_error(result, overflowed(crowded))
+
+
+def overflowed(crowded) -> RESULTS:
+    """The result of a step in which there was no room for a contact, see `StepInfo.crowded`."""
+    return RESULTS.where(crowded[0] < 0, RESULTS.successful, RESULTS.contact_overflow)

@@ -23,7 +23,6 @@ from ..relations import (
     OnPart,
     PrescribedVelocity,
     RateRelation,
-    shape_contacts,
 )
 from ..sensors import Sensors
 from ..systems import (
@@ -36,6 +35,7 @@ from ..systems import (
     Slide,
     SystemProduct,
 )
+from ._contacts import contacts
 from ._forces import Activated, Actuators, Fluid, Total, equal_box
 from ._lengths import (
     BallLimit,
@@ -89,7 +89,8 @@ class Elements(eqx.Module):
 
     Names are those of MJCF: `body/NAME/mass`, `inertia`, `ipos`, `iquat`, `pos`, `quat`;
     `joint/NAME/damping`, `stiffness`, `armature`, `frictionloss`, `range`, `axis`, `pos`, ...;
-    `geom/NAME/size`, `pos`, `quat`, `friction` (of sliding); `site/NAME/pos`, `quat`, `size`; `tendon/...`;
+    `geom/NAME/size`, `pos`, `quat`, `friction` (of sliding), and with condim 4 or 6 in the file `spin` and
+    `roll` (its second and third coefficients [m]); `site/NAME/pos`, `quat`, `size`; `tendon/...`;
     `actuator/NAME/gear`, `gainprm`, `dynprm` (the time constant), ...; `option/gravity`; and
     `contact/restitution`, which MJCF does not have. An element without a name has its number. Masses,
     inertias and the lengths of relaxed springs are numbers of their own: they do not follow the sizes of
@@ -310,8 +311,7 @@ class Elements(eqx.Module):
     # What acts between bodies, and in joints.
 
     def _interactions(self, tree: Multibody):
-        if self.plan.pairs:
-            yield self._contacts()
+        yield from contacts(self)
         yield from self._limits(tree)
         yield from self._dry_friction(tree)
         yield from (self._equality(tree, *equality) for equality in self.plan.equalities)
@@ -320,24 +320,7 @@ class Elements(eqx.Module):
         """A geom of the file, placed on its body."""
         name, kind, body = self.plan.geoms[index]
         shape = self.hulls[name] if name in self.hulls else SHAPES[kind](self[f"{name}/size"])
-        return Geom(shape, body, self[f"{name}/pos"], self[f"{name}/quat"])
-
-    def _contacts(self) -> Interaction:
-        used = {i: self.geom(i) for pair in self.plan.pairs for i in pair[:2]}
-        relation = shape_contacts([(used[one], used[two]) for one, two, _, _ in self.plan.pairs])
-        mu = jnp.stack([self._friction(*pair) for pair in self.plan.pairs])
-        of_contact = mu[np.array(relation.function.pair)]
-        return Interaction(
-            relation, self.law(of_contact, self["contact/restitution"]), self.max_active
-        )
-
-    def _friction(self, one: int, two: int, dimensions: int, name: str | None) -> Array:
-        """Of the two geoms the larger friction counts; of equal ones each has half of the derivative."""
-        if dimensions == 1:
-            return jnp.zeros(())
-        if name is not None:
-            return self[f"{name}/friction"]
-        return jnp.maximum(*(self[f"{self.plan.geoms[i][0]}/friction"] for i in (one, two)))
+        return Geom(shape, body, self[f"{name}/pos"], self[f"{name}/quat"], name)
 
     def _limits(self, tree: Multibody):
         law = NewtonImpact(self["contact/restitution"])

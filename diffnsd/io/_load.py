@@ -39,8 +39,9 @@ def load_mjcf(
 
     Defaults, includes, meshes and inertias are resolved by the parser. Bodies become a `Multibody` whose
     `q` and `v` have the order of `qpos` and `qvel`. Geoms become shapes in contact, with the larger of their
-    two frictions, as in MuJoCo. Limits, dry friction of joints and tendons, equalities, actuators and the
-    drag of a fluid are those of the file. `args` of a simulation are the controls, `(nu,)`, or a function
+    two frictions, as in MuJoCo, for condim 4 and 6 with those of spinning and rolling in one elliptic cone.
+    Limits, dry friction of joints and tendons, equalities, actuators and the drag of a fluid are those of the
+    file. `args` of a simulation are the controls, `(nu,)`, or a function
     `(t, state)` of them. Contacts are hard: `elements.report` lists what has no counterpart here.
     `elements.sensors()` are the sensors of the file, functions of a solution.
 
@@ -52,8 +53,8 @@ def load_mjcf(
 
     - `source`: a path, or the text of a file.
     - `ignore`: names of elements without counterpart that are left out, as the error lists them
-      (`"tendon/string"`), or their kinds (`"tendon"`); contacts stay without what is ignored of them
-      (`"condim"`).
+      (`"tendon/string"`), or their kinds (`"tendon"`). With `"condim"` contacts slide, as with condim 3,
+      without friction of spinning and rolling.
     - `restitution`: of all contacts and limits; by default that of `<numeric name="restitution">` in the
       `custom` part of the file, else 0.
     - `law`: `law(mu, e)` of the contacts, with `mu (c,)`, such as
@@ -87,6 +88,9 @@ def load_mjcf(
     if not compiled.nv:
         raise ValueError("nothing in the file can move: it has no joint.")
     plan = without_ignored(plan, {name for name, _ in missing})
+    if "condim" in ignore:
+        pairs = tuple((one, two, min(dims, 3), name) for one, two, dims, name in plan.pairs)
+        plan = dataclasses.replace(plan, pairs=pairs)
     plan = dataclasses.replace(plan, sensors=tuple(sensor_plan(reader, plan)))
     report = tuple(f"{n}: {why} (ignored)" for n, why in missing) + tuple(softened(reader, plan))
     reader.keep("contact", restitution=_restitution(mujoco, compiled, restitution))
@@ -209,7 +213,7 @@ def save_mjcf(
 ) -> None:
     """Writes an MJCF file with the numbers of `elements`, such as those that were identified.
 
-    Only numbers that differ from those of the source are changed; of the friction of a geom, that of sliding.
+    Only numbers that differ from those of the source are changed.
     The writer of MuJoCo gives six digits.
 
     **Arguments:** `source`, `assets`: as they were loaded; `path`: the file to write.

@@ -14,8 +14,9 @@ class Plan:
     - `bodies`: `(name, parent)`, `None` for the world.
     - `joints`: `(name, body, type, entry of q, entry of v)` with the type of MuJoCo.
     - `geoms`: `(name, type, body)`.
-    - `pairs`: `(geom1, geom2, dimensions, name)`: of contacts that are possible; dimensions 1 is without
-      friction, and the name is that of the element whose friction counts, `None` for the larger one.
+    - `pairs`: `(geom1, geom2, dimensions, name)`: of contacts that are possible; dimensions (condim) 1 is
+      without friction, 4 and 6 with that of spinning and rolling, and the name is that of the element whose
+      friction counts, `None` for the larger one.
     - `sites`: `(name, body)`.
     - `tendons`: `(name, ((joint, coefficient), ...), ((site, site, divisor), ...))`: a fixed one has joints,
       a spatial one straight segments.

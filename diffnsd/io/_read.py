@@ -1,5 +1,6 @@
 """Reads a model that MuJoCo has compiled: its numbers by name, and its plan."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -125,10 +126,17 @@ class Reader:
         m, name, kind = self.m, self.name("geom", g), int(self.m.geom_type[g])
         body = int(m.geom_bodyid[g]) - 1
         self.keep(name, pos=m.geom_pos[g], quat=m.geom_quat[g])
-        self.keep_number(name, friction=m.geom_friction[g][:1])
+        self._friction(name, m.geom_friction[g], (0, 1, 2, 3))
         if kind in SIZES:
             self.keep(name, size=m.geom_size[g][: SIZES[kind]])
         return name, kind, None if body < 0 else body
+
+    def _friction(self, name: str, values: np.ndarray, places: tuple[int, ...]) -> None:
+        """Coefficients of sliding, and where there are contacts that use them, of spinning and rolling."""
+        slide, spin, roll = (values[i:j] for i, j in itertools.pairwise(places))
+        self.keep_number(name, friction=slide)
+        if max([*self.m.geom_condim, *self.m.pair_dim], default=3) > 3:
+            self.keep_number(name, spin=spin, roll=roll)
 
     def _tendon(self, k: int) -> tuple:
         m, name = self.m, self.name("tendon", k)
@@ -233,7 +241,7 @@ class Reader:
         given = set()
         for p in range(m.npair):
             one, two, name = int(m.pair_geom1[p]), int(m.pair_geom2[p]), self.name("pair", p)
-            self.keep_number(name, friction=m.pair_friction[p][:1])
+            self._friction(name, m.pair_friction[p], (0, 2, 3, 5))
             given.add(frozenset((one, two)))
             yield one, two, int(m.pair_dim[p]), name
         excluded = set(m.exclude_signature.tolist())

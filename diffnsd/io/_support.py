@@ -104,21 +104,16 @@ def _of_actuators(reader: Reader, m: Any, mujoco: Any) -> Iterator[tuple[str, st
 
 
 def _of_contacts(reader: Reader, m: Any, plan: Plan) -> Iterator[tuple[str, str]]:
-    turning = [p for p in plan.pairs if p[2] > 3]
-    if turning:
-        yield (
-            "condim",
-            f"{len(turning)} pairs of geoms have torsional or rolling friction (condim 4 or 6); without "
-            "it they slide as with condim 3",
-        )
     for p in range(m.npair):
         bodies = m.geom_bodyid[m.pair_geom1[p]], m.geom_bodyid[m.pair_geom2[p]]
         if bodies[0] == bodies[1]:
             yield reader.name("pair", p), "is of two geoms of the same body"
-        elif m.pair_friction[p][0] != m.pair_friction[p][1] and m.pair_dim[p] > 1:
+        elif (m.pair_friction[p][0] != m.pair_friction[p][1] and m.pair_dim[p] > 1) or (
+            m.pair_friction[p][3] != m.pair_friction[p][4] and m.pair_dim[p] > 4
+        ):
             yield (
                 reader.name("pair", p),
-                "has two different frictions of sliding; the first would count",
+                "has two different frictions of sliding or rolling; the first would count",
             )
         elif m.pair_adhesion[p]:
             yield reader.name("pair", p), "has adhesion"
@@ -180,6 +175,10 @@ def softened(reader: Reader, plan: Plan) -> Iterator[str]:
         )
     if any(map(np.any, (m.geom_margin, m.jnt_margin, m.pair_margin, m.tendon_margin))):
         yield "margin: contacts and limits act when they close, not before"
+    if any(p[2] > 3 for p in plan.pairs) and m.opt.cone == int(
+        reader.mujoco.mjtCone.mjCONE_PYRAMIDAL
+    ):
+        yield "cone: friction of sliding, spinning and rolling is one ellipsoid, as with cone=elliptic"
     if any(plan.geoms[g][1] == HFIELD for pair in plan.pairs for g in pair[:2]):
         yield "hfield: smooth between its heights, solid below, and its edge goes on beyond it"
     yield (

@@ -23,8 +23,12 @@ class CoulombFriction(AbstractLaw):
     **Arguments:**
 
     - `mu`: friction coefficient, nonnegative and finite, shape `()` or `(c,)`.
-    - `e`: normal restitution in [0, 1]. `e_t`: tangential restitution in [-1, 1].
+    - `e`: normal restitution in [0, 1]. `e_t`: tangential restitution in [-1, 1], of all rows but the
+      first.
     - `side`: set by integrators, see `ContactMask`.
+
+    `w_T` are all rows of a contact but the first: with `spin` and `roll` of `ContactFrame` also those of
+    rotation, whose couples share the cone. The time at which slip reverses is then not located.
 
     Reference: G. De Saxcé, Z.-Q. Feng, The bipotential method (1998),
     doi:10.1016/S0895-7177(98)00119-8.

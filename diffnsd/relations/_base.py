@@ -109,6 +109,11 @@ class AbstractRelation(AbstractChecked):
         """How many contacts have a known gap at a time, see `Contacts`; `None`: all."""
         return None
 
+    @property
+    def contact_names(self) -> tuple[str, ...] | None:
+        """A name for each contact, for messages; `None`: they have none."""
+        return None
+
     def listed(self, q: Config) -> Any:
         """The relation with the list of its contacts at a configuration, if a step makes one; else `None`.
 
@@ -225,6 +230,10 @@ class AbstractWrappedRelation(AbstractRelation):
     @property
     def most_known(self) -> int | None:
         return self.relation.most_known
+
+    @property
+    def contact_names(self) -> tuple[str, ...] | None:
+        return self.relation.contact_names
 
 
 class OnFrames(AbstractWrappedRelation):

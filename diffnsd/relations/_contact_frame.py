@@ -2,17 +2,27 @@
 
 from collections.abc import Callable
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from .._block_rows import PickedRows, in_lanes
-from .._numerics import cross, dot
+from .._jax import eval_now, is_traced
+from .._numerics import as_float, cross, dot
 from .._types import Config, Local, PerContact, Scalar, State
 from ..groups import AbstractGroup, Pose, rotation_matrix
 from ._base import AbstractWrappedRelation, ContactPlaces, Contacts, check_body
 from ._body_points import tangents
 from ._contact_points import AbstractContactPoints
+
+
+def _length(value) -> Array | None:
+    return None if value is None else eval_now(as_float, value)
+
+
+def _lengths(contacts: "ContactFrame") -> list[Array | None]:
+    return [contacts.spin, contacts.roll]
 
 
 class ContactFrame(AbstractContactPoints):
@@ -28,26 +38,50 @@ class ContactFrame(AbstractContactPoints):
     - `body1`: index of body 1, or one for each contact, `(c,)`. `body2`: that of body 2, likewise;
       `None`, also as an entry, for the world.
     - `rolling`: add two rolling rows, `ω_R = (t1, t2) · (ω1 − ω2)` [rad/s], whose multipliers are
-      couples.
+      couples, for `RollingFriction`.
+    - `spin`, `roll`: lengths [m], `()` or `(c,)`, nonnegative; `None`, the default, is without. They add
+      a row `spin n · (ω1 − ω2)` [m/s], and two rows `roll (t1, t2) · (ω1 − ω2)`, which belong to the
+      friction of a law such as `CoulombFriction(mu)`. Its cone is then an ellipsoid in force and couple,
 
-    Gaps [m] have shape `(c,)`; local velocities [m/s] have shape `(c, 3)`, rows (normal, tangent 1,
-    tangent 2), or `(c, 5)`.
+          (|P_T| / mu)² + (C_n / (mu spin))² + (|C_T| / (mu roll))² <= P_N²
 
-    **Raises:** `ValueError` in a simulation, before it is compiled, if there is no such body or the
-    function returns other shapes.
+      so a ball that only spins is slowed by the couple `mu spin P_N`, one that only rolls by
+      `mu roll P_N`; sliding and spinning share what friction there is.
+
+    Gaps [m] have shape `(c,)`; local velocities [m/s] have shape `(c, k)`, rows (normal, tangent 1,
+    tangent 2), then those of rotation.
+
+    **Raises:** `ValueError` if `spin` or `roll` is negative or given beside `rolling`; in a simulation,
+    before it is compiled, if there is no such body or the function returns other shapes.
+
+    Reference of the ellipsoid: R. D. Howe, M. R. Cutkosky, Practical force-motion models for sliding
+    manipulation (1996), doi:10.1177/027836499601500603.
     """
+
+    spin: Array | None = eqx.field(default=None, converter=_length)
+    roll: Array | None = eqx.field(default=None, converter=_length)
 
     dimension = 3
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.rolling and (self.spin is not None or self.roll is not None):
+            raise ValueError("give rolling=True for RollingFriction, or spin and roll, not both.")
+        for name, length in (("spin", self.spin), ("roll", self.roll)):
+            if length is None or is_traced(length):
+                continue
+            if not np.all((np.asarray(length) >= 0) & np.isfinite(length)):
+                raise ValueError(f"{name} is a length [m], at least 0 and finite, got {length}.")
+
     @property
     def rows(self) -> int:
-        return 5 if self.rolling else 3
+        return 3 + 2 * self.rolling + (self.spin is not None) + 2 * (self.roll is not None)
 
     def frame(self, normal: Array) -> tuple[Array, ...]:
         return (normal, *tangents(normal))
 
     def rows_of(self, q, bodies, points: Array, frame: tuple[Array, ...]) -> Array:
-        """`[e, R^T (r × e)]` of every axis `e`, and `[0, R^T e]` of the rolling rows."""
+        """`[e, R^T (r × e)]` of every axis `e`, and `[0, length R^T e]` of the rows of rotation."""
         centre = in_lanes(q.position, bodies)
         rotation = rotation_matrix(in_lanes(q.orientation, bodies))
         arms, axes = points - centre, jnp.unstack(rotation)
@@ -57,8 +91,11 @@ class ContactFrame(AbstractContactPoints):
             return jnp.concatenate([linear, own])
 
         rows = [row(e, cross(arms, e)) for e in frame]
-        if self.rolling:
-            rows += [row(jnp.zeros_like(e), e) for e in frame[1:]]
+        turns = [(e, 1.0) for e in frame[1:]] if self.rolling else []
+        turns += [] if self.spin is None else [(frame[0], self.spin)]
+        turns += [] if self.roll is None else [(e, self.roll) for e in frame[1:]]
+        for e, length in turns:
+            rows.append(row(jnp.zeros_like(e), jnp.broadcast_to(length, e.shape[1:])[None] * e))
         return jnp.stack(rows)
 
     def places(self, t: Scalar, q: Config) -> ContactPlaces:
@@ -93,6 +130,8 @@ class ChosenContacts(AbstractWrappedRelation):
 
     def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
         relation = self.relation
+        lengths = [x if x is None or x.ndim == 0 else self.pick(x) for x in _lengths(relation)]
+        relation = eqx.tree_at(_lengths, relation, lengths, is_leaf=lambda x: x is None)
         points = self.pick(jnp.concatenate(relation._points(t, q), axis=-1)).T
         p1, p2, n = jnp.split(points, 3)
         gap = dot(n, p1 - p2)

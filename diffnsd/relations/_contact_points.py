@@ -49,6 +49,10 @@ class AbstractContactPoints(AbstractBodyRelation):
     def most_known(self) -> int | None:
         return getattr(self.function, "most_known", None)
 
+    @property
+    def contact_names(self) -> tuple[str, ...] | None:
+        return getattr(self.function, "contact_names", None)
+
     def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
         # Not the method itself: JAX would compare it and its traced parameters with earlier calls.
         return jax.eval_shape(lambda t, q: self._points(t, q), t, q)[0].shape[0]

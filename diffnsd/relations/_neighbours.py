@@ -63,6 +63,11 @@ class NeighbourContacts(AbstractBodyRelation):
     def most_known(self) -> int:
         return self.capacity * self.places
 
+    @property
+    def contact_names(self) -> tuple[str, ...]:
+        # A step knows that its list is too short, not for which pair.
+        return ("a pair that may be missing in the list of neighbour_contacts",)
+
     def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
         return self.most_known
 

@@ -26,7 +26,8 @@ class Geom(AbstractChecked):
     """A shape placed on a body.
 
     **Arguments:** `shape`; `body`: index of the body, `None` for the world; `position` [m], `(3,)`, and
-    `orientation`, unit quaternion, scalar first, `(4,)`: the frame of the shape in that of the body.
+    `orientation`, unit quaternion, scalar first, `(4,)`: the frame of the shape in that of the body;
+    `name`: used in messages, by default the kind of shape and the body.
 
     **Raises:** `ValueError` if shapes of arrays do not match, or `body` is no integer.
     """
@@ -35,6 +36,7 @@ class Geom(AbstractChecked):
     body: int | None = eqx.field(static=True)
     position: Float[Array, "3"]
     orientation: Float[Array, "4"]
+    name: str = eqx.field(static=True)
 
     def __init__(
         self,
@@ -42,6 +44,7 @@ class Geom(AbstractChecked):
         body: int | None = None,
         position=(0.0, 0.0, 0.0),
         orientation=(1.0, 0.0, 0.0, 0.0),
+        name: str | None = None,
     ):
         if not isinstance(shape, AbstractShape):
             raise ValueError(
@@ -53,6 +56,8 @@ class Geom(AbstractChecked):
         if isinstance(index, tuple):
             raise ValueError(f"body must be one index, or None for the world, got {body}.")
         self.shape, self.body = shape, index
+        where = "the world" if index is None else f"body {index}"
+        self.name = f"{type(shape).__name__} of {where}" if name is None else name
         self.position, self.orientation = (
             eval_now(as_float, position),
             eval_now(as_float, orientation),
@@ -94,13 +99,14 @@ class ShapePairs(eqx.Module):
 
     **Arguments:** `tables`: geoms of equal kinds; `groups`: pairs of equal kinds: the two tables and, for
     each pair, a row of each; `pair`: which pair each contact belongs to; `places`: of a pair of each group;
-    `near`: see above, `None` for all pairs.
+    `names`: of the pairs; `near`: see above, `None` for all pairs.
     """
 
     tables: tuple[_Alike, ...]
     groups: tuple[tuple[int, int, tuple[int, ...], tuple[int, ...]], ...] = eqx.field(static=True)
     pair: tuple[int, ...] = eqx.field(static=True)
     places: tuple[int, ...] = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
     near: int | None = eqx.field(default=None, static=True)
 
     is_scleronomic = True
@@ -112,6 +118,10 @@ class ShapePairs(eqx.Module):
             return None
         counts = (min(self.near, len(rows)) for *_, rows in self.groups)
         return sum(n * s for n, s in zip(counts, self.places, strict=True))
+
+    @property
+    def contact_names(self) -> tuple[str, ...]:
+        return tuple(self.names[i] for i in self.pair)
 
     def known(self, q: Config) -> Bool[Array, " c"]:
         """Which contacts have a known gap."""
@@ -210,7 +220,11 @@ def _bounding(
 
 
 def shape_contacts(
-    pairs: Sequence[tuple[Geom, Geom]], rolling: bool = False, near: int | None = None
+    pairs: Sequence[tuple[Geom, Geom]],
+    rolling: bool = False,
+    near: int | None = None,
+    spin=None,
+    roll=None,
 ) -> ContactFrame:
     """Contacts between shapes on bodies, see `diffnsd.shapes`.
 
@@ -227,7 +241,9 @@ def shape_contacts(
     geom in several pairs is stored once. `rolling`: as in `ContactFrame`. `near`: find the places only of so
     many pairs of each two kinds of shapes, those whose bounding spheres are nearest to each other. The gap
     of the others is that of these spheres, and they are not solved: if one closes in a step, the result is
-    `contact_overflow`, and `contacts.function.crowded(q)` lists the pairs that did not fit. `None`: all.
+    `contact_overflow` and names the pair; `contacts.function.crowded(q)` lists all that did not fit.
+    `None`: all. `spin`, `roll`: as in `ContactFrame`, but one length for each pair, `(pairs,)`, or one for
+    all.
 
     **Raises:** `ValueError` if there is no pair, `near` is not at least 1, both geoms of one belong to the
     same body or to the world, or their shapes are not supported together.
@@ -281,8 +297,11 @@ def shape_contacts(
     ]
     tables = tuple(_Alike(members) for _, members in kinds.values())
     one, two = (_of_contacts([pairs[i][side].body for i in contacts]) for side in (0, 1))
-    function = ShapePairs(tables, groups, tuple(contacts), places, near)
-    return ContactFrame(function, one, two, rolling)
+    names = tuple(f"{one.name} with {two.name}" for one, two in pairs)
+    function = ShapePairs(tables, groups, tuple(contacts), places, names, near)
+    ones = np.ones(len(pairs))
+    lengths = (None if x is None else (x * ones)[np.array(contacts)] for x in (spin, roll))
+    return ContactFrame(function, one, two, rolling, *lengths)
 
 
 def _kind(shape: AbstractShape):

@@ -42,10 +42,13 @@ class Grid(eqx.Module):
 
 
 class _Record(eqx.Module):
-    """Outcome of the steps so far: first failed and worst step with residuals; index -1 if none."""
+    """Outcome of the steps so far: first failed and worst step with residuals; index -1 if none.
+
+    Of the failed step also the contact without room.
+    """
 
     result: RESULTS
-    failed: tuple[Count, Scalar]
+    failed: tuple[Count, Scalar, Array]
     worst: tuple[Count, Scalar]
 
     def add(self, i, info: StepInfo, outcome: RESULTS) -> "_Record":
@@ -55,7 +58,7 @@ class _Record(eqx.Module):
         step = i, info.residual
         return _Record(
             first_error(self.result, outcome),
-            where(first, step, self.failed),
+            where(first, (*step, info.crowded), self.failed),
             where(worse, step, self.worst),
         )
 
@@ -155,7 +158,7 @@ def started(model, integrator, grid: Grid, state0, args, saveat, event: Event | 
     """The loop before the first step."""
     zero, none = jnp.zeros_like(grid.h), jnp.asarray(-1, int)
     memory = integrator.init(model, grid.t0, state0, args)
-    record = _Record(RESULTS.successful, (none, zero), (none, zero))
+    record = _Record(RESULTS.successful, (none, zero, jnp.full(2, -1, jnp.int32)), (none, zero))
     watch = None
     if event is not None:
         before = None
@@ -182,7 +185,7 @@ def ended(model, integrator, grid: Grid, args, saveat, event, start: _Loop, loop
     if not saveat.has_axis:
         saved, info = jax.tree.map(lambda x: x[-1], (saved, info))
     impacts = loop.impacts if saveat.impacts else None
-    stats = _statistics(grid, loop, info, integrator.solver_names)
+    stats = _statistics(model, grid, loop, info, integrator.solver_names)
     result = loop.record.result
     if event is not None:
         ended = RESULTS.where(stats.event_step >= 0, RESULTS.event_occurred, RESULTS.successful)
@@ -290,15 +293,19 @@ _LARGEST = "residual", "iterations", "violation", "solved_by"
 _COUNTED = "located", "missed", "slow", "merged", "drifted", "struck"
 
 
-def _statistics(grid: Grid, loop: _Loop, info: StepInfo, names: tuple[str, ...]) -> StepStatistics:
+def _statistics(
+    model, grid: Grid, loop: _Loop, info: StepInfo, names: tuple[str, ...]
+) -> StepStatistics:
     record, watch = loop.record, loop.watch
     return StepStatistics(
         worst_step=record.worst[0],
         failed_step=record.failed[0],
         failed_residual=record.failed[1],
+        crowded=record.failed[2],
         event_step=jnp.asarray(-1, int) if watch is None else watch.step,
         end_time=grid.time(loop.reached(grid, jnp.asarray(grid.capacity))),
         solver_names=names,
+        contact_names=tuple(i.relation.contact_names for i in model.interactions),
         **{name: getattr(info, name) for name in (*_LARGEST, "margin", *_COUNTED)},
     )
 

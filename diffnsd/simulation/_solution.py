@@ -38,11 +38,13 @@ class StepStatistics(eqx.Module):
       ends the values of `Corrected` and the motion of its derivatives are more than 5 steps apart, `(s,)`.
     - `worst_step`: index of the step with the largest residual of the run, `()`. `failed_step`: index
       of the first step that failed, -1 if none did, `()`; `failed_residual`: its relative residual,
-      `()`.
+      `()`; `crowded`: the first contact for which it had no room, as its interaction and its place
+      there, `(2,)`, -1 each if there was room.
     - `event_step`: index of the step in which the event happened, -1 if it did not, `()`. `end_time`:
       end of the run [s], either `t1` or the end of that step, `()`.
     - `solver_names`: names of the links of the contact solver; `Auto` in steps uses only "start",
-      "RegularisedNewton" and "Splitting".
+      "RegularisedNewton" and "Splitting". `contact_names`: per interaction names of its contacts,
+      `None` if they have none.
     """
 
     residual: Float[Array, " s"]
@@ -59,9 +61,11 @@ class StepStatistics(eqx.Module):
     worst_step: Count
     failed_step: Count
     failed_residual: Scalar
+    crowded: Int[Array, "2"]
     event_step: Count
     end_time: Scalar
     solver_names: tuple[str, ...] = eqx.field(static=True)
+    contact_names: tuple[tuple[str, ...] | None, ...] = eqx.field(static=True)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -148,25 +152,34 @@ class Solution(eqx.Module):
         """
         stats, bad = self.stats, np.asarray(failed(self.result))
         ends = stats.failed_step, stats.failed_residual, stats.event_step, stats.end_time
-        ends = self.result, *ends
+        ends = self.result, *ends, stats.crowded
         if not bad.any() or bad.ndim == 0:
-            words = (_words(*ends),) if bad.ndim == 0 else ()
+            words = (_words(stats.contact_names, *ends),) if bad.ndim == 0 else ()
             return "; ".join(filter(None, (*words, *stats.warnings)))
         first = tuple(int(i) for i in np.argwhere(bad)[0])
         index = first[0] if len(first) == 1 else first
-        words = _words(*jax.tree.map(lambda x: x[first], ends))
+        words = _words(stats.contact_names, *jax.tree.map(lambda x: x[first], ends))
         return (
             f"{bad.sum()} of {bad.size} simulations failed, first the one at index {index}: {words}"
         )
 
 
-def _words(result, failed_step, failed_residual, event_step, end_time) -> str:
+def _words(names, result, failed_step, failed_residual, event_step, end_time, crowded) -> str:
     """The outcome of one simulation in words; all values must be concrete."""
     text = "" if bool(result == RESULTS.successful) else RESULTS[result]
     if bool(failed(result)):
         size = float(failed_residual)  # 0 if no solve failed: for example, the chart ended
         residual = f" with the relative residual {size:.1e}" if size else ""
-        return f"step {int(failed_step)} failed{residual}: {text}"
+        return f"step {int(failed_step)} failed{residual}: {text}{_without_room(names, *crowded)}"
     if int(event_step) >= 0:
         return f"{text}, at the end of step {int(event_step)}, t = {float(end_time):.6g} s"
     return text
+
+
+def _without_room(names, interaction, contact) -> str:
+    """Which contact had no room in a step, in words; empty if all had."""
+    if int(interaction) < 0:
+        return ""
+    own = names[int(interaction)]
+    which = f"contact {int(contact)}" if own is None else f"the contact of {own[int(contact)]}"
+    return f"; the first without room is {which} of interaction {int(interaction)}"

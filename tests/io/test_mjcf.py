@@ -9,6 +9,7 @@ import pytest
 
 import diffnsd as nsd
 from diffnsd import identification, io
+from diffnsd.io._contacts import coefficients
 
 ZERO = jnp.zeros(())
 EVERYTHING = """<mujoco><compiler angle="radian"/><option
@@ -112,8 +113,8 @@ def test_pairs_that_may_touch_are_those_of_mujoco():
     pairs = elements.plan.pairs
     assert {frozenset(p[:2]) for p in pairs} == {frozenset(c.geom.tolist()) for c in d.contact}
     frictions = {frozenset(c.geom.tolist()): c.friction[0] for c in d.contact}
-    for pair in pairs:
-        assert float(elements._friction(*pair)) == frictions[frozenset(pair[:2])]
+    expected = [frictions[frozenset(pair[:2])] for pair in pairs]
+    assert coefficients(elements, pairs).tolist() == expected
 
 
 SLIDE = """<mujoco><option timestep=".001"/><worldbody>
@@ -223,7 +224,8 @@ BODY = '<body name="b"><joint name="j"/><geom name="g" size=".1"/><site name="s"
          "actuator/m: acts on something else"),
         (f"<mujoco><worldbody>{BODY}</worldbody><actuator><general joint='j' dyntype='muscle' dynprm='1'/>"
          "</actuator></mujoco>", "has other dynamics"),
-        (f"<mujoco><worldbody><geom condim='4' size='1'/>{BODY}</worldbody></mujoco>", "condim: 1 pairs"),
+        (f"<mujoco><worldbody>{BODY}<geom name='w' size='1'/></worldbody><contact><pair geom1='g' geom2='w'"
+         " condim='6' friction='1 1 .1 .2 .3'/></contact></mujoco>", "two different frictions"),
         (f"<mujoco><worldbody>{BODY}<site name='w'/></worldbody><tendon><spatial name='t'><site site='s'/>"
          "<geom geom='g'/><site site='w'/></spatial></tendon></mujoco>", "tendon/t: wraps around a geom"),
         ("<mujoco><worldbody><body name='b' gravcomp='1'><joint/><geom size='.1'/></body></worldbody>"
@@ -255,12 +257,12 @@ def test_what_is_ignored_is_reported():
 
 def test_torsional_friction_that_is_ignored_leaves_that_of_sliding():
     text = TWO.format(floor='condim="6" priority="1"', more="")
-    with pytest.raises(ValueError, match="condim: 2 pairs"):
-        io.load_mjcf(text)
-    _, elements, _ = io.load_mjcf(text, ignore=["condim"])
-    assert any("slide as with condim 3 (ignored)" in line for line in elements.report)
+    _, elements, _ = io.load_mjcf(text)
+    assert [pair[2] for pair in elements.plan.pairs if 0 in pair[:2]] == [6, 6]
+    model, elements, _ = io.load_mjcf(text, ignore=["condim"])
+    assert [i.rows for i in model.interactions] == [3]
     on_floor = [p for p in elements.plan.pairs if 0 in p[:2]]
-    assert [float(elements._friction(*pair)) for pair in on_floor] == [0.3, 0.3]
+    assert coefficients(elements, tuple(on_floor)).tolist() == [0.3, 0.3]
 
 
 def test_names_and_controls_that_do_not_fit():
@@ -282,7 +284,7 @@ def test_the_geom_of_higher_priority_gives_the_friction():
     for floor, expected in (('priority="2"', 0.3), ("", 1.5), ('priority="-1"', 1.5)):
         _, elements, _ = io.load_mjcf(TWO.format(floor=floor, more=""))
         pair = next(p for p in elements.plan.pairs if p[:2] == (0, 1))
-        assert float(elements._friction(*pair)) == pytest.approx(expected)
+        assert float(coefficients(elements, (pair,))[0]) == pytest.approx(expected)
 
 
 def test_a_weld_holds_where_the_file_puts_it():

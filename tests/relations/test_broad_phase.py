@@ -1,9 +1,12 @@
 """Only the nearest pairs of shapes get contacts: the same motion, and a report where they are too many."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick import quick_jit
 
 import diffnsd as nsd
 from diffnsd import shapes
@@ -65,6 +68,8 @@ def test_pairs_that_do_not_fit_are_reported():
     """All ten balls lie on the ground, and five pairs get contacts."""
     run = rolled(5)
     assert "more pairs near each other than `near`" in run.message
+    words = r"first without room is the contact of Sphere of body \d with HalfSpace of the world of inter"
+    assert re.search(words, run.message)
     relation = balls(5)
     left = relation.function.crowded(start().q)
     assert left == []  # the ground is touched, not yet overlapped
@@ -73,6 +78,41 @@ def test_pairs_that_do_not_fit_are_reported():
     left = relation.function.crowded(sunk)
     assert len(left) == 5 and all(pair < COUNT for pair, _ in left)
     np.testing.assert_allclose([gap for _, gap in left], -1e-3, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_located_impacts_of_one_pair_after_another():
+    """Three balls in a row, of which one pair has contacts at a time: two impacts, in closed form."""
+    e, places, h = 0.8, np.array([0.0, 0.5, 1.1]), 0.05
+    geoms = [Geom(shapes.Sphere(0.1), body=i) for i in range(3)]
+    pairs = [(geoms[0], geoms[1]), (geoms[0], geoms[2]), (geoms[1], geoms[2])]
+    model = nsd.Model(
+        system(3), nsd.Interaction(shape_contacts(pairs, near=1), nsd.NewtonImpact(e))
+    )
+    row = np.stack([places, np.zeros(3), np.zeros(3)], axis=1)
+
+    def simulated(speed):
+        rest = model.system.state(row)
+        begin = nsd.State(rest.q, rest.v.at[0].set(speed))
+        integrator = nsd.Located(nsd.MoreauJean())
+        run = nsd.simulate(model, integrator, 0.0, 1.0, h, begin, throw=False)
+        return run.states.q.position[-1, :, 0], run
+
+    def exact(speed):
+        first = (places[1] - places[0] - 0.2) / speed
+        slow, fast = (1 - e) / 2 * speed, (1 + e) / 2 * speed
+        second = first + (places[2] - places[1] - 0.2) / fast
+        left, end = 1 - first, 1 - second
+        ahead = places[2] + (1 + e) / 2 * fast * end
+        middle = places[2] - 0.2 + (1 - e) / 2 * fast * end
+        return jnp.stack([places[1] - 0.2 + slow * left, middle, ahead])
+
+    one = jnp.array(1.0), jnp.array(1.0)
+    found, rates, run = quick_jit(lambda x, dx: jax.jvp(simulated, (x,), (dx,), has_aux=True))(*one)
+    assert run.message == "" and run.stats.located.sum() == 2
+    value, rate = jax.jvp(exact, one[:1], one[1:])
+    np.testing.assert_allclose(found, value, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(rates, rate, rtol=0, atol=1e-12)
 
 
 def test_gaps_of_the_others_are_lower_bounds():

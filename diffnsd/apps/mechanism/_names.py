@@ -28,6 +28,8 @@ class Kind(NamedTuple):
 
 KINDS = {
     "friction": Kind("", NOT_NEGATIVE),
+    "spin": Kind("m", NOT_NEGATIVE),
+    "roll": Kind("m", NOT_NEGATIVE),
     "restitution": Kind("", (0.0, 1.0), absolute=0.1),
     "mass": Kind("kg", NOT_NEGATIVE, relative=0.3),
     "inertia": Kind("kg m²", NOT_NEGATIVE, relative=0.3),
@@ -47,6 +49,8 @@ KINDS = {
 forces that are known, motion determines only their ratios. Other numbers have no bounds and no prior."""
 RESTITUTION, REBOUND = "contact/restitution", 0.1
 """Where a restitution that is free starts at least: slow rebounds are landings, whatever it is."""
+LEAST_DIMENSIONS = {"friction": 2, "spin": 4, "roll": 6}
+"""The condim of contacts in which a coefficient counts."""
 DIRECTIONS = ("quat", "iquat", "axis")
 
 
@@ -77,7 +81,7 @@ def quantities(elements: Elements, names: list[str], size: float) -> dict[str, Q
             )
         found[name] = _quantity(KINDS.get(key, Kind()), value, size)
     for name in found:
-        if name.endswith("/friction"):
+        if name.rpartition("/")[2] in LEAST_DIMENSIONS:
             _check_friction(elements, name, found)
     return found
 
@@ -106,13 +110,14 @@ def _check_friction(elements: Elements, name: str, free: dict[str, Quantity]) ->
 
     **Raises:** `ValueError` if that of `name` counts in no pair.
     """
-    geoms = [f"{geom[0]}/friction" for geom in elements.plan.geoms]
+    key = name.rpartition("/")[2]
+    geoms = [f"{geom[0]}/{key}" for geom in elements.plan.geoms]
     own, others = float(elements[name]), []
     for one, two, dimensions, given in elements.plan.pairs:
-        if dimensions == 1:
+        if dimensions < LEAST_DIMENSIONS[key]:
             continue
         if given is not None:
-            if name == f"{given}/friction":
+            if name == f"{given}/{key}":
                 return
             continue
         pair = geoms[one], geoms[two]

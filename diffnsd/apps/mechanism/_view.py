@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._optional import require
+from ...io._contacts import alike
 from ...relations import OnPart
 from ..pages import Motion, add_bodies, place, quiet_viser, set_stage, write_motion
 from ._job import size_of
@@ -76,23 +77,26 @@ def _forces(shown: Simulated, stride: int, pose, size: float) -> list[np.ndarray
     long as the mechanism; a contact without force is a point.
     """
     frames, plan = len(pose.position), shown.elements.plan
-    if not plan.pairs:
+    found = []
+    for number, pairs in enumerate(alike(plan)):
+        relation: Any = shown.model.interactions[number].relation
+        if isinstance(relation, OnPart):
+            relation = relation.relation
+        on_first = np.array([plan.geoms[first][2] is not None for first, *_ in pairs])
+        sign = np.where(on_first, 1.0, -1.0)[np.array(relation.function.pair)]
+
+        def one(pose, impulse, relation=relation):
+            point, _, normal = relation.function(jnp.zeros(()), pose)
+            axes = jnp.stack(relation.frame(normal.T))
+            return point, jnp.sum(axes * impulse.T[:3, None], axis=0).T / shown.h
+
+        gaps: Any = shown.run.gaps[number]
+        impulses, gaps = shown.run.impulses[number][::stride], gaps[::stride]
+        points, forces = jax.jit(jax.vmap(one))(pose, impulses)
+        found.append((np.asarray(points), sign[:, None] * np.asarray(forces), np.asarray(gaps)))
+    if not found:
         return [np.zeros((0, 2, 3))] * frames
-    relation: Any = shown.model.interactions[0].relation
-    if isinstance(relation, OnPart):
-        relation = relation.relation
-    on_first = np.array([plan.geoms[first][2] is not None for first, *_ in plan.pairs])
-    sign = np.where(on_first, 1.0, -1.0)[np.array(relation.function.pair)]
-
-    def one(pose, impulse):
-        point, _, normal = relation.function(jnp.zeros(()), pose)
-        axes = jnp.stack(relation.frame(normal.T))
-        return point, jnp.sum(axes * impulse.T[:, None], axis=0).T / shown.h
-
-    points, forces = jax.jit(jax.vmap(one))(pose, shown.run.impulses[0][::stride])
-    points, forces, gaps = (np.asarray(x) for x in (points, forces, shown.run.gaps[0]))
-    gaps = gaps[::stride]
-    forces = sign[:, None] * forces
+    points, forces, gaps = (np.concatenate(x, axis=1) for x in zip(*found, strict=True))
     largest = np.linalg.norm(forces, axis=-1).max(initial=0.0)
     tips = points + forces * (size / largest if largest > 0 else 0.0)
     near = (gaps < NEAR * size) | (np.linalg.norm(forces, axis=-1) > 0)

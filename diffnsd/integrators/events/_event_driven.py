@@ -26,7 +26,7 @@ from ...complementarity import AbstractSolver
 from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, NoMemory, StepInfo
 from .._impact import coupled, impact, normal_motion, slip_rows
-from .._step import PRECISE
+from .._step import PRECISE, overflowed
 from ._event_modes import modes
 from ._event_phase import Field, Phase, at_closing, rows_of, tiny_of
 
@@ -158,6 +158,7 @@ class EventDriven(AbstractIntegrator):
             margin=jnp.full((), jnp.inf, dtype),
             violation=zero,
             solved_by=jnp.zeros((), jnp.int32),
+            crowded=jnp.full(2, -1, jnp.int32),
             result=RESULTS.successful,
         )
         start = jax.tree.map(jnp.asarray, start)
@@ -176,6 +177,7 @@ class EventDriven(AbstractIntegrator):
             solved_by=run.solved_by,
             located=jnp.sum(jnp.isfinite(run.times), dtype=jnp.int32),
             impacts=run.times,
+            crowded=run.crowded,
         )
         return run.state, info, carry, first_error(run.result, late)
 
@@ -224,6 +226,7 @@ class EventDriven(AbstractIntegrator):
             margin=run.margin,
             violation=run.violation,
             solved_by=run.solved_by,
+            crowded=run.crowded,
             result=result,
         )
 
@@ -237,7 +240,7 @@ class EventDriven(AbstractIntegrator):
         # After `max_impacts` the impact is inelastic.
         factor = jnp.broadcast_to(elastic, gap.shape)
         masked = model.masked(t, run.state.q, touching, touching, factor)
-        v, impulses, stats, overflow = impact(masked, t, length, run.state, self.laws)
+        v, impulses, stats, crowded = impact(masked, t, length, run.state, self.laws)
 
         any_due = jnp.any(due)
         now = any_due & (jnp.arange(self.max_impacts, dtype=jnp.int32) == run.impacts)
@@ -245,13 +248,12 @@ class EventDriven(AbstractIntegrator):
         kicks = jnp.where(any_due, jnp.concatenate([p.reshape(-1) for p in impulses]), 0)
         ok = RESULTS.successful
         result = RESULTS.where(any_due & ~stats.converged, RESULTS.not_converged, ok)
-        result = first_error(
-            result, RESULTS.where(any_due & overflow, RESULTS.contact_overflow, ok)
-        )
+        crowded = jnp.where(any_due, crowded, -1)
+        result = first_error(result, overflowed(crowded))
         return eqx.tree_at(
             lambda r: (
                 r.state.v, r.impulses, r.released, r.impacts, r.times, r.residual, r.iterations, r.margin,
-                r.violation, r.solved_by, r.result,
+                r.violation, r.solved_by, r.crowded, r.result,
             ),
             run,
             (
@@ -265,6 +267,7 @@ class EventDriven(AbstractIntegrator):
                 jnp.where(any_due, jnp.minimum(run.margin, stats.margin), run.margin),
                 jnp.where(any_due, jnp.maximum(run.violation, stats.violation), run.violation),
                 jnp.where(any_due, jnp.maximum(run.solved_by, stats.solved_by), run.solved_by),
+                jnp.where(run.crowded < 0, crowded, run.crowded),
                 first_error(run.result, result),
             ),
         )  # fmt: skip
@@ -372,6 +375,7 @@ class _Run(eqx.Module):
     margin: Float[Array, ""]
     violation: Float[Array, ""]
     solved_by: Int[Array, ""]
+    crowded: Int[Array, "2"]
     result: RESULTS
 
 

@@ -28,6 +28,7 @@ from .._impact import (
     slips,
     total_gap,
 )
+from .._step import overflowed
 from .._wrapped import AbstractWrappedIntegrator
 from ._refusals import curvature_problem, locating_problem
 from ._switching import switching_step
@@ -265,13 +266,13 @@ class Located(AbstractWrappedIntegrator):
         # At a slip reversal nothing strikes, and no contact takes part.
         again, turns = jnp.any(run.unheld), jnp.any(turning)
         masked = model.masked(t, before.q, touching & ~turns & ~again, touching)
-        v, impulses, stats, overflow = impact(masked, t, curve.h, before, self.solver, self.adjoint)
+        v, impulses, stats, crowded = impact(masked, t, curve.h, before, self.solver, self.adjoint)
         after = State(before.q, v)
 
         count = run.count + jnp.where(again, 0, 1)
         known = _Before(touching, turning, run.unheld, count < self.max_impacts)
         trial = self._trial(model, grid, past, after, run.carry, args, known)
-        struck = StepInfo.of(impulses, stats)
+        struck = StepInfo.of(impulses, stats, crowded=crowded)
         first = jnp.arange(self.max_impacts, dtype=jnp.int32) == run.count
         times = jnp.where(first & ~turns & ~again, t, jnp.inf)
         # The impact's solver comes after that of the inner method in `solver_names`.
@@ -288,7 +289,7 @@ class Located(AbstractWrappedIntegrator):
         info = where(again, run.before, made)
         ok = RESULTS.successful
         result = RESULTS.where(stats.converged, ok, RESULTS.not_converged)
-        result = first_error(result, RESULTS.where(overflow, RESULTS.contact_overflow, ok))
+        result = first_error(result, overflowed(crowded))
         result = first_error(first_error(run.result, result), trial.result)
         return eqx.tree_at(lambda r: (r.count, r.before, r.result), trial, (count, info, result))
 

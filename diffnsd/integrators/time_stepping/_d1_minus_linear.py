@@ -115,7 +115,7 @@ class D1MinusLinear(AbstractIntegrator):
         impulses = jax.tree.map(lambda a, b, p: h / 2 * (a + b) + p, first, second, impact)
         stats = stats0.then(stats1).then(stats2)
         info = StepInfo.of(impulses, stats, details)
-        result = outcome(stats, jnp.array(True), jnp.array(False), v1)
+        result = outcome(stats, jnp.array(True), v1)
         return State(q1, v1), info, jax.lax.stop_gradient(details), result
 
     def _forces(self, model, t, state, stays: Masks, args, warm):

@@ -1,5 +1,7 @@
 """Schemes for first-order systems `E x' = f(t, x) + r`."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -39,7 +41,8 @@ class AbstractFirstOrderScheme(AbstractStepScheme):
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Memory, args: Args
     ) -> tuple[State, StepInfo, Memory, RESULTS]:
         old, w, p = carry.multipliers, self.weight, self.point
-        end, lam, stats, result, _ = theta_step(self, model, t0, h, state, old, args, carry.input)
+        end, info, result, _ = theta_step(self, model, t0, h, state, old, args, carry.input)
+        lam = info.impulses
         t = t0 + p * h
         at = end if p == 1 else State(None, (1 - p) * state.v + p * end.v)
         pairs = zip(model.interactions, lam, strict=True)
@@ -48,7 +51,7 @@ class AbstractFirstOrderScheme(AbstractStepScheme):
         impulses = tuple(h * (w * after + (1 - w) * before) for after, before in pairs)
         r = total_input(model, t0 + h, end, lam) if w < 1 else None
         memory = Memory(on_their_sets(model, details), r)
-        return end, StepInfo.of(impulses, stats, details), memory, result
+        return end, replace(info, impulses=impulses, details=details), memory, result
 
 
 class AbstractFirstOrderTheta(AbstractFirstOrderScheme):

@@ -248,8 +248,8 @@ def _values(equations: LargeStep, z0: tuple[Array, ...], laws):
     failed = RESULTS.where(unsolved, RESULTS.linear_not_solved, RESULTS.successful)
     if linearised_once and not blocks:
         stats = eqx.tree_at(lambda s: s.residual, stats, none)
-    finite = outcome(stats, done, jnp.array(False), end.v)
-    result = first_error(first_error(failed, finite), outcome(stats, converged, ~done, end.v))
+    finite = outcome(stats, done, end.v)
+    result = first_error(first_error(failed, finite), outcome(stats, converged, end.v))
     return end.v, end.z, stats, result
 
 

@@ -84,7 +84,7 @@ class SchatzmanPaoli(AbstractIntegrator):
         q = group.compose(state.q, group.exp(h * w))
         impulses = tuple(jnp.moveaxis(part, 1, 0) for part in z)
         info = StepInfo.of(impulses, stats)
-        result = outcome(stats, converged, jnp.array(False), w)
+        result = outcome(stats, converged, w)
         return State(q, (w0 + w) / 2), info, (jax.lax.stop_gradient(impulses), w), result
 
 

@@ -86,10 +86,11 @@ class AbstractThetaScheme(AbstractStepScheme):
     def step(
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        end, z, stats, result, memory = theta_step(self, model, t0, h, state, carry, args)
-        pairs = zip(model.interactions, z, strict=True)
+        end, info, result, memory = theta_step(self, model, t0, h, state, carry, args)
+        pairs = zip(model.interactions, info.impulses, strict=True)
         impulses = tuple(p if i.relation.needs_positions else h * p for i, p in pairs)
-        return end, StepInfo.of(impulses, stats), jax.lax.stop_gradient(memory), result
+        info = eqx.tree_at(lambda i: i.impulses, info, impulses)
+        return end, info, jax.lax.stop_gradient(memory), result
 
 
 class MoreauJean(AbstractThetaScheme):

@@ -21,12 +21,12 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._numerics import UNROLL_LIMIT, newton_solve
-from ..._result import RESULTS, first_error
+from ..._result import first_error
 from ..._types import Args, Config, Scalar, State, Vector
 from ...complementarity import Block, MixedProblem
 from ...laws import Context
 from ...model import Interaction, Model
-from .._base import AbstractIntegrator, AbstractMemory, WarmStart
+from .._base import AbstractIntegrator, AbstractMemory, StepInfo, WarmStart
 from .._contacts import (
     build_block,
     context,
@@ -43,6 +43,7 @@ from .._step import (
     linear_problem,
     nonlinear_problem,
     outcome,
+    overflowed,
     own_parts,
     solve_step,
 )
@@ -247,8 +248,8 @@ def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, inpu
 
     **Arguments:** `warm`: initial multipliers, per interaction `(c, k)` or `Keyed`; `input0`: as in `Step`.
 
-    **Returns:** the state at the end; multipliers `(c, k)`, which are impulses, or forces for relations
-    of states; statistics; the result; the warm start of the next step.
+    **Returns:** the state at the end; the report, with multipliers `(c, k)`, which are impulses, or forces
+    for relations of states; the result; the warm start of the next step.
     """
     chosen = [select(i, model, t0, state.q) for i in model.interactions]
     interactions, selections = [i for i, _ in chosen], [s for _, s in chosen]
@@ -258,31 +259,28 @@ def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, inpu
     step = Step(scheme, Model(model.system, interactions), t0, h, state, args, z0, input0, linear)
     if is_large(model, t0, state, args):
         v, z, stats, result = large_step(step, z0)
-        end, multipliers, overflow = _ended(step, selections, v, z)
-        overflow = RESULTS.where(overflow, RESULTS.contact_overflow, RESULTS.successful)
+        end, multipliers, crowded = _ended(step, selections, v, z)
         memory = tuple(map(remembered, selections, multipliers))
-        return end, multipliers, stats, first_error(result, overflow), memory
+        info = StepInfo.of(multipliers, stats, crowded=crowded)
+        return end, info, first_error(result, overflowed(crowded)), memory
     guess = jnp.concatenate([step.guess(), *own_parts(interactions, z0)])
     v, z, stats, converged = solve_step(
         Step.equations, step, guess, z0, scheme.solver, scheme.newton, scheme.adjoint
     )
-    end, multipliers, overflow = _ended(step, selections, v[: state.v.shape[0]], z)
-    result = outcome(stats, converged, overflow, end.v)
+    end, multipliers, crowded = _ended(step, selections, v[: state.v.shape[0]], z)
+    result = outcome(stats, converged, end.v, crowded)
     switch = nearest_switch(model, t0, state, h, scheme.prediction, selections)
     stats = eqx.tree_at(lambda s: s.margin, stats, jnp.minimum(stats.margin, switch))
     memory = tuple(map(remembered, selections, multipliers))
-    return end, multipliers, stats, result, memory
+    return end, StepInfo.of(multipliers, stats, crowded=crowded), result, memory
 
 
 def _ended(step: Step, selections, v: Vector, z):
-    """The state at the end, the multipliers of all contacts, and whether too few of them were solved."""
+    """The state at the end, the multipliers of all contacts, and the first one left out."""
     end = step.at(1, v)
     pairs = zip(selections, z, strict=True)
     multipliers = tuple(s.spread(jnp.moveaxis(part, 1, 0)) for s, part in pairs)
-    overflow = jnp.array(False)
-    for selection in selections:
-        overflow = overflow | left_out(selection, end.v, step.h)
-    return end, multipliers, overflow
+    return end, multipliers, left_out(selections, end.v, step.h)
 
 
 def rows(problem: MixedProblem) -> tuple[Array, Array]:

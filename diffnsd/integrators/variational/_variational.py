@@ -123,16 +123,14 @@ class AbstractVariational(AbstractIntegrator):
         v1 = lu_solve(system.mass(t1, q1) + 0 * leaving[None], leaving)
         impulses = jax.tree.map(jnp.add, held, _spread(chosen1, p1))
 
-        overflow = jnp.array(False)
-        for _, selection in chosen:
-            overflow = overflow | left_out(selection, z[-n:], h)
+        crowded = left_out([selection for _, selection in chosen], z[-n:], h)
         result = first_error(
-            outcome(stats0, solved0, overflow, v1), outcome(stats1, solved1, overflow, v1)
+            outcome(stats0, solved0, v1, crowded), outcome(stats1, solved1, v1, crowded)
         )
         inside = self.retraction.inside(system.group, x)
         left = RESULTS.where(inside, RESULTS.successful, RESULTS.chart_exceeded)
         stats = stats0.then(stats1)
-        info = StepInfo.of(impulses, stats)
+        info = StepInfo.of(impulses, stats, crowded=crowded)
         new = _kept(State(q1, v1), state, inside)
         return new, info, jax.lax.stop_gradient(impulses), first_error(left, result)
 
