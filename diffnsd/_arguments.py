@@ -24,6 +24,9 @@ R = TypeVar("R")
 Numbers = Annotated[Any, "numbers"]
 """What becomes an array: numbers, lists of them, arrays."""
 
+Number = Annotated[Any, "one finite number"]
+"""A single number, known or traced; if it is known it is finite."""
+
 EXAMPLES = {
     "AbstractAction": "an action of a group, such as RotationAction()",
     "AbstractContactSolver": "a solver of contacts, such as Newton(10)",
@@ -178,6 +181,8 @@ def _rule(kind: Any) -> _Rule | None:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if kind == Numbers:
         return _Rule("numbers", _of_numbers, True)
+    if kind == Number:
+        return _Rule("one finite number", _is_number, True)
     if origin is Annotated:
         return _callable_rule(inner[1])
     if origin in (typing.Union, types.UnionType):
@@ -293,6 +298,12 @@ def _is_whole(x) -> bool:
     if isinstance(x, jax.Array | np.ndarray):
         return x.ndim == 0 and jnp.issubdtype(x.dtype, np.integer)
     return isinstance(x, Integral)
+
+
+def _is_number(x) -> bool:
+    if not _of_numbers(x) or np.ndim(x):
+        return False
+    return is_traced(x) or isinstance(x, jax.ShapeDtypeStruct) or bool(np.isfinite(np.asarray(x)))
 
 
 def _is_plain(x) -> bool:

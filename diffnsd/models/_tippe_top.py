@@ -9,7 +9,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._arguments import checked_arguments
+from .._arguments import Number, checked_arguments
 from .._numerics import dot
 from .._types import State
 from ..groups import Pose, rotate
@@ -34,7 +34,13 @@ class _SphereOnPlane(eqx.Module):
 
 @checked_arguments
 def tippe_top(
-    mu=0.3, radius=0.02, offset=0.003, mass=0.02, g=9.81, *, law: AbstractLaw | None = None
+    mu=0.3,
+    radius: Number = 0.02,
+    offset: Number = 0.003,
+    mass: Number = 0.02,
+    g: Number = 9.81,
+    *,
+    law: AbstractLaw | None = None,
 ) -> Model:
     """A top on the plane z = 0; its axis is the third body axis, from centre of mass to sphere centre.
 

@@ -5,13 +5,14 @@ one row, as almost always, `(c,)`.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._arguments import Numbers
 from .._jax import eval_now
 from .._numerics import as_float, matvec
 from .._types import Config, Local, Scalar, State, Vector, at_time
@@ -131,7 +132,15 @@ class FirstOrderLinear(AbstractCounted):
 
     needs_positions = False
 
-    def __init__(self, C, B, D=None, e=None, *, rows_per_contact: int = 1):
+    def __init__(
+        self,
+        C: Numbers | Annotated[Callable, "(t)"],
+        B: Numbers | Annotated[Callable, "(t)"],
+        D: Numbers | Annotated[Callable, "(t)"] | None = None,
+        e: Numbers | Annotated[Callable, "(t)"] | None = None,
+        *,
+        rows_per_contact: int = 1,
+    ):
         self.C, self.B = _operator_of(C), _operator_of(B)
         self.D = None if D is None else _operator_of(D)
         self.e = None if e is None else _operator_of(e)

@@ -101,9 +101,10 @@ def bundled_gradient(
     if not all(map(eqx.is_inexact_array, jax.tree.leaves(x))):
         raise TypeError("x must be a pytree of floating arrays, such as jnp.zeros(2).")
     like_x = jax.tree.structure(scale) == jax.tree.structure(x)
-    if not (like_x or np.isscalar(scale) or np.ndim(scale) == 0) or not all(
-        map(eqx.is_array_like, jax.tree.leaves(scale))
-    ):
+    numbers = all(
+        eqx.is_array_like(s) and np.result_type(s) != object for s in jax.tree.leaves(scale)
+    )
+    if not numbers or not (like_x or np.ndim(scale) == 0):
         raise TypeError("scale must be a number, or a pytree of numbers like x.")
     if not isinstance(key, jax.Array):
         raise TypeError("key must be a key of jax.random, such as jax.random.key(0).")
