@@ -4,7 +4,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set as AbstractSet
 from numbers import Integral, Real
 from pathlib import PurePath
 from typing import Annotated, Any, NamedTuple, ParamSpec, TypeVar
@@ -109,11 +109,12 @@ def _rules(function: Callable, owner: type | None) -> _Rules:
     fields = {}
     for base in reversed(owner.__mro__ if owner else ()):
         fields |= vars(base).get("__annotations__", {})
-    converted = {
-        name
+    converters = {
+        name: field.metadata.get("converter")
         for name, field in getattr(owner, "__dataclass_fields__", {}).items()
-        if field.metadata.get("converter", tuple) is not tuple
     }
+    converted = {n for n, by in converters.items() if by not in (None, tuple)}
+    listed = {n for n, by in converters.items() if by is tuple}  # any sequence of such entries
     compiled_in = {
         name
         for name, field in getattr(owner, "__dataclass_fields__", {}).items()
@@ -123,13 +124,14 @@ def _rules(function: Callable, owner: type | None) -> _Rules:
     rules = {}
     for name, parameter in signature.parameters.items():
         kind = parameter.annotation
-        if name in fields and (kind is inspect.Parameter.empty or name in converted):
+        if name in fields and (kind is inspect.Parameter.empty or name in converted | listed):
             kind = fields[name]
         default = parameter.default
         if kind is inspect.Parameter.empty and _of_numbers(default):
             kind = jax.Array
         rule = _rule(kind)
-        if parameter.annotation is inspect.Parameter.empty and not _is_itself(kind):
+        unsaid = parameter.annotation is inspect.Parameter.empty and name not in listed
+        if unsaid and not _is_itself(kind):
             rule = None  # the constructor makes the field out of something else
         if rule is not None and name in converted:  # the field has what the converter returns
             nothing = rule.accepts(None)
@@ -258,7 +260,7 @@ def _sequence_rule(origin: Any, inner: tuple) -> _Rule | None:
     item = None if of is None else _rule(of)
 
     def accepts(x) -> bool:
-        if isinstance(x, str | bytes | type | Mapping) or not hasattr(x, "__iter__"):
+        if isinstance(x, str | bytes | type | Mapping | AbstractSet) or not hasattr(x, "__iter__"):
             return False
         if is_traced(x):
             return True

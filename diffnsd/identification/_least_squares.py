@@ -7,7 +7,7 @@ simulation.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -34,7 +34,7 @@ _IDLE = 2
 
 @checked_arguments
 def least_squares(
-    residual: Callable[[PyTree], PyTree[Array]],
+    residual: Annotated[Callable[[PyTree], PyTree[Array]], "(params)"],
     params: PyTree[Array],
     *,
     solver: optx.AbstractLeastSquaresSolver | None = None,

@@ -151,7 +151,9 @@ class FirstOrderLinear(AbstractCounted):
         rest = (("B", self.B, (n, m)), ("D", self.D, (m, m)), ("e", self.e, (m,)))
         for name, operator, expected in rest:
             if operator is not None and _shape_of(operator) != expected:
-                raise ValueError(f"{name} must have shape {expected}, got {_shape_of(operator)}.")
+                raise ValueError(
+                    f"{name} must have shape {expected}, since C has {shape}, got {_shape_of(operator)}."
+                )
         if m % rows_per_contact:
             raise ValueError(f"{m} outputs are no whole number of contacts of {rows_per_contact}.")
         self.m = m

@@ -64,6 +64,10 @@ class _Sample(eqx.Module):
         return self.estimator.sample(lambda y: self.function(unravel(y)), flat, step, direction)
 
 
+def _is_numbers(x: Any) -> bool:
+    return eqx.is_array_like(x) and jnp.issubdtype(np.result_type(x), np.number)
+
+
 @checked_arguments
 def bundled_gradient(
     function: Annotated[Callable, "(x)"],
@@ -101,10 +105,9 @@ def bundled_gradient(
     if not all(map(eqx.is_inexact_array, jax.tree.leaves(x))):
         raise TypeError("x must be a pytree of floating arrays, such as jnp.zeros(2).")
     like_x = jax.tree.structure(scale) == jax.tree.structure(x)
-    numbers = all(
-        eqx.is_array_like(s) and np.result_type(s) != object for s in jax.tree.leaves(scale)
-    )
-    if not numbers or not (like_x or np.ndim(scale) == 0):
+    scales = jax.tree.leaves(scale)
+    numbers = bool(scales) and all(map(_is_numbers, scales))
+    if not numbers or not (like_x or eqx.is_array_like(scale) and np.ndim(scale) == 0):
         raise TypeError("scale must be a number, or a pytree of numbers like x.")
     if not isinstance(key, jax.Array):
         raise TypeError("key must be a key of jax.random, such as jax.random.key(0).")

@@ -129,7 +129,8 @@ class LagrangianSystem(AbstractSystem):
         for name, matrix in zip(("damping", "stiffness"), given, strict=True):
             if matrix is not None and matrix.shape not in (mass.shape, mass.shape[:1]):
                 raise ValueError(
-                    f"{name} must have shape {mass.shape} or {mass.shape[:1]}, got {matrix.shape}."
+                    f"{name} must have the shape of mass, {mass.shape}, or {mass.shape[:1]}, "
+                    f"got {matrix.shape}."
                 )
         c, k = given
         known = concrete(k)
