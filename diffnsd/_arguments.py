@@ -215,6 +215,8 @@ def _rule(kind: Any) -> _Rule | None:
         dtype = getattr(kind, "dtype", None)
         if dtype is not None and getattr(dtype, "__name__", "") == "Bool":
             return None  # `booleans` checks them
+        if getattr(dtype, "__name__", "") == "Key":
+            return _Rule("a key of jax.random, such as jax.random.key(0)", _is_key)
         return _Rule("numbers", _of_numbers, True)
     if issubclass(kind, AbstractDtype) or kind.__module__.startswith("jaxtyping"):
         return None
@@ -302,10 +304,16 @@ def _is_whole(x) -> bool:
     return isinstance(x, Integral)
 
 
+def _is_key(x) -> bool:
+    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
 def _is_number(x) -> bool:
     if not _of_numbers(x) or np.ndim(x):
         return False
-    return is_traced(x) or isinstance(x, jax.ShapeDtypeStruct) or bool(np.isfinite(np.asarray(x)))
+    if is_traced(x) or isinstance(x, jax.ShapeDtypeStruct):
+        return True
+    return abs(float(x)) < 1e150  # its square is finite too; not NaN
 
 
 def _is_plain(x) -> bool:

@@ -41,7 +41,7 @@ class ContactMask(AbstractChecked):
         self.closed = jnp.zeros_like(self.on) if closed is None else booleans("closed", closed)
         if restitution is not None:
             restitution = as_float(restitution)
-            if restitution.shape not in ((), (1,), self.on.shape):
+            if restitution.shape not in ((), (1,) * self.on.ndim, self.on.shape):
                 raise ValueError(
                     f"restitution must be a number or have the shape of the mask, {self.on.shape}, "
                     f"got {restitution.shape}."

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._arguments import Number, checked_arguments
+from .._expects import refuse_below
 from ..laws import NewtonImpact
 from ..model import Interaction, Model
 from ..relations import GapRelation
@@ -59,6 +60,8 @@ def column_of_beads(
     **Arguments:** `n`; `e`: restitution of all contacts, `()` or `(n,)`; `radius` [m]; `mass` [kg];
     `g` [m/s²].
     """
+    if not 1 <= n <= 2000:
+        raise ValueError(f"n must be from 1 to 2000 beads, whose mass matrix is stored, got {n}.")
     radius, mass, g = (jnp.asarray(x, dtype=float) for x in (radius, mass, g))
     system = LagrangianSystem.linear(jnp.broadcast_to(mass, (n,)), f_ext=jnp.full(n, -mass * g))
     return Model(system, Interaction(GapRelation(_Stack(radius)), NewtonImpact(e)))
@@ -96,9 +99,15 @@ def impacting_bar(
     which rebounds by its waves; `length` [m]; `young` [Pa]; `section` [m²]; `density`
     [kg/m³].
     """
+    if not 1 <= elements <= 2000:
+        raise ValueError(
+            f"elements must be from 1 to 2000, since the mass matrix is stored, got {elements}."
+        )
     length, young, section, density = (
         jnp.asarray(x, dtype=float) for x in (length, young, section, density)
     )
+    for name, value in (("length", length), ("section", section), ("density", density)):
+        refuse_below(name, value, 0.0, strictly=True)
     n, each = elements + 1, length / elements
     ends = np.eye(n)
     ends[1:-1, 1:-1] *= 2

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._arguments import Number, checked_arguments
+from .._expects import refuse_below
 from .._numerics import dot
 from .._types import State
 from ..groups import Pose, rotate
@@ -53,6 +54,7 @@ def tippe_top(
     mu, radius, offset, mass, g = (
         jnp.asarray(x, dtype=float) for x in (mu, radius, offset, mass, g)
     )
+    refuse_below("radius", radius, 0.0, strictly=True)
     inertia = 0.4 * mass * radius**2 * jnp.ones(3)
     system = NewtonEulerSystem(mass, inertia, gravity=g * jnp.array([0.0, 0.0, -1.0]))
     contact = ContactFrame(_SphereOnPlane(radius, offset))

@@ -65,7 +65,8 @@ class _Sample(eqx.Module):
 
 
 def _is_numbers(x: Any) -> bool:
-    return eqx.is_array_like(x) and jnp.issubdtype(np.result_type(x), np.number)
+    kind = getattr(x, "dtype", type(x))
+    return eqx.is_array_like(x) and any(jnp.issubdtype(kind, k) for k in (np.integer, np.floating))
 
 
 @checked_arguments
@@ -107,7 +108,15 @@ def bundled_gradient(
     like_x = jax.tree.structure(scale) == jax.tree.structure(x)
     scales = jax.tree.leaves(scale)
     numbers = bool(scales) and all(map(_is_numbers, scales))
-    if not numbers or not (like_x or eqx.is_array_like(scale) and np.ndim(scale) == 0):
+    fits = numbers and (
+        eqx.is_array_like(scale) and np.ndim(scale) == 0
+        if not like_x
+        else all(
+            np.shape(s) in ((), np.shape(a))
+            for s, a in zip(scales, jax.tree.leaves(x), strict=True)
+        )
+    )
+    if not fits:
         raise TypeError("scale must be a number, or a pytree of numbers like x.")
     if not isinstance(key, jax.Array):
         raise TypeError("key must be a key of jax.random, such as jax.random.key(0).")

@@ -32,7 +32,7 @@ class SaveAt(eqx.Module):
         for name, least, count in (("steps", 1, self.steps), ("impacts", 0, self.impacts)):
             if count is None:
                 continue
-            if np.ndim(count):
+            if isinstance(count, list | tuple) or np.ndim(count):
                 raise ValueError(
                     f"SaveAt({name}=...) is a number, not an array of times: what is saved are steps. "
                     "Choose dt, and SaveAt(steps=10) for every tenth step."
