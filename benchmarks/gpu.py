@@ -8,6 +8,14 @@ table, ratios), after every batch size, so that what was measured survives an in
 is one chunk: all lanes are stepped together. MJX runs on the GPU too where it is installed, MuJoCo
 (C) on the cores of the host.
 
+    python benchmarks/gpu.py --count --workloads cube hopper --methods plain
+
+needs no GPU: it lowers every program (cube, ball, hopper, ant, circuit, a batch of contact problems; plain,
+`Located`, `Corrected`; forward and gradient; both precisions) for CUDA and counts its operations, its calls
+out of XLA and its calls to the host, of which there must be none. `--kernels` compiles them for the CPU too
+and counts the kernels of a step: outside of inner loops, and inside, each loop once. A GPU fuses
+differently, so that these are estimates.
+
 Without a GPU it says so and ends; with `--allow-cpu` it first runs a batch of 4 on the CPU, which
 shows that it works and measures nothing.
 """
@@ -16,6 +24,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import _device_programs
 import _harness
 import _peers
 from _drive import Start, check_physics, compare, our_worker
@@ -28,14 +37,29 @@ STEPS = {"cube": _peers.CUBE.steps, "ball": _peers.BALL.steps}
 def main(arguments: list[str] | None = None) -> None:
     parser = _harness.parser(__doc__ or "", BATCHES)
     parser.add_argument("--out", type=Path, default=Path("results"), metavar="DIR")
-    parser.add_argument("--workloads", nargs="+", choices=tuple(STEPS), default=list(STEPS))
+    parser.add_argument(
+        "--workloads", nargs="+", choices=tuple(_device_programs.WORKLOADS), default=[]
+    )
+    parser.add_argument(
+        "--count", action="store_true", help="lower for CUDA and count, time nothing"
+    )
+    methods = tuple(_device_programs.METHODS)
+    parser.add_argument(
+        "--methods", nargs="+", choices=methods, default=methods, help="counted ones"
+    )
+    parser.add_argument(
+        "--kernels", action="store_true", help="with --count: compile, count kernels"
+    )
     dtypes = ("float64", "float32")
     parser.add_argument("--dtypes", nargs="+", choices=dtypes, default=list(dtypes))
     parser.add_argument("--allow-cpu", action="store_true", help="without a GPU, try a batch of 4")
     options = parser.parse_args(arguments)
 
+    if options.count:
+        return count(options)
     import jax
 
+    options.workloads = [w for w in options.workloads or STEPS if w in STEPS]
     facts = _harness.header()
     gpu = jax.default_backend() == "gpu"
     if not gpu:
@@ -59,6 +83,35 @@ def main(arguments: list[str] | None = None) -> None:
     if options.json is not None:
         _harness.write_json(rows, options.json, facts)
     print(f"{len(rows)} rows in {options.out / 'gpu.json'} and {options.out / 'gpu.md'}")
+
+
+def count(options: argparse.Namespace) -> None:
+    """Lowers every program for CUDA and prints what it consists of; ends with 1 if one calls the host."""
+    import jax
+
+    columns = ("workload", "method", "way", "dtype", "operations", "calls", "host")
+    rows, broken = [], False
+    for workload, method in _device_programs.names():
+        wanted = not options.workloads or workload in options.workloads
+        if not wanted or method not in options.methods:
+            continue
+        for dtype in options.dtypes:
+            jax.config.update("jax_enable_x64", dtype == "float64")
+            for way in _device_programs.WAYS:
+                program = workload, method, way, dtype
+                found = _device_programs.lower_for_cuda(*program)
+                row = [*program, str(found.operations), " ".join(found.calls), str(len(found.host))]
+                if options.kernels:
+                    kernels = _device_programs.kernels(*program)
+                    row += [str(kernels.step), str(kernels.inner)]
+                print(*row, flush=True)
+                rows.append(row)
+                broken |= bool(found.host)
+    columns += ("kernels", "in loops") if options.kernels else ()
+    print()
+    _harness.print_table(columns, rows)
+    if broken:
+        raise SystemExit(1)
 
 
 def _engines(workload: str, dtype: str, gpu: bool, options: argparse.Namespace) -> dict[str, Start]:

@@ -4,7 +4,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set as AbstractSet
 from numbers import Integral, Real
 from pathlib import PurePath
 from typing import Annotated, Any, NamedTuple, ParamSpec, TypeVar
@@ -23,6 +23,9 @@ R = TypeVar("R")
 
 Numbers = Annotated[Any, "numbers"]
 """What becomes an array: numbers, lists of them, arrays."""
+
+Number = Annotated[Any, "one finite number"]
+"""A single number, known or traced; if it is known it is finite."""
 
 EXAMPLES = {
     "AbstractAction": "an action of a group, such as RotationAction()",
@@ -106,11 +109,12 @@ def _rules(function: Callable, owner: type | None) -> _Rules:
     fields = {}
     for base in reversed(owner.__mro__ if owner else ()):
         fields |= vars(base).get("__annotations__", {})
-    converted = {
-        name
+    converters = {
+        name: field.metadata.get("converter")
         for name, field in getattr(owner, "__dataclass_fields__", {}).items()
-        if field.metadata.get("converter", tuple) is not tuple
     }
+    converted = {n for n, by in converters.items() if by not in (None, tuple)}
+    listed = {n for n, by in converters.items() if by is tuple}  # any sequence of such entries
     compiled_in = {
         name
         for name, field in getattr(owner, "__dataclass_fields__", {}).items()
@@ -120,13 +124,14 @@ def _rules(function: Callable, owner: type | None) -> _Rules:
     rules = {}
     for name, parameter in signature.parameters.items():
         kind = parameter.annotation
-        if name in fields and (kind is inspect.Parameter.empty or name in converted):
+        if name in fields and (kind is inspect.Parameter.empty or name in converted | listed):
             kind = fields[name]
         default = parameter.default
         if kind is inspect.Parameter.empty and _of_numbers(default):
             kind = jax.Array
         rule = _rule(kind)
-        if parameter.annotation is inspect.Parameter.empty and not _is_itself(kind):
+        unsaid = parameter.annotation is inspect.Parameter.empty and name not in listed
+        if unsaid and not _is_itself(kind):
             rule = None  # the constructor makes the field out of something else
         if rule is not None and name in converted:  # the field has what the converter returns
             nothing = rule.accepts(None)
@@ -178,6 +183,8 @@ def _rule(kind: Any) -> _Rule | None:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if kind == Numbers:
         return _Rule("numbers", _of_numbers, True)
+    if kind == Number:
+        return _Rule("one finite number", _is_number, True)
     if origin is Annotated:
         return _callable_rule(inner[1])
     if origin in (typing.Union, types.UnionType):
@@ -208,6 +215,8 @@ def _rule(kind: Any) -> _Rule | None:
         dtype = getattr(kind, "dtype", None)
         if dtype is not None and getattr(dtype, "__name__", "") == "Bool":
             return None  # `booleans` checks them
+        if getattr(dtype, "__name__", "") == "Key":
+            return _Rule("a key of jax.random, such as jax.random.key(0)", _is_key)
         return _Rule("numbers", _of_numbers, True)
     if issubclass(kind, AbstractDtype) or kind.__module__.startswith("jaxtyping"):
         return None
@@ -253,7 +262,7 @@ def _sequence_rule(origin: Any, inner: tuple) -> _Rule | None:
     item = None if of is None else _rule(of)
 
     def accepts(x) -> bool:
-        if isinstance(x, str | bytes | type | Mapping) or not hasattr(x, "__iter__"):
+        if isinstance(x, str | bytes | type | Mapping | AbstractSet) or not hasattr(x, "__iter__"):
             return False
         if is_traced(x):
             return True
@@ -293,6 +302,18 @@ def _is_whole(x) -> bool:
     if isinstance(x, jax.Array | np.ndarray):
         return x.ndim == 0 and jnp.issubdtype(x.dtype, np.integer)
     return isinstance(x, Integral)
+
+
+def _is_key(x) -> bool:
+    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _is_number(x) -> bool:
+    if not _of_numbers(x) or np.ndim(x):
+        return False
+    if is_traced(x) or isinstance(x, jax.ShapeDtypeStruct):
+        return True
+    return abs(float(x)) < 1e150  # its square is finite too; not NaN
 
 
 def _is_plain(x) -> bool:

@@ -40,7 +40,13 @@ class ContactMask(AbstractChecked):
         self.on = booleans("the mask", on)
         self.closed = jnp.zeros_like(self.on) if closed is None else booleans("closed", closed)
         if restitution is not None:
-            restitution = jnp.broadcast_to(as_float(restitution), self.on.shape)
+            restitution = as_float(restitution)
+            if restitution.shape not in ((), (1,) * self.on.ndim, self.on.shape):
+                raise ValueError(
+                    f"restitution must be a number or have the shape of the mask, {self.on.shape}, "
+                    f"got {restitution.shape}."
+                )
+            restitution = jnp.broadcast_to(restitution, self.on.shape)
         self.restitution = restitution
         self.side = side if side is None or isinstance(side, tuple) else (side,)
 

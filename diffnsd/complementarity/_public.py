@@ -321,7 +321,8 @@ def _shape(W) -> tuple[Any, ...]:
     sizes = getattr(W, "out_size", None), getattr(W, "in_size", None)
     if callable(sizes[0]) and callable(sizes[1]):
         return sizes[0](), sizes[1]()
-    return np.shape(W) if getattr(W, "shape", None) is None else tuple(W.shape)
+    shape = getattr(W, "shape", None)
+    return shape if isinstance(shape, tuple) else np.shape(W)
 
 
 def as_array(W) -> Array:

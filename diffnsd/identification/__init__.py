@@ -36,6 +36,7 @@ from ._outcome import (
     FitResult as FitResult,
     Stage as Stage,
 )
+from ._over_runs import ResidualOverRuns as ResidualOverRuns, SumOverRuns as SumOverRuns
 from ._parameters import (
     Rebuild as Rebuild,
     Scaled as Scaled,

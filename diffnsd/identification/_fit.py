@@ -1,7 +1,7 @@
 """Minimising any differentiable loss with any Optax transformation."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from ._programs import Programs
 
 @checked_arguments
 def fit(
-    loss: Callable[[PyTree], Any],
+    loss: Annotated[Callable[[PyTree], Any], "(params)"],
     params: PyTree[Array],
     optimizer: optax.GradientTransformation | optax.GradientTransformationExtraArgs,
     *,

@@ -7,7 +7,8 @@ simulation.
 """
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -23,6 +24,7 @@ from ._base import check_parameters, named_values
 from ._chart import Chart
 from ._linearise import FORWARD, AbstractJacobian, AbstractRobustLoss, linearise
 from ._outcome import FIT_RESULTS, Callback, FitResult, Recorder, all_finite, midpoint
+from ._over_runs import ResidualOverRuns, Shares
 from ._programs import Programs
 
 _INITIAL_DAMPING = 1e-2
@@ -34,7 +36,7 @@ _IDLE = 2
 
 @checked_arguments
 def least_squares(
-    residual: Callable[[PyTree], PyTree[Array]],
+    residual: Annotated[Callable[[PyTree], PyTree[Array]], "(params)"],
     params: PyTree[Array],
     *,
     solver: optx.AbstractLeastSquaresSolver | None = None,
@@ -94,6 +96,8 @@ def least_squares(
             "solver must be a Gauss-Newton type solver of Optimistix (LevenbergMarquardt, "
             f"IndirectLevenbergMarquardt, Dogleg, GaussNewton, ...), got {solver!r}."
         )
+    if mask is not None and not any(np.any(np.asarray(m)) for m in jax.tree.leaves(mask)):
+        raise ValueError("the mask leaves no residual to fit.")
     chart = Chart.of(params)
     record = Recorder(params, max_steps, max_rejections, callback, programs)
     try:
@@ -103,31 +107,43 @@ def least_squares(
         result = _iterate(lambda x: run(*fixed, x, mask), start, chart, solver, record, rtol, atol)
     except KeyboardInterrupt:
         result = FIT_RESULTS.interrupted
-    return record.finish(result, None, record.extra, throw)
+    found = record.extra
+    found = found.gathered() if isinstance(found, Shares) else found
+    return record.finish(result, None, found, throw)
 
 
 def _evaluate(residual, chart: "Chart", robust, jacobian, x, mask):
     """Residuals and Jacobian at `x`, with the quantities the iteration and the record need."""
     params = chart.params(x)
-    here = linearise(residual, params, mask=mask, robust=robust, jacobian=jacobian)
-    slope = here.jacobian / chart.slopes(params)[None, :]
-    missing = None if robust is None else robust.missing_curvature(here.residual)
-    point = _Point(x, here.residual, slope, missing)
+    spread = isinstance(residual, ResidualOverRuns)
+    rows = residual.rows if spread else partial(_rows, residual)
+    here, (reduced, slope, bent) = rows(params, mask, robust, jacobian)
+    scale = chart.slopes(params)[None, :]
+    point = _Point(x, reduced, slope / scale, None if bent is None else bent / scale)
     loss, gradient = jnp.sum(point.residual**2) / 2, point.jacobian.T @ point.residual
     norm, finite = jnp.sqrt(gradient @ gradient), all_finite((loss, point.jacobian))
     return point, (params, here), loss, norm, finite, named_values(params)
 
 
+def _rows(residual, params, mask, robust, jacobian):
+    """The linearisation, and what a step needs of it: residuals, Jacobian and `_Point.bent`."""
+    here = linearise(residual, params, mask=mask, robust=robust, jacobian=jacobian)
+    bent = None
+    if robust is not None:
+        bent = jnp.sqrt(robust.missing_curvature(here.residual))[:, None] * here.jacobian
+    return here, (here.residual, here.jacobian, bent)
+
+
 class _Point(eqx.Module):
     """An evaluated iterate: coordinates `(p,)`, residuals `(r,)`, Jacobian with respect to `x` `(r, p)`.
 
-    `missing` `(r,)` is the relative curvature missing from a robust loss; `None` without one.
+    `bent` `(r, p)`: rows with the curvature that is missing from a robust loss; `None` without one.
     """
 
     x: Array
     residual: Array
     jacobian: Array
-    missing: Array | None
+    bent: Array | None
 
 
 class _Carry(eqx.Module):
@@ -156,8 +172,6 @@ def _iterate(evaluate, start, chart: Chart, solver, record: Recorder, rtol, atol
 
         first = jnp.asarray(carry is None)
         if carry is None:
-            if not np.any(np.asarray(here.mask)):
-                raise ValueError("the mask leaves no residual to fit.")
             carry = record.compiled(_start, solver, point)(solver, point)
             propose = record.compiled(_propose, solver, chart, first, carry, point)
         carry, following, accept, gain = propose(solver, chart, first, carry, point)
@@ -189,8 +203,8 @@ def _information(point: _Point, scale: Array, free: Array):
     columns = jnp.where(free, 1 / scale, 0.0)[None, :]
     tiny = jnp.finfo(scale.dtype).eps ** 0.5 * jnp.eye(scale.size, dtype=scale.dtype)
     rows, residuals = [point.jacobian * columns, tiny], [point.residual, jnp.zeros_like(scale)]
-    if point.missing is not None:
-        rows.append(jnp.sqrt(point.missing)[:, None] * rows[0])
+    if point.bent is not None:
+        rows.append(point.bent * columns)
         residuals.append(jnp.zeros_like(point.residual))
     jacobian, residual = factor * jnp.concatenate(rows), factor * jnp.concatenate(residuals)
     return optx.FunctionInfo.ResidualJac(residual, lx.MatrixLinearOperator(jacobian))

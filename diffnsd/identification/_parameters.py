@@ -175,6 +175,8 @@ def _available(model: PyTree, limit: int = 40) -> str:
 def _is_float(leaf) -> bool:
     if isinstance(leaf, float):
         return True
+    if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind in "OSU":
+        return False
     return eqx.is_array_like(leaf) and jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
 
 

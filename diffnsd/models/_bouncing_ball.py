@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from .._arguments import checked_arguments
+from .._arguments import Number, checked_arguments
 from .._types import State
 from ..laws import AbstractLaw, NewtonImpact
 from ..model import Interaction, Model
@@ -20,7 +20,9 @@ from ..systems import LagrangianSystem
 
 
 @checked_arguments
-def bouncing_ball(e=0.9, g=9.81, mass=1.0, *, law: AbstractLaw | None = None) -> Model:
+def bouncing_ball(
+    e=0.9, g: Number = 9.81, mass: Number = 1.0, *, law: AbstractLaw | None = None
+) -> Model:
     """A ball above the ground, in one dimension: `q (1,)` is its height [m], `v (1,)` its speed.
 
     **Arguments:** `e`: restitution in [0, 1]; `g` [m/s²], downwards; `mass` [kg]; `law`: in

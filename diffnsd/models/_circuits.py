@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from .._arguments import checked_arguments
+from .._arguments import Number, checked_arguments
 from .._numerics import as_float
 from .._types import State
 from ..laws import Complementarity
@@ -40,7 +40,9 @@ def _resonator(inductance: Array, capacitance: Array) -> FirstOrderSystem:
 
 
 @checked_arguments
-def rlc_diode(resistance=1e3, inductance=1e-2, capacitance=1e-6) -> Model:
+def rlc_diode(
+    resistance: Number = 1e3, inductance: Number = 1e-2, capacitance: Number = 1e-6
+) -> Model:
     """A resonator with a resistor behind one diode, which damps every other half wave.
 
         C v' = −i − lam,   L i' = v,    0 <= y = −v + R lam ⟂ lam >= 0
@@ -55,7 +57,9 @@ def rlc_diode(resistance=1e3, inductance=1e-2, capacitance=1e-6) -> Model:
 
 
 @checked_arguments
-def diode_bridge(resistance=1e3, inductance=1e-2, capacitance=1e-6) -> Model:
+def diode_bridge(
+    resistance: Number = 1e3, inductance: Number = 1e-2, capacitance: Number = 1e-6
+) -> Model:
     """A resonator that feeds a resistor through a bridge of four diodes.
 
         C v' = −i − lam3 + lam4,   L i' = v
@@ -82,7 +86,11 @@ def diode_bridge(resistance=1e3, inductance=1e-2, capacitance=1e-6) -> Model:
 
 @checked_arguments
 def diode_bridge_state(
-    t: ArrayLike, voltage=10.0, resistance=1e3, inductance=1e-2, capacitance=1e-6
+    t: ArrayLike,
+    voltage=10.0,
+    resistance=1e3,
+    inductance=1e-2,
+    capacitance=1e-6,
 ) -> State:
     """Closed form: the state of `diode_bridge` started with a voltage and without current.
 
@@ -157,13 +165,13 @@ class _Converter(eqx.Module):
 
 @checked_arguments
 def buck_converter(
-    duty=0.5,
-    source=20.0,
-    load=10.0,
-    inductance=1e-3,
-    capacitance=2e-5,
-    period=1e-4,
-    rise=0.1,
+    duty: Number = 0.5,
+    source: Number = 20.0,
+    load: Number = 10.0,
+    inductance: Number = 1e-3,
+    capacitance: Number = 2e-5,
+    period: Number = 1e-4,
+    rise: Number = 0.1,
 ) -> Model:
     """A converter that lowers a voltage with a switch that is closed for a part of every period.
 

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._arguments import checked_arguments
+from .._arguments import Number, checked_arguments
+from .._expects import refuse_below
 from ..laws import NewtonImpact
 from ..model import Interaction, Model
 from ..relations import GapRelation
@@ -23,7 +24,9 @@ class _Corners(eqx.Module):
 
 
 @checked_arguments
-def rocking_block(e=0.5, width=1.0, height=2.0, mass=1.0, g=9.81) -> Model:
+def rocking_block(
+    e=0.5, width: Number = 1.0, height: Number = 2.0, mass: Number = 1.0, g: Number = 9.81
+) -> Model:
     """A block on smooth ground that rocks on its two corners: `q (3,)` = (x, y, angle) of its centre.
 
     **Arguments:** `e`: restitution; `width`, `height` [m]; `mass` [kg]; `g` [m/s²].
@@ -49,12 +52,16 @@ class _Stack(eqx.Module):
 
 
 @checked_arguments
-def column_of_beads(n: int = 10, e=0.9, radius=0.1, mass=1.0, g=9.81) -> Model:
+def column_of_beads(
+    n: int = 10, e=0.9, radius: Number = 0.1, mass: Number = 1.0, g: Number = 9.81
+) -> Model:
     """Beads above each other on a vertical line above the ground: `q (n,)` their heights [m].
 
     **Arguments:** `n`; `e`: restitution of all contacts, `()` or `(n,)`; `radius` [m]; `mass` [kg];
     `g` [m/s²].
     """
+    if not 1 <= n <= 2000:
+        raise ValueError(f"n must be from 1 to 2000 beads, whose mass matrix is stored, got {n}.")
     radius, mass, g = (jnp.asarray(x, dtype=float) for x in (radius, mass, g))
     system = LagrangianSystem.linear(jnp.broadcast_to(mass, (n,)), f_ext=jnp.full(n, -mass * g))
     return Model(system, Interaction(GapRelation(_Stack(radius)), NewtonImpact(e)))
@@ -77,7 +84,12 @@ def _first(t, q):
 
 @checked_arguments
 def impacting_bar(
-    elements: int = 99, e=0.0, length=1.0, young=210e9, section=3.14e-4, density=7800.0
+    elements: int = 99,
+    e=0.0,
+    length: Number = 1.0,
+    young: Number = 210e9,
+    section: Number = 3.14e-4,
+    density: Number = 7800.0,
 ) -> Model:
     """An elastic bar of linear finite elements that strikes a wall: `q` nodal displacements [m].
 
@@ -87,9 +99,15 @@ def impacting_bar(
     which rebounds by its waves; `length` [m]; `young` [Pa]; `section` [m²]; `density`
     [kg/m³].
     """
+    if not 1 <= elements <= 2000:
+        raise ValueError(
+            f"elements must be from 1 to 2000, since the mass matrix is stored, got {elements}."
+        )
     length, young, section, density = (
         jnp.asarray(x, dtype=float) for x in (length, young, section, density)
     )
+    for name, value in (("length", length), ("section", section), ("density", density)):
+        refuse_below(name, value, 0.0, strictly=True)
     n, each = elements + 1, length / elements
     ends = np.eye(n)
     ends[1:-1, 1:-1] *= 2
@@ -108,7 +126,9 @@ class _AboveTable(eqx.Module):
 
 
 @checked_arguments
-def ball_on_vibrating_table(e=0.7, amplitude=0.05, omega=20.0, mass=1.0, g=9.81) -> Model:
+def ball_on_vibrating_table(
+    e=0.7, amplitude: Number = 0.05, omega: Number = 20.0, mass: Number = 1.0, g: Number = 9.81
+) -> Model:
     """A ball on a table that moves like `amplitude · sin(omega t)`: `q (1,)` its height [m].
 
     **Arguments:** `e`: restitution; `amplitude` [m]; `omega` [rad/s]; `mass` [kg]; `g` [m/s²].

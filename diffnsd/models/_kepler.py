@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from .._arguments import checked_arguments
+from .._arguments import Number, checked_arguments
 from .._numerics import safe_norm
 from .._types import State
 from ..model import Model
@@ -25,7 +25,7 @@ class _Attraction(eqx.Module):
 
 
 @checked_arguments
-def kepler(mu=1.0) -> Model:
+def kepler(mu: Number = 1.0) -> Model:
     """A body in the plane of its orbit, of mass 1: `q (2,)` its position, `v (2,)` its velocity.
 
     **Arguments:** `mu`: gravitational parameter, positive, in the units of `q³/t²`.

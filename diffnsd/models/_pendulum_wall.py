@@ -11,7 +11,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from .._arguments import checked_arguments
+from .._arguments import Number, checked_arguments
 from .._types import State
 from ..laws import AbstractLaw, NewtonImpact
 from ..model import Interaction, Model
@@ -21,7 +21,13 @@ from ..systems import LagrangianSystem
 
 @checked_arguments
 def pendulum_wall(
-    e=0.8, length=1.0, distance=0.0, g=9.81, mass=1.0, *, law: AbstractLaw | None = None
+    e=0.8,
+    length: Number = 1.0,
+    distance: Number = 0.0,
+    g: Number = 9.81,
+    mass: Number = 1.0,
+    *,
+    law: AbstractLaw | None = None,
 ) -> Model:
     """A pendulum against a wall: `q (1,)` is the angle `θ` [rad] from hanging, `v (1,)` its rate.
 

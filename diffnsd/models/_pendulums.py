@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._arguments import checked_arguments
+from .._arguments import Number, checked_arguments
 from .._numerics import dot
 from ..laws import Equality
 from ..model import Interaction, Model
@@ -26,7 +26,7 @@ class _TwoPoints(eqx.Module):
 
 
 @checked_arguments
-def double_pendulum(masses=(1.0, 1.0), lengths=(1.0, 1.0), g=9.81) -> Model:
+def double_pendulum(masses=(1.0, 1.0), lengths=(1.0, 1.0), g: Number = 9.81) -> Model:
     """Two points on massless rods: `q (2,)` the angles [rad] of the rods from hanging, absolute.
 
     Its mass matrix depends on the configuration; everything is derived from the Lagrangian.
@@ -53,7 +53,7 @@ class _Stretch(eqx.Module):
 
 
 @checked_arguments
-def spherical_pendulum(length=1.0, g=9.81, mass=1.0) -> Model:
+def spherical_pendulum(length: Number = 1.0, g: Number = 9.81, mass: Number = 1.0) -> Model:
     """A point on a massless rod in space, `q (3,)` its position [m] from the pivot, z upwards.
 
     The rod is a bilateral constraint, `(|q|²/l − l)/2 = 0`, whose multiplier is its tension.

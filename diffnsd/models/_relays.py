@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._arguments import checked_arguments
+from .._arguments import Number, checked_arguments
 from .._numerics import as_float
 from ..laws import Relay
 from ..model import Interaction, Model
@@ -13,7 +13,7 @@ from ..systems import FirstOrderSystem
 
 
 @checked_arguments
-def relay_oscillator(gain=1.0, stiffness=3.0, damping=2.0) -> Model:
+def relay_oscillator(gain: Number = 1.0, stiffness: Number = 3.0, damping: Number = 2.0) -> Model:
     """Relay feedback on a third-order system: `x1''' + damping x1'' + stiffness x1' = lam`.
 
     With `lam ∈ −gain Sgn(x1)` and `x = (x1, x1', x1'')`; it settles on a limit cycle.
@@ -58,7 +58,7 @@ class _Decay(eqx.Module):
 
 
 @checked_arguments
-def gene_network(thresholds=(4.0, 4.0, 8.0, 8.0), rate=40.0, decay=(4.5, 1.5)) -> Model:
+def gene_network(thresholds=(4.0, 4.0, 8.0, 8.0), rate: Number = 40.0, decay=(4.5, 1.5)) -> Model:
     """Two genes that switch each other on above a threshold, and themselves off above another.
 
         x1' = −decay1 x1 + rate s(x2 − threshold2) (1 − s(x1 − threshold3))

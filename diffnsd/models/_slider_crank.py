@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._arguments import checked_arguments
+from .._arguments import Number, checked_arguments
 from .._types import State
 from ..laws import CoulombFriction
 from ..model import Interaction, Model
@@ -62,7 +62,7 @@ class _Guide(eqx.Module):
 
 
 @checked_arguments
-def slider_crank(mu=0.01, e=0.4, clearance=1e-3, g=9.81) -> Model:
+def slider_crank(mu=0.01, e=0.4, clearance: Number = 1e-3, g: Number = 9.81) -> Model:
     """A slider-crank with clearance: `q (3,)` absolute angles of crank, rod and slider [rad].
 
     **Arguments:** `mu`, `e`: friction and restitution of the corners; `clearance` [m] between the

@@ -8,7 +8,7 @@ It stops after the time `|v0|/(mu g)` at the distance `|v0|²/(2 mu g)`, whateve
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from .._arguments import checked_arguments
+from .._arguments import Number, checked_arguments
 from .._types import State
 from ..laws import AbstractLaw, CoulombFriction
 from ..model import Interaction, Model
@@ -17,7 +17,9 @@ from ..systems import LagrangianSystem
 
 
 @checked_arguments
-def sliding_block(mu=0.3, g=9.81, mass=1.0, *, law: AbstractLaw | None = None) -> Model:
+def sliding_block(
+    mu=0.3, g: Number = 9.81, mass: Number = 1.0, *, law: AbstractLaw | None = None
+) -> Model:
     """A block on the plane `z = 0` that does not tip: `q (3,)` is its position `(x, y, z)` [m].
 
     **Arguments:** `mu`: friction, nonnegative; `g` [m/s²], along −z; `mass` [kg]; `law`: in place

@@ -9,7 +9,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._arguments import checked_arguments
+from .._arguments import Number, checked_arguments
+from .._expects import refuse_below
 from .._numerics import dot
 from .._types import State
 from ..groups import Pose, rotate
@@ -34,7 +35,13 @@ class _SphereOnPlane(eqx.Module):
 
 @checked_arguments
 def tippe_top(
-    mu=0.3, radius=0.02, offset=0.003, mass=0.02, g=9.81, *, law: AbstractLaw | None = None
+    mu=0.3,
+    radius: Number = 0.02,
+    offset: Number = 0.003,
+    mass: Number = 0.02,
+    g: Number = 9.81,
+    *,
+    law: AbstractLaw | None = None,
 ) -> Model:
     """A top on the plane z = 0; its axis is the third body axis, from centre of mass to sphere centre.
 
@@ -47,6 +54,7 @@ def tippe_top(
     mu, radius, offset, mass, g = (
         jnp.asarray(x, dtype=float) for x in (mu, radius, offset, mass, g)
     )
+    refuse_below("radius", radius, 0.0, strictly=True)
     inertia = 0.4 * mass * radius**2 * jnp.ones(3)
     system = NewtonEulerSystem(mass, inertia, gravity=g * jnp.array([0.0, 0.0, -1.0]))
     contact = ContactFrame(_SphereOnPlane(radius, offset))

@@ -2,9 +2,8 @@
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
-from .._arguments import checked_arguments
+from .._arguments import Number, checked_arguments
 from .._jax import is_traced
 from .._types import State
 from ..groups import Pose
@@ -18,12 +17,12 @@ CORNERS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)
 
 @checked_arguments
 def tossed_cube(
-    mu: Array | float = 0.18,
-    e: Array | float = 0.0,
-    mass: Array | float = 0.37,
-    inertia: Array | float = 8.1e-4,
-    half_width: Array | float = 0.0524,
-    gravity: Array | float = 9.81,
+    mu: Number = 0.18,
+    e: Number = 0.0,
+    mass: Number = 0.37,
+    inertia: Number = 8.1e-4,
+    half_width: Number = 0.0524,
+    gravity: Number = 9.81,
     *,
     law: AbstractLaw | None = None,
     max_active: int | None = 4,

@@ -6,7 +6,7 @@ the beak the bird would swing out.
 
 import jax.numpy as jnp
 
-from .._arguments import checked_arguments
+from .._arguments import Number, checked_arguments
 from .._types import State
 from ..laws import CoulombFriction
 from ..model import Interaction, Model
@@ -22,7 +22,7 @@ BEAK_HEIGHT, BEAK_LENGTH = 2.0e-2, 2.01e-2  # [m]
 
 
 @checked_arguments
-def woodpecker(mu=0.3, e_beak=0.5, stiffness=SPRING) -> Model:
+def woodpecker(mu=0.3, e_beak: Number = 0.5, stiffness=SPRING) -> Model:
     """The woodpecker toy with small angles: `q (3,)` = height [m], angle of sleeve and bird [rad].
 
     Three contacts with the pole: the beak, the lower and the upper edge of the sleeve.

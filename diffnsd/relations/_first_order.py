@@ -5,13 +5,14 @@ one row, as almost always, `(c,)`.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._arguments import Numbers
 from .._jax import eval_now
 from .._numerics import as_float, matvec
 from .._types import Config, Local, Scalar, State, Vector, at_time
@@ -131,7 +132,15 @@ class FirstOrderLinear(AbstractCounted):
 
     needs_positions = False
 
-    def __init__(self, C, B, D=None, e=None, *, rows_per_contact: int = 1):
+    def __init__(
+        self,
+        C: Numbers | Annotated[Callable, "(t)"],
+        B: Numbers | Annotated[Callable, "(t)"],
+        D: Numbers | Annotated[Callable, "(t)"] | None = None,
+        e: Numbers | Annotated[Callable, "(t)"] | None = None,
+        *,
+        rows_per_contact: int = 1,
+    ):
         self.C, self.B = _operator_of(C), _operator_of(B)
         self.D = None if D is None else _operator_of(D)
         self.e = None if e is None else _operator_of(e)
@@ -142,7 +151,9 @@ class FirstOrderLinear(AbstractCounted):
         rest = (("B", self.B, (n, m)), ("D", self.D, (m, m)), ("e", self.e, (m,)))
         for name, operator, expected in rest:
             if operator is not None and _shape_of(operator) != expected:
-                raise ValueError(f"{name} must have shape {expected}, got {_shape_of(operator)}.")
+                raise ValueError(
+                    f"{name} must have shape {expected}, since C has {shape}, got {_shape_of(operator)}."
+                )
         if m % rows_per_contact:
             raise ValueError(f"{m} outputs are no whole number of contacts of {rows_per_contact}.")
         self.m = m

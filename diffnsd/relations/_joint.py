@@ -232,7 +232,12 @@ def _joint(q: Pose, point, axis, body1, body2, translations, rotations) -> Joint
 
 def _centres(q: Pose, bodies) -> Array:
     """Points of joints that are given none: the centres of their first bodies."""
-    return of_bodies(q.position, body_indices("body1", bodies)).T
+    of = body_indices("body1", bodies)
+    if of is None or isinstance(of, tuple) and None in of:
+        raise ValueError(
+            "body1 is the world, which has no centre: give the body of the joint first."
+        )
+    return of_bodies(q.position, of).T
 
 
 @checked_arguments

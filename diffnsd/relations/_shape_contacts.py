@@ -248,11 +248,12 @@ def shape_contacts(
     **Raises:** `ValueError` if there is no pair, `near` is not at least 1, both geoms of one belong to the
     same body or to the world, or their shapes are not supported together.
     """
-    if not pairs:
-        raise ValueError("shape_contacts needs at least one pair of geoms.")
+    listed = isinstance(pairs, Sequence) and not isinstance(pairs, str | bytes)
+    if listed and not pairs:
+        raise ValueError("pairs must be at least one pair of geoms, such as [(box, floor)].")
     if near is not None and (not isinstance(near, Integral) or near < 1):
         raise ValueError(f"near must be an integer, 1 or more, or None for all pairs, got {near}.")
-    for number, pair in enumerate(pairs):
+    for number, pair in enumerate(pairs if listed else [None]):
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise TypeError("pairs must be a list of pairs of Geom, such as [(box, floor)].")
         for geom in pair:

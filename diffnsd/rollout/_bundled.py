@@ -64,6 +64,11 @@ class _Sample(eqx.Module):
         return self.estimator.sample(lambda y: self.function(unravel(y)), flat, step, direction)
 
 
+def _is_numbers(x: Any) -> bool:
+    kind = getattr(x, "dtype", type(x))
+    return eqx.is_array_like(x) and any(jnp.issubdtype(kind, k) for k in (np.integer, np.floating))
+
+
 @checked_arguments
 def bundled_gradient(
     function: Annotated[Callable, "(x)"],
@@ -101,9 +106,17 @@ def bundled_gradient(
     if not all(map(eqx.is_inexact_array, jax.tree.leaves(x))):
         raise TypeError("x must be a pytree of floating arrays, such as jnp.zeros(2).")
     like_x = jax.tree.structure(scale) == jax.tree.structure(x)
-    if not (like_x or np.isscalar(scale) or np.ndim(scale) == 0) or not all(
-        map(eqx.is_array_like, jax.tree.leaves(scale))
-    ):
+    scales = jax.tree.leaves(scale)
+    numbers = bool(scales) and all(map(_is_numbers, scales))
+    fits = numbers and (
+        eqx.is_array_like(scale) and np.ndim(scale) == 0
+        if not like_x
+        else all(
+            np.shape(s) in ((), np.shape(a))
+            for s, a in zip(scales, jax.tree.leaves(x), strict=True)
+        )
+    )
+    if not fits:
         raise TypeError("scale must be a number, or a pytree of numbers like x.")
     if not isinstance(key, jax.Array):
         raise TypeError("key must be a key of jax.random, such as jax.random.key(0).")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from numbers import Integral
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import equinox as eqx
 import jax
@@ -27,7 +27,7 @@ CHUNK = 256
 
 @checked_arguments
 def rollout(
-    simulate_fn: Callable[[PyTree], Out],
+    simulate_fn: Annotated[Callable[[PyTree], Out], "(element)"],
     batch: PyTree,
     *,
     chunk: int | None = None,
@@ -174,7 +174,8 @@ def _padded(batch: PyTree, extra: int) -> PyTree:
 
 def _lanes(batch) -> int:
     leaves = jax.tree.leaves(batch)
-    if not all(map(eqx.is_array_like, leaves)):
+    words = [x for x in leaves if isinstance(x, np.ndarray | np.generic) and x.dtype.kind in "OSU"]
+    if words or not all(map(eqx.is_array_like, leaves)):
         raise TypeError(
             "the leaves of the batch must be arrays that share one leading axis; partition what is "
             "not an array from them, or close over it."

@@ -18,7 +18,10 @@ Indices = int | Sequence[int]
 
 
 def _indices(index: Indices) -> tuple[int, ...]:
-    found = np.atleast_1d(np.asarray(index))
+    try:
+        found = np.atleast_1d(np.asarray(index))
+    except (TypeError, ValueError):
+        found = np.zeros(0)
     if found.ndim != 1 or not np.issubdtype(found.dtype, np.integer) or np.any(found < 0):
         raise ValueError(f"index must be an integer of at least 0, or a list of them, got {index}.")
     return tuple(found.tolist())

@@ -19,7 +19,7 @@ class SaveAt(eqx.Module):
     then has no time axis.
 
     **Raises:** `ValueError` if `steps` is not a whole number of at least 1, or `impacts` not one of at
-    least 0.
+    least 0. `TypeError` if `t0` is not True or False.
     """
 
     steps: int | None = eqx.field(default=1, static=True)
@@ -27,10 +27,12 @@ class SaveAt(eqx.Module):
     impacts: int = eqx.field(default=0, static=True)
 
     def __check_init__(self):
+        if not isinstance(self.t0, bool | np.bool_):
+            raise TypeError(f"SaveAt(t0=...) must be True or False, got {self.t0!r}.")
         for name, least, count in (("steps", 1, self.steps), ("impacts", 0, self.impacts)):
             if count is None:
                 continue
-            if np.ndim(count):
+            if isinstance(count, list | tuple) or np.ndim(count):
                 raise ValueError(
                     f"SaveAt({name}=...) is a number, not an array of times: what is saved are steps. "
                     "Choose dt, and SaveAt(steps=10) for every tenth step."

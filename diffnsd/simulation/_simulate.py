@@ -101,9 +101,9 @@ def simulate(
         steps=steps if max_steps is None else jnp.asarray(steps),
         capacity=steps if max_steps is None else int(max_steps),
     )
-    if problem := not_kept(integrator, saveat, event, integrals):
-        raise ValueError(f"cannot simulate: {problem}.")
     given = (integrals,) if isinstance(integrals, Integral) else tuple(integrals)
+    if problem := not_kept(integrator, saveat, event, given):
+        raise ValueError(f"cannot simulate: {problem}.")
     augmented = None
     if given:
         augmented = Augmented.of(model, given, grid.t0, state0, args)

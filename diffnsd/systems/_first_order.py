@@ -73,7 +73,7 @@ class FirstOrderSystem(AbstractSystem):
             E = eval_now(as_float, E)
             n = E.shape[0] if n is None and E.ndim else n
             if E.shape != (n, n):
-                raise ValueError(f"E must have shape ({n}, {n}), got {E.shape}.")
+                raise ValueError(f"E must have shape (n, n) = ({n}, {n}), got {E.shape}.")
         if n is None:
             raise ValueError("the dimension is not known from E: give it, for example n=2.")
         self.field = field

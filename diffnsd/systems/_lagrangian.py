@@ -129,7 +129,8 @@ class LagrangianSystem(AbstractSystem):
         for name, matrix in zip(("damping", "stiffness"), given, strict=True):
             if matrix is not None and matrix.shape not in (mass.shape, mass.shape[:1]):
                 raise ValueError(
-                    f"{name} must have shape {mass.shape} or {mass.shape[:1]}, got {matrix.shape}."
+                    f"{name} must have the shape of mass, {mass.shape}, or {mass.shape[:1]}, "
+                    f"got {matrix.shape}."
                 )
         c, k = given
         known = concrete(k)
@@ -241,5 +242,14 @@ def _times(matrix: Array, x: Array) -> Array:
     return matrix * x if matrix.ndim == 1 else matvec(matrix, x)
 
 
+MOST_DENSE = 20_000
+"""Order of a matrix above which it is refused: 3 GB in double precision."""
+
+
 def _matrix(x: Array) -> Array:
+    if x.ndim == 1 and x.size > MOST_DENSE:
+        raise ValueError(
+            f"mass has {x.size} entries, and its matrix is stored: at most {MOST_DENSE}. Larger systems are "
+            "SpringChain and Elastic."
+        )
     return jnp.diag(x) if x.ndim == 1 else x

@@ -101,7 +101,10 @@ class Multibody(AbstractSystem):
         if wrong := [b for b in bodies if not isinstance(b, Body)]:
             raise ValueError(f"bodies must be a sequence of Body, got {wrong[0]!r}.")
         if not any(joint.rates for body in bodies for joint in body.joints):
-            raise ValueError("a Multibody needs at least one Body with a joint that moves.")
+            raise ValueError(
+                "bodies must be at least one Body with a joint that moves, such as "
+                "Body(mass, inertia, Hinge(axis))."
+            )
         self.tree = topology(bodies)
         joints = [joint for body in bodies for joint in body.joints]
 

@@ -54,7 +54,7 @@ class SystemProduct(AbstractSystem):
         self.systems = tuple(systems)
         self.couplings = (couplings,) if callable(couplings) else tuple(couplings)
         if not self.systems:
-            raise ValueError("a product needs a system at least, such as SystemProduct((a, b)).")
+            raise ValueError("systems must be one system at least, such as SystemProduct((a, b)).")
 
     @property
     def kind(self) -> Kind:

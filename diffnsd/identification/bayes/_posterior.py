@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -89,7 +90,7 @@ class Posterior(eqx.Module):
 
 @checked_arguments
 def posterior(
-    log_likelihood: Callable[[PyTree], Float[Array, ""]],
+    log_likelihood: Annotated[Callable[[PyTree], Float[Array, ""]], "(params)"],
     params: PyTree[Array],
     *,
     priors: Mapping[str, AbstractPrior] | None = None,

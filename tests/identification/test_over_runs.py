@@ -1,0 +1,182 @@
+"""Fits whose runs are spread over devices and processes: the same estimates, one reduction a step."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from diffnsd import identification
+
+# Heights of 13 balls that bounce, with noise; restitution and gravity are sought.
+COMMON = """
+import json, re, sys
+import jax, jax.numpy as jnp, numpy as np, optax
+from functools import partial
+import diffnsd as nsd
+from diffnsd import identification as idn
+
+def error(params, run):
+    model = nsd.models.bouncing_ball(params["e"], params["g"])
+    start = nsd.State(run["height"][None], jnp.zeros(1))
+    found = nsd.simulate(model, nsd.MoreauJean(), 0.0, 0.6, 0.02, start, throw=False)
+    gap = found.states.q[::3, 0] - run["seen"]
+    return {"early": gap[:5], "late": gap[5:]}
+
+def loss(params, run):
+    return sum(jnp.sum(x**2) for x in error(params, run).values()) / 2
+
+heights = np.linspace(0.5, 1.0, 13)
+times = 0.06 * np.arange(11)
+falls = heights[:, None] - 9.81 * times**2 / 2
+hit = np.sqrt(2 * heights / 9.81)[:, None]
+speed = 0.8 * 9.81 * hit  # after the only impact
+after = speed * (times - hit) - 9.81 * (times - hit) ** 2 / 2
+noise = 1e-3 * np.random.default_rng(0).normal(size=after.shape)
+runs = {"height": heights, "seen": np.where(times < hit, falls, after) + noise}
+start = {"e": np.array(0.7), "g": np.array(9.0)}
+
+def listed(params):
+    return [float(params[k]) for k in ("e", "g")]
+"""
+
+DEVICES = """
+mesh = jax.sharding.Mesh(jax.devices(), ("run",))
+there, start = jax.tree.map(jnp.asarray, (runs, start))
+
+def collectives(programs):
+    kinds = "all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter"
+    texts = [program.compiled.as_text() for *_, program in programs._known]
+    return [len(re.findall(rf" = .* (?:{kinds})(?:-start)?[(]", text)) for text in texts]
+
+def everywhere(function):
+    return lambda p: jax.vmap(partial(function, p))(there)
+
+found = {}
+spread = idn.ResidualOverRuns(error, runs, mesh)
+mask = {"early": jnp.ones((13, 5), bool).at[3, 2].set(False), "late": jnp.ones(13, bool)}
+options = {"mask": mask, "robust": idn.Huber(1e-3)}
+known = idn.Programs()
+one = idn.least_squares(everywhere(error), start, **options)
+many = idn.least_squares(spread, start, programs=known, **options)
+rows = [x.linearisation.residual for x in (one, many)]
+slopes = [x.linearisation.jacobian for x in (one, many)]
+found["least_squares"] = [listed(one.params), listed(many.params), collectives(known)]
+found["rows"] = max(float(jnp.max(jnp.abs(a - b))) for a, b in (rows, slopes))
+known = idn.Programs()
+one = idn.fit(lambda p: jnp.sum(everywhere(loss)(p)), start, optax.adam(0.02), max_steps=12)
+total = idn.SumOverRuns(loss, runs, mesh)
+many = idn.fit(total, start, optax.adam(0.02), max_steps=12, programs=known)
+found["fit"] = [listed(one.params), listed(many.params), collectives(known)]
+sampler, key = idn.Laplace(draws=20), jax.random.key(1)
+log = idn.SumOverRuns(lambda p, run: -loss(p, run) / 1e-6, runs, mesh)
+alone = lambda p: -jnp.sum(everywhere(loss)(p)) / 1e-6
+drawn = [idn.posterior(f, start, sampler=sampler, key=key).samples for f in (log, alone)]
+found["posterior"] = [x.reshape(-1).tolist() for x in drawn]
+print(json.dumps(found))
+"""
+
+PROCESS = """
+from jax.experimental.multihost_utils import process_allgather
+
+mesh, residual = None, lambda p: jax.vmap(partial(error, p))(jax.tree.map(jnp.asarray, runs))
+if sys.argv[1:]:  # one of two
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]), initialization_timeout=60)
+    assert len(jax.devices()) == 2 and len(jax.local_devices()) == 1
+    mesh = jax.sharding.Mesh(jax.devices(), ("run",))
+    residual = idn.ResidualOverRuns(error, runs, mesh)
+
+def end(height):
+    model = nsd.models.bouncing_ball(0.8)
+    begin = nsd.State(height[None], jnp.zeros(1))
+    return nsd.simulate(model, nsd.MoreauJean(), 0.0, 0.6, 0.02, begin, throw=False).states.q[-1, 0]
+
+start = jax.tree.map(jnp.asarray, start)
+rolled = nsd.rollout(end, runs["height"][:12], mesh=mesh)
+rolled = process_allgather(rolled, tiled=True) if mesh else np.asarray(rolled)
+print(json.dumps({"ends": rolled.tolist(), "params": listed(idn.least_squares(residual, start).params)}))
+"""
+
+
+def environment(devices: int) -> dict[str, str]:
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"
+    return {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "1"}
+
+
+def python(program: str, *arguments: str, devices: int = 1) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMON + program, *arguments],
+        env=environment(devices),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def answers(*processes: subprocess.Popen) -> list[dict]:
+    """What the processes print last; none is left running."""
+    try:
+        ended = [process.communicate(timeout=240) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    for process, (_, errors) in zip(processes, ended, strict=True):
+        assert process.returncode == 0, errors
+    return [json.loads(out.splitlines()[-1]) for out, _ in ended]
+
+
+@pytest.mark.slow
+def test_on_eight_devices():
+    """13 runs on 8 devices, masked and robust: the same numbers, and one reduction in what a step runs."""
+    (found,) = answers(python(DEVICES, devices=8))
+    for name in ("least_squares", "fit"):
+        one, many, collectives = found[name]
+        np.testing.assert_allclose(many, one, rtol=1e-12)  # measured 0
+        assert max(collectives) == 1 and sum(collectives) == 1
+    assert found["rows"] < 1e-11  # measured 0
+    drawn, alone = found["posterior"]
+    np.testing.assert_allclose(drawn, alone, rtol=1e-10)  # measured 2e-16
+
+
+@pytest.mark.slow
+def test_in_two_processes():
+    """Two processes that know each other by `jax.distributed` give the estimate of one."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    first, second, alone = answers(
+        python(PROCESS, address, "0"), python(PROCESS, address, "1"), python(PROCESS)
+    )
+    for found in (first, second):
+        np.testing.assert_allclose(found["ends"], alone["ends"], rtol=1e-12)
+        np.testing.assert_allclose(found["params"], alone["params"], rtol=1e-10)
+
+
+def mesh():
+    return jax.make_mesh((1,), ("run",), axis_types=(jax.sharding.AxisType.Auto,))
+
+
+def test_refused():
+    def number(params, run):
+        return params * run
+
+    with pytest.raises(ValueError, match="share one leading axis"):
+        identification.SumOverRuns(number, {"a": np.ones(2), "b": np.ones(3)}, mesh())
+    with pytest.raises(ValueError, match="mesh must have one axis"):
+        two = jax.make_mesh((1, 1), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+        identification.SumOverRuns(number, np.ones(2), two)
+    with pytest.raises(TypeError, match=r"function must be a function of \(params, run\)"):
+        identification.SumOverRuns(lambda params: params, np.ones(2), mesh())
+    with pytest.raises(ValueError, match="must return one number"):
+        total = identification.SumOverRuns(lambda p, run: p * run, np.ones((2, 3)), mesh())
+        jax.eval_shape(total, np.float64(1.0))
+    with pytest.raises(ValueError, match="one number for all residuals"):
+        residual = identification.ResidualOverRuns(number, np.ones(2), mesh())
+        robust = identification.Huber(np.ones(2))
+        identification.least_squares(residual, jax.numpy.ones(()), robust=robust)
