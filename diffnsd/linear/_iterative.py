@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array
 
-from ._base import AbstractSolver, positive, symmetric
-from ._preconditioners import AbstractPreconditioner, Jacobi
+from ._base import AbstractSolver, positive, square, symmetric
+from ._preconditioners import AbstractPreconditioner, BlockJacobi, Jacobi
 
 Options = dict[str, Any]
 
@@ -83,6 +83,75 @@ class ConjugateGradients(AbstractKrylov):
         x, r, _, _, count, curved = jax.lax.while_loop(proceed, body, start)
         result = _outcome(_norm(r) <= limit)
         result = lx.RESULTS.where(curved, lx.RESULTS.breakdown, result)
+        return x, result, {"num_steps": count}
+
+
+class BiCGStab(AbstractKrylov):
+    """The stabilised method of biconjugate gradients for matrices that need not be symmetric.
+
+    An iteration takes two products and two applications of the preconditioner. The best iterate is kept;
+    where the method breaks down it starts again from there.
+
+    **Arguments:** as of `ConjugateGradients`; the preconditioner is one for matrices that are not symmetric:
+    `Jacobi`, `BlockJacobi`, none.
+
+    Reference: H. van der Vorst (1992), doi:10.1137/0913035.
+    """
+
+    preconditioner: AbstractPreconditioner = BlockJacobi(3)
+    rtol: float = 1e-11
+    max_steps: int = eqx.field(default=10_000, static=True)
+
+    def init(self, operator: lx.AbstractLinearOperator, options: Options) -> Products:
+        square("BiCGStab", operator)
+        return Products(operator, self.preconditioner.inverse(operator))
+
+    def transpose(self, state: Products, options: Options):
+        return self.init(state.operator.transpose(), options), options
+
+    def compute(self, state: Products, vector: Array, options: Options):
+        limit = self.relative(vector, options) * _norm(vector)
+        tiny = jnp.finfo(vector.dtype).tiny
+
+        def over(a, b):
+            return a / jnp.where(jnp.abs(b) > tiny, b, 1)
+
+        def proceed(carry):
+            _, r, *_, count, stuck = carry
+            return (_norm(r) > limit) & (count < self.max_steps) & ~stuck
+
+        def body(carry):
+            x, r, shadow, p, ap, rho, count, _ = carry
+            rho1 = jnp.sum(shadow * r)
+            # The direction and the image of the last one are zero after a start.
+            p = r + over(rho1, rho) * p
+            y = state.inverse(p)
+            ap = state.operator.mv(y)
+            curvature = jnp.sum(shadow * ap)
+            alpha = over(rho1, curvature)
+            s = r - alpha * ap
+            z = state.inverse(s)
+            t = state.operator.mv(z)
+            omega = over(jnp.sum(t * s), jnp.sum(t * t))
+            x1, r1 = x + alpha * y + omega * z, s - omega * t
+            broken = (
+                (jnp.abs(rho1) <= 1e-12 * _norm(shadow) * _norm(r))
+                | (jnp.abs(curvature) <= tiny)
+                | (omega == 0)
+                | ~jnp.all(jnp.isfinite(r1))
+            )
+            stuck = broken & jnp.all(shadow == r)
+            p1 = jnp.where(broken, 0, p - omega * ap)
+            x1, r1 = jnp.where(broken, x, x1), jnp.where(broken, r, r1)
+            shadow = jnp.where(broken, r, shadow)
+            rho2 = jnp.where(broken, 1, rho1 * over(omega, alpha))
+            return x1, r1, shadow, p1, ap, rho2, count + 1, stuck
+
+        zero, one = jnp.zeros_like(vector), jnp.ones((), vector.dtype)
+        start = zero, vector, vector, zero, zero, one, 0, jnp.array(False)
+        x, r, *_, count, stuck = jax.lax.while_loop(proceed, body, start)
+        result = _outcome(_norm(r) <= limit)
+        result = lx.RESULTS.where(stuck, lx.RESULTS.breakdown, result)
         return x, result, {"num_steps": count}
 
 

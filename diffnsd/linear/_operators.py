@@ -5,7 +5,7 @@ Diagonal, tridiagonal and dense matrices are lineax's own `DiagonalLinearOperato
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._numerics import as_float
+from .._numerics import as_float, matrix_inverse, matvec
 
 
 class AbstractLargeOperator(lx.AbstractLinearOperator):
@@ -40,6 +40,10 @@ class AbstractLargeOperator(lx.AbstractLinearOperator):
     def block_diagonal(self, size: int) -> Float[Array, "m s s"]:
         """Blocks on its diagonal, of `s` rows each; the last one is filled up with a unit matrix."""
 
+    def block_inverse(self, size: int) -> Callable[[Array], Array]:
+        """The product with the inverses of `block_diagonal(size)`: a pytree that is a function."""
+        return BlockInverse(matrix_inverse(jnp.moveaxis(self.block_diagonal(size), 0, 2)))
+
     @property
     def is_positive(self) -> bool:
         """Whether it is known to be symmetric and positive (semi)definite."""
@@ -60,7 +64,30 @@ class AbstractLargeOperator(lx.AbstractLinearOperator):
         return self.in_structure()
 
 
-class ElementSum(AbstractLargeOperator):
+class BlockInverse(eqx.Module):
+    """The inverses of blocks on a diagonal, `(s, s, m)`, those of the last one for the rows that there are."""
+
+    inverses: Float[Array, "s s m"]
+
+    def __call__(self, x: Array) -> Array:
+        s, _, m = self.inverses.shape
+        padded = jnp.pad(x, (0, m * s - x.shape[0])).reshape(m, s).T
+        return matvec(self.inverses, padded).T.reshape(-1)[: x.shape[0]]
+
+
+class AbstractSparse(AbstractLargeOperator):
+    """An operator with few entries in a row, in any places."""
+
+    @abstractmethod
+    def coordinates(self) -> tuple[Array, Array, Array]:
+        """Row, column and value of its entries; those of equal place are to be added."""
+
+    @abstractmethod
+    def plus(self, blocks: Float[Array, "c j j"], dofs: Int[Array, "c j"], *tags) -> "AbstractSparse":
+        """The matrix with more elements; the arguments are those of `ElementSum`."""
+
+
+class ElementSum(AbstractSparse):
     """The sum of the matrices of elements, `A = diag(d) + Σ_e P_e^T B_e P_e`, by gather and scatter.
 
     `P_e` picks the unknowns of element `e`. Storage and work grow with the number of elements; the
@@ -141,8 +168,13 @@ class ElementSum(AbstractLargeOperator):
         block = jnp.where(inside, i // size, count)
         return total.at[block, i % size, j % size].add(self.blocks[:, rows, columns], mode="drop")
 
+    def plus(self, blocks: Float[Array, "c j j"], dofs: Int[Array, "c j"], *tags) -> "ElementSum":
+        widest = max(self.dofs.shape[1], dofs.shape[1])
+        every = [widened(*x, widest, self.size) for x in ((self.blocks, self.dofs), (blocks, dofs))]
+        blocks, dofs = (jnp.concatenate(x) for x in zip(*every, strict=True))
+        return ElementSum(blocks, dofs, self.size, self.added, tags)
+
     def coordinates(self) -> tuple[Array, Array, Array]:
-        """Row, column and value of its entries; those of equal place are to be added."""
         e, k = self.dofs.shape
         i = jnp.broadcast_to(self.dofs[:, :, None], (e, k, k)).reshape(-1)
         j = jnp.broadcast_to(self.dofs[:, None, :], (e, k, k)).reshape(-1)
@@ -154,6 +186,14 @@ class ElementSum(AbstractLargeOperator):
             i, j = jnp.concatenate([i, every]), jnp.concatenate([j, every])
             values = jnp.concatenate([values, self.added])
         return i, j, values
+
+
+def widened(blocks: Array, dofs: Array, k: int, n: int) -> tuple[Array, Array]:
+    """Elements filled up to `k` unknowns with `n`, which is none."""
+    more = k - dofs.shape[1]
+    blocks = jnp.pad(blocks, ((0, 0), (0, more), (0, more)))
+    dofs = jnp.pad(jnp.asarray(dofs, jnp.int32), ((0, 0), (0, more)), constant_values=n)
+    return blocks, dofs
 
 
 class BlockTridiagonal(AbstractLargeOperator):
@@ -308,10 +348,11 @@ def _no(operator) -> bool:
     return False
 
 
-for _cls in (ElementSum, BlockTridiagonal, Banded):
-    lx.is_symmetric.register(_cls, lambda a: a.is_symmetric)
-    lx.is_positive_semidefinite.register(_cls, lambda a: a.is_positive)
-    for _check in (
+def register(cls: type) -> None:
+    """Tells lineax what it asks of an operator of this folder."""
+    lx.is_symmetric.register(cls, lambda a: a.is_symmetric)
+    lx.is_positive_semidefinite.register(cls, lambda a: a.is_positive)
+    for check in (
         lx.is_negative_semidefinite,
         lx.is_diagonal,
         lx.is_tridiagonal,
@@ -319,8 +360,12 @@ for _cls in (ElementSum, BlockTridiagonal, Banded):
         lx.is_lower_triangular,
         lx.is_upper_triangular,
     ):
-        _check.register(_cls, _no)
-    lx.linearise.register(_cls, lambda a: a)
-    lx.conj.register(_cls, lambda a: a)
-    lx.diagonal.register(_cls, lambda a: a.diagonal())
-    lx.materialise.register(_cls, lambda a: lx.MatrixLinearOperator(a.as_matrix(), a.tags))
+        check.register(cls, _no)
+    lx.linearise.register(cls, lambda a: a)
+    lx.conj.register(cls, lambda a: a)
+    lx.diagonal.register(cls, lambda a: a.diagonal())
+    lx.materialise.register(cls, lambda a: lx.MatrixLinearOperator(a.as_matrix(), a.tags))
+
+
+for _cls in (ElementSum, BlockTridiagonal, Banded):
+    register(_cls)

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array
 
-from .._numerics import matrix_inverse, matvec
 from ._operators import AbstractLargeOperator
 
 
@@ -44,8 +43,7 @@ class BlockJacobi(AbstractPreconditioner):
     size: int = eqx.field(default=3, static=True)
 
     def inverse(self, operator: lx.AbstractLinearOperator) -> Callable[[Array], Array]:
-        blocks = jnp.moveaxis(_large("BlockJacobi", operator).block_diagonal(self.size), 0, 2)
-        return _Blocks(matrix_inverse(blocks))
+        return _large("BlockJacobi", operator).block_inverse(self.size)
 
 
 class Chebyshev(AbstractPreconditioner):
@@ -93,15 +91,6 @@ class _Scaled(eqx.Module):
 
     def __call__(self, x: Array) -> Array:
         return self.scale * x
-
-
-class _Blocks(eqx.Module):
-    inverses: Array  # (s, s, m)
-
-    def __call__(self, x: Array) -> Array:
-        s, _, m = self.inverses.shape
-        padded = jnp.pad(x, (0, m * s - x.shape[0])).reshape(m, s).T
-        return matvec(self.inverses, padded).T.reshape(-1)[: x.shape[0]]
 
 
 class _Polynomial(eqx.Module):

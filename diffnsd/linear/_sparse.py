@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from .._optional import require
 from ._base import AbstractSolver, square
-from ._operators import ElementSum
+from ._operators import AbstractSparse
 
 
 class Entries(eqx.Module):
@@ -37,7 +37,7 @@ class SparseLU(AbstractSolver):
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> Entries:
         square("SparseLU", operator)
         require("scipy.sparse.linalg", "SparseLU", "sparse")
-        if isinstance(operator, ElementSum):
+        if isinstance(operator, AbstractSparse):
             return Entries(*operator.coordinates(), turned=False)
         matrix = operator.as_matrix()
         rows, columns = (jnp.asarray(x.reshape(-1)) for x in np.indices(matrix.shape))

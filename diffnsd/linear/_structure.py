@@ -14,7 +14,8 @@ from jaxtyping import Array
 from .._jax import with_value
 from ._base import AbstractSolver
 from ._direct import BlockTridiagonalLU, Cholesky, Tridiagonal
-from ._iterative import MINRES, ConjugateGradients
+from ._iterative import MINRES, BiCGStab, ConjugateGradients
+from ._node_blocks import NodeBlocks
 from ._operators import Banded, BlockTridiagonal, ElementSum
 from ._preconditioners import BlockJacobi
 from ._sparse import SparseLU
@@ -24,7 +25,7 @@ class ByStructure(AbstractSolver):
     """The solver that fits the structure of a matrix, as the system declares it by its operator.
 
     **Arguments:** the solver for each structure: `diagonal`, `tridiagonal`, `banded` (and block
-    tridiagonal), `positive` and `symmetric` sums of elements, `sparse` ones that are not symmetric,
+    tridiagonal), `positive` and `symmetric` sums of elements and blocks between nodes, those that are not symmetric: `sparse` and `nodal`,
     `dense_positive` and `dense` matrices and all other operators.
     """
 
@@ -34,6 +35,7 @@ class ByStructure(AbstractSolver):
     positive: lx.AbstractLinearSolver = ConjugateGradients(BlockJacobi(3))
     symmetric: lx.AbstractLinearSolver = MINRES()
     sparse: lx.AbstractLinearSolver = SparseLU()
+    nodal: lx.AbstractLinearSolver = BiCGStab(BlockJacobi(3))
     dense_positive: lx.AbstractLinearSolver = Cholesky()
     dense: lx.AbstractLinearSolver = lx.LU()
 
@@ -82,9 +84,14 @@ def _(operator) -> str:
 
 @_structure.register(ElementSum)
 def _(operator) -> str:
-    if operator.is_positive:
-        return "positive"
-    return "symmetric" if operator.is_symmetric else "sparse"
+    return (
+        "positive" if operator.is_positive else "symmetric" if operator.is_symmetric else "sparse"
+    )
+
+
+@_structure.register(NodeBlocks)
+def _(operator) -> str:
+    return "positive" if operator.is_positive else "symmetric" if operator.is_symmetric else "nodal"
 
 
 class Factored(eqx.Module):

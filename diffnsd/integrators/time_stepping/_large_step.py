@@ -36,6 +36,7 @@ from ...complementarity._problem import join, split
 from ...linear import Factored
 from .._contacts import build_block
 from .._step import outcome
+from ._nodal_step import is_nodal, nodal_derivative, nodal_values
 
 ENOUGH = 0.5  # of the slope of the incremental energy that a step may leave, with either sign
 HALVINGS = 20
@@ -151,9 +152,12 @@ def large_step(step, z0: tuple[Array, ...]):
 
     **Returns:** the velocity at the end, `z`, `Statistics`, the result.
     """
-    scheme = step.scheme
-    laws = _solver(scheme.solver)
-    v, z, stats, result = _values(LargeStep(without_derivative(step)), z0, laws)
+    laws, frozen = _solver(step.scheme.solver), LargeStep(without_derivative(step))
+    if is_nodal(frozen):
+        v, z, stats, result = nodal_values(frozen, z0)
+        v, z = nodal_derivative(LargeStep(step), *jax.lax.stop_gradient((v, z)))
+        return v, z, stats, result
+    v, z, stats, result = _values(frozen, z0, laws)
     v, z = _differentiated(LargeStep(step), *jax.lax.stop_gradient((v, z)), laws)
     shapes = [part.shape[::-1] for part in z0]
     return v, split(shapes, z) if z0 else (), stats, result

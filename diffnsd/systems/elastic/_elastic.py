@@ -14,7 +14,7 @@ from ..._jax import eval_now
 from ..._numerics import as_float
 from ..._types import Args, Config, Matrix, Scalar, State, Vector
 from ...groups import AbstractGroup, Euclidean
-from ...linear import ElementSum
+from ...linear import ElementSum, NodePattern
 from .._base import AbstractSystem
 from . import _base as assembly
 from ._base import AbstractElements, Nodal
@@ -22,7 +22,7 @@ from ._boundary import AbstractLoad, Prescribed
 from ._checks import check_elastic, check_layout, inverted_elements, unused_coordinates
 from ._inertia import AbstractMass, Lumped, Rayleigh
 from ._mesh import Mesh
-from ._operator import by_structure, element_sum
+from ._operator import WIDEST_BAND, element_sum, step_matrix
 
 
 class Elastic(AbstractSystem):
@@ -58,6 +58,7 @@ class Elastic(AbstractSystem):
     damping: Rayleigh | None
     free: Int[Array, " n"]
     unknown: Int[Array, "p w"]
+    pattern: NodePattern | None
     bandwidth: int = eqx.field(static=True)
 
     def __init__(
@@ -91,6 +92,9 @@ class Elastic(AbstractSystem):
         self.free = eval_now(jnp.asarray, free)
         self.unknown = eval_now(jnp.asarray, unknown.reshape(out.shape))
         self.bandwidth = _bandwidth(self.elements, unknown.reshape(out.shape), free.size)
+        is_banded = self.bandwidth <= min(WIDEST_BAND, free.size - 1)
+        groups = [np.asarray(part.nodes) for part in self.elements]
+        self.pattern = None if is_banded else NodePattern.of(groups, out.shape[0])
 
     # Configurations: all nodes from the unknowns.
 
@@ -236,8 +240,8 @@ class Elastic(AbstractSystem):
     def step_operator(
         self, t: Scalar, state: State, args: Args, a: Scalar, b: Scalar
     ) -> lx.AbstractLinearOperator:
-        """`M − a ∂f/∂v − b ∂f/∂q`: tridiagonal or banded for nodes in a row, else an `ElementSum`."""
-        return by_structure(self.element_sum(t, state, args, a, b), self.bandwidth)
+        """`M − a ∂f/∂v − b ∂f/∂q`: tridiagonal or banded for nodes in a row, else by blocks between nodes."""
+        return step_matrix(self, t, state, args, a, b)
 
     def element_sum(self, t: Scalar, state: State, args: Args, a: Scalar, b: Scalar) -> ElementSum:
         """The same matrix as a sum over elements, whatever its bandwidth."""
@@ -247,8 +251,7 @@ class Elastic(AbstractSystem):
         """The tangent stiffness `−∂f/∂q` at rest velocities, as an operator of order `n`."""
         one, zero = jnp.ones((), q.dtype), jnp.zeros((), q.dtype)
         state = State(q, jnp.zeros_like(q))
-        matrix = element_sum(self, t, state, args, zero, one, massless=True)
-        return by_structure(matrix, self.bandwidth)
+        return step_matrix(self, t, state, args, zero, one, massless=True)
 
     def reactions(
         self, t: Scalar, state: State, args: Args = None, acceleration: Vector | None = None

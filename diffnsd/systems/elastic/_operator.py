@@ -1,20 +1,23 @@
 """The matrix of an implicit step of an elastic body, by the structure that its mesh gives it."""
 
+import functools
 from typing import Any
 
 import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array
 
+from ..._jax import staged
 from ..._types import Args, Scalar, State
-from ...linear import Banded, ElementSum
+from ...linear import Banded, ElementSum, NodeBlocks
+from ...linear._operators import widened
 from . import _base as assembly
 
 WIDEST_BAND = 8
 """Nodes in a row with up to this distance of coupled unknowns are solved by bands."""
 
 
-def element_sum(
+def step_matrix(
     body: Any,
     t: Scalar,
     state: State,
@@ -23,9 +26,46 @@ def element_sum(
     b: Scalar,
     *,
     massless: bool = False,
-) -> ElementSum:
-    """`M − a ∂f/∂v − b ∂f/∂q` of the unknowns; without `M` if `massless`."""
-    n, d = body.free.shape[0], body.points.shape[1]
+) -> lx.AbstractLinearOperator:
+    """`M − a ∂f/∂v − b ∂f/∂q` of the unknowns; without `M` if `massless`.
+
+    By its diagonals where unknowns that are coupled are at most `WIDEST_BAND` apart, by its blocks between
+    nodes where it is symmetric, else as a sum over elements.
+    """
+    parts, tags = _elements(body, t, state, args, a, b, massless)
+    if not tags:
+        return _element_sum(body, parts, tags)
+    if body.pattern is None:
+        return by_structure(_element_sum(body, parts, tags), body.bandwidth)
+    (p, m), width = body.pattern.columns.shape, body.unknown.shape[1]
+    total = jnp.zeros((p * m, width * width), state.q.dtype)
+    for (blocks, nodes, w), slots in zip(parts, body.pattern.slots, strict=True):
+        e, k = nodes.shape
+        pairs = jnp.moveaxis(blocks.reshape(e, k, w, k, w), 3, 2)
+        pairs = jnp.pad(pairs, [(0, 0)] * 3 + [(0, width - w)] * 2)
+        place = nodes[:, :, None] * m + slots
+        total = total.at[place.reshape(-1)].add(pairs.reshape(-1, width * width))
+    total = jnp.swapaxes(total.reshape(p, m, width, width), 1, 2)
+    return NodeBlocks(total, body.pattern.columns, body.free, frozenset(tags))
+
+
+def element_sum(body: Any, t: Scalar, state: State, args: Args, a: Scalar, b: Scalar) -> ElementSum:
+    """The same matrix as a sum over elements, whatever its structure."""
+    return _element_sum(body, *_elements(body, t, state, args, a, b, False))
+
+
+def _element_sum(body: Any, parts, tags) -> ElementSum:
+    n = body.free.shape[0]
+    parts = [(x, body.unknown[nodes, :w].reshape(x.shape[:2])) for x, nodes, w in parts]
+    widest = max(dofs.shape[1] for _, dofs in parts)
+    every = [widened(*part, widest, n) for part in parts]
+    blocks, dofs = (jnp.concatenate(x) for x in zip(*every, strict=True))
+    return ElementSum(blocks, dofs, n, tags=tags)
+
+
+def _elements(body, t, state, args, a, b, massless):
+    """Per group of elements their matrices `(e, k w, k w)`, nodes and `w`; what is known of the sum."""
+    d = body.points.shape[1]
     x, v = body.positions(t, state.q), body.nodal_velocities(t, state)
     X = body.rest_nodes.astype(x.dtype)
     a, b = jnp.asarray(a, x.dtype), jnp.asarray(b, x.dtype)
@@ -34,24 +74,24 @@ def element_sum(
     parts, symmetric = [], True
     for part in body.elements:
         w = part.width(d)
-        blocks = assembly.stiffness_blocks(part, X[:, :w], x[:, :w], v[:, :w], viscosity, a, b)
+        nodal = (y[:, :w] for y in (X, x, v))
+        # A stage of its own: fused into what follows, a second derivative is evaluated for every entry.
+        one = functools.partial(assembly.stiffness_blocks, part)
+        blocks = staged(jnp.isfinite(a), one, *nodal, viscosity, a, b)
         mass = None if massless else body.mass_model.blocks(part, X[:, :w])
         if mass is not None:
             blocks = blocks + mass * (1 if damping is None else 1 + a * damping.mass)
-        parts.append((blocks, body.unknown[part.nodes, :w].reshape(blocks.shape[:2])))
+        parts.append((blocks, part.nodes, w))
     for load in body.loads:
         found = load.blocks(t, x, args)
         if found is not None:
             nodes, blocks = found
-            parts.append((-b * blocks, body.unknown[nodes].reshape(blocks.shape[:2])))
+            parts.append((-b * blocks, nodes, body.unknown.shape[1]))
             symmetric = False
-    widest = max(dofs.shape[1] for _, dofs in parts)
-    blocks = jnp.concatenate([_padded(blocks, widest) for blocks, _ in parts])
-    dofs = jnp.concatenate([_padded_dofs(dofs, widest, n) for _, dofs in parts])
     # With the mass the matrix is positive definite unless a step is too long for strongly compressed
     # elements; conjugate gradients notice that, and the step says so.
-    tags = () if not symmetric else lx.symmetric_tag if massless else lx.positive_semidefinite_tag
-    return ElementSum(blocks, dofs, n, tags=tags)
+    tag = lx.symmetric_tag if massless else lx.positive_semidefinite_tag
+    return parts, (tag,) if symmetric else ()
 
 
 def by_structure(matrix: ElementSum, width: int) -> lx.AbstractLinearOperator:
@@ -66,13 +106,3 @@ def by_structure(matrix: ElementSum, width: int) -> lx.AbstractLinearOperator:
     if width == 0:
         return lx.DiagonalLinearOperator(bands[:, 0])
     return lx.TridiagonalLinearOperator(bands[:, 1], bands[1:, 0], bands[:-1, 2])
-
-
-def _padded(blocks: Array, k: int) -> Array:
-    more = k - blocks.shape[1]
-    return jnp.pad(blocks, ((0, 0), (0, more), (0, more)))
-
-
-def _padded_dofs(dofs: Array, k: int, n: int) -> Array:
-    """Unknowns of elements with fewer nodes, filled up with `n`, which is none."""
-    return jnp.pad(dofs, ((0, 0), (0, k - dofs.shape[1])), constant_values=n)
