@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import AbstractArray, AbstractDtype
+from jaxtyping import AbstractArray, AbstractDtype, Key
 
 from ._expects import shown
 from ._jax import is_traced
@@ -208,6 +208,8 @@ def _rule(kind: Any) -> _Rule | None:
         dtype = getattr(kind, "dtype", None)
         if dtype is not None and getattr(dtype, "__name__", "") == "Bool":
             return None  # `booleans` checks them
+        if dtype is Key:
+            return _Rule("a key such as `jax.random.key(0)`", _is_key)
         return _Rule("numbers", _of_numbers, True)
     if issubclass(kind, AbstractDtype) or kind.__module__.startswith("jaxtyping"):
         return None
@@ -297,6 +299,10 @@ def _is_whole(x) -> bool:
 
 def _is_plain(x) -> bool:
     return isinstance(x, Real) and not isinstance(x, bool)
+
+
+def _is_key(x) -> bool:
+    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def _of_numbers(x) -> bool:
