@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import AbstractArray, AbstractDtype
+from jaxtyping import AbstractArray, AbstractDtype, Key
 
 from ._expects import shown
 from ._jax import is_traced
@@ -215,7 +215,7 @@ def _rule(kind: Any) -> _Rule | None:
         dtype = getattr(kind, "dtype", None)
         if dtype is not None and getattr(dtype, "__name__", "") == "Bool":
             return None  # `booleans` checks them
-        if getattr(dtype, "__name__", "") == "Key":
+        if dtype is Key:
             return _Rule("a key of jax.random, such as jax.random.key(0)", _is_key)
         return _Rule("numbers", _of_numbers, True)
     if issubclass(kind, AbstractDtype) or kind.__module__.startswith("jaxtyping"):
@@ -304,10 +304,6 @@ def _is_whole(x) -> bool:
     return isinstance(x, Integral)
 
 
-def _is_key(x) -> bool:
-    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
-
-
 def _is_number(x) -> bool:
     if not _of_numbers(x) or np.ndim(x):
         return False
@@ -318,6 +314,10 @@ def _is_number(x) -> bool:
 
 def _is_plain(x) -> bool:
     return isinstance(x, Real) and not isinstance(x, bool)
+
+
+def _is_key(x) -> bool:
+    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def _of_numbers(x) -> bool:

@@ -1,8 +1,11 @@
 """The commands. They import heavy packages only when run, so that `--help` is fast."""
 
 import os
+import platform
+import shlex
 import signal
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -231,6 +234,7 @@ class _Session:
     """Sets up the console, progress bars, precision and error handling of one command."""
 
     def __enter__(self):
+        self.started = time.perf_counter()
         # XLA's older code generator compiles in half the time; later versions of jaxlib may drop the flag.
         if version("jaxlib").startswith("0.10."):
             os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
@@ -259,6 +263,16 @@ class _Session:
     def print(self, text: str) -> None:
         """Prints a line for the user."""
         self.console.print(text, highlight=False)
+
+    def origin(self) -> dict[str, str | float | dict[str, str]]:
+        """What a result needs to be made again: the command, versions, and the wall time so far."""
+        versions = {name: version(name) for name in ("diffnsd", "jax", "jaxlib", "numpy")}
+        return {
+            "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            "versions": versions | {"python": platform.python_version()},
+            "platform": f"{platform.system()}, {platform.machine()}, {os.cpu_count()} cores",
+            "wall_seconds": round(time.perf_counter() - self.started, 1),
+        }
 
     def folder(self, path: Path) -> Path:
         """Checks and returns the output folder."""

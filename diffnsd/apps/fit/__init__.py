@@ -1,5 +1,6 @@
 """Weighted nonlinear least squares on whole measured motions, in rounds; any model that simulates them."""
 
+from ._draws import Bands as Bands, Spread as Spread, banded_runs as banded_runs, bands as bands
 from ._fit import Identified as Identified, identify as identify
 from ._job import Job as Job, Quantity as Quantity, weights as weights
 from ._outputs import (

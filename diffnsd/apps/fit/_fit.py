@@ -20,6 +20,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from ... import identification
+from ._draws import Spread
 from ._job import Job, Residual, lanes, weights
 from ._steps import edges_of, gauss_newton, scales_of, widths_around
 
@@ -48,7 +49,8 @@ class Identified:
     `size[2]`.
     `failed` lists the runs in which a step failed at the estimate. `status` is one of `running`,
     `converged`, `not converged`, `failed` and `interrupted`; the last of `warnings` says why the fit
-    did not converge. `truth` holds true values where they are known, for the report.
+    did not converge. `truth` holds true values where they are known, for the report. `spread` is the
+    distribution of the estimate, `None` without standard errors.
     """
 
     job: Job
@@ -68,6 +70,7 @@ class Identified:
     run_seconds: float = 0.0
     status: str = "running"
     truth: dict[str, float] = field(default_factory=dict)
+    spread: Spread | None = None
 
     def __post_init__(self):
         self.model = self.job.model if self.model is None else self.model
@@ -315,6 +318,14 @@ class _Rounds:
         known = zip(found.labels, found.determined, strict=True)
         record.determined = {name: bool(is_known) for name, is_known in known}
         record.correlations = np.asarray(found.correlations)
+        raw = identification.raw_covariance(linearisation, groups, [""] * open_by.size)
+        factors = np.sqrt(1 + np.where(np.isfinite(open_by), open_by, 0.0) ** 2)
+        record.spread = Spread(
+            self.params,
+            self.rebuild,
+            raw.matrix * np.outer(factors, factors),
+            found.degrees_of_freedom,
+        )
         record.warnings += [str(warning) for warning in found.warnings]
 
     def verdict(self, spread: np.ndarray, left: np.ndarray) -> str:

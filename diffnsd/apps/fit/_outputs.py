@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ._draws import LEVEL, Bands
 from ._fit import Identified, by_label, identify
 from ._job import Job
 
@@ -72,13 +73,14 @@ def write_fit_report(
     compared: list,
     errors: Any,
     details: dict | None = None,
+    band: Bands | None = None,
 ) -> None:
     """Writes `report.html`.
 
     **Arguments:** `compared`: measured and predicted motions to plot; `errors`: of all runs; see
-    `pages.write_report`. `details`: further lines.
+    `pages.write_report`. `details`: further lines; `band`: of the predictions, for its share.
     """
-    from ..pages import ParameterRow, RunFigures, write_report
+    from ..pages import ParameterRow, PosteriorDraws, RunFigures, write_report
 
     job, rows = record.job, []
     for name, quantity in job.quantities.items():
@@ -112,10 +114,40 @@ def write_fit_report(
             record.compile_seconds,
             record.run_seconds,
             tuple(record.warnings),
-            {"status": record.status, **(details or {})},
+            {"status": record.status, **{k: _text(x) for k, x in (details or {}).items()}},
         ),
         correlations=record.correlations,
+        posterior=_posterior(record, band, PosteriorDraws),
     )
+
+
+def _text(value: Any) -> str:
+    """A detail as a line of text."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {what}" for name, what in value.items())
+    return str(value)
+
+
+def _posterior(record: Identified, band: Bands | None, draws: type) -> Any:
+    """The draws of what the data determine, with the share that the bands hold."""
+    if record.spread is None:
+        return None
+    samples = {
+        label: x
+        for label, x in record.spread.samples().items()
+        if np.isfinite(record.standard_errors.get(label, np.nan)) and np.ptp(x) > 0
+    }
+    remark = (
+        "It is Student's t distribution with the standard errors and correlations above, cut off at "
+        "the bounds."
+    )
+    if band is not None:
+        remark += (
+            f" The shaded bands below hold {LEVEL:.0%} of predictions with draws of the parameters, of the "
+            "start velocities and of the error of a frame; they hold "
+            f"{band.share:.0%} of what was measured in {len(band.runs)} runs."
+        )
+    return draws(samples, record.truth, remark)
 
 
 def _plain(content: Any) -> Any:

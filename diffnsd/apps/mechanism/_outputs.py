@@ -3,15 +3,16 @@
 from pathlib import Path
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ...io import Elements
 from ...rollout import rollout
 from .._files import save_archive
-from ..fit import Identified, write_fit_report
+from ..fit import Bands, Identified, banded_runs, bands, write_fit_report
 from ._data import Runs
-from ._job import MechanismMotion, as_batch
+from ._job import TOLERANCE, MechanismMotion, as_batch
 from ._solids import solids
 
 SHOWN = 6
@@ -26,7 +27,7 @@ class Predicted:
     """
 
     def __init__(self, motion: MechanismMotion, elements: Elements, runs: Runs):
-        self.runs, self.metric = runs, motion.metric
+        self.runs, self.motion, self.metric = runs, motion, motion.metric
         self.batch, self.known = as_batch(motion.metric, elements, runs)
 
         def one(pair):
@@ -42,6 +43,40 @@ class Predicted:
         count = np.maximum(self.known.sum(axis=(1, 2)), 1)
         means = np.where(self.known[:, :, None], parts, 0).sum(axis=(1, 3)) / count[:, None]
         self.position, self.rotation = means.T
+        seen = np.where(self.known[:, :, None], parts, np.nan)
+        count = np.maximum(self.known.sum(axis=2), 1)[:, :, None]
+        # The mean over the bodies of a frame, NaN where none was measured.
+        frames = np.nansum(seen, axis=3) / count
+        measured = np.any(self.known, axis=2, keepdims=True)
+        self.by_frame = np.where(measured, frames, np.nan)
+
+    def bands(self, record: Identified, runs: np.ndarray) -> Bands | None:
+        """The bands of the centres of mass of some runs."""
+        spread, motion = record.spread, self.motion
+        if spread is None:
+            return None
+        rebuild = spread.rebuild
+
+        def one(lane):
+            drawn, run, velocity = lane
+            elements = rebuild(drawn)
+            solution = motion.simulate(elements, run, velocity)
+            return motion.metric.places(elements.split(solution.states)[0].q)[0]
+
+        def positions(drawn, which, starts):
+            batch = jax.tree.map(lambda x: x[which], self.batch)
+            return np.asarray(rollout(one, (drawn, batch, starts)))
+
+        return bands(
+            spread,
+            positions,
+            runs,
+            np.asarray(self.runs.velocities)[runs],
+            np.asarray(record.job.deviations),
+            TOLERANCE * float(self.metric.size),
+            np.asarray(self.batch.position)[runs],
+            self.known[runs],
+        )
 
     def save(self, path: Path) -> None:
         """Writes `predictions.npz`: `qpos`, `times` from the first frame of each run, and `offsets`."""
@@ -66,8 +101,13 @@ class Predicted:
         }
 
 
-def write_pages(out: Path, record: Identified, predicted: Predicted, title: str) -> None:
-    """Writes `report.html` and `replay.html` of the runs from the worst to the best predicted."""
+def write_pages(
+    out: Path, record: Identified, predicted: Predicted, title: str, origin: dict
+) -> Bands | None:
+    """Writes `report.html` and `replay.html` of the runs from the worst to the best predicted.
+
+    **Arguments:** `origin`: further lines of the report. **Returns:** the bands of the predictions.
+    """
     from ..pages import Motion, PoseErrors, TossComparison, write_motion
 
     elements, runs, metric = record.model, predicted.runs, predicted.metric
@@ -77,10 +117,12 @@ def write_pages(out: Path, record: Identified, predicted: Predicted, title: str)
     moving = np.flatnonzero(predicted.known.any(axis=(0, 1)))
     size = float(metric.size)
     compared, motions = [], []
+    band = predicted.bands(record, banded_runs(order, shown))
     for j in shown.tolist():
         n = int(runs.lengths[j])
         position, turn = (np.asarray(x) for x in places(jnp.asarray(predicted.q[j])))
         seen = predicted.known[j]
+        sides = None if band is None else band.of(j, n)
         measured, attitude = (
             np.where(seen[..., None], np.asarray(x[j]), np.nan)
             for x in (predicted.batch.position, predicted.batch.orientation)
@@ -93,6 +135,7 @@ def write_pages(out: Path, record: Identified, predicted: Predicted, title: str)
                 attitude[:n, b],
                 position[:n, b],
                 turn[:n, b],
+                None if sides is None else (sides[0][:, b], sides[1][:, b]),
             )
             for b in dict.fromkeys((moving[0], moving[-1]))
         ]
@@ -103,13 +146,16 @@ def write_pages(out: Path, record: Identified, predicted: Predicted, title: str)
                 _origins(metric, measured, attitude, n),
             )
         )
-    errors = PoseErrors(100 * predicted.position, np.degrees(predicted.rotation))
+    places, turns = np.moveaxis(predicted.by_frame, 2, 0)
+    frames = runs.dt * np.arange(places.shape[1]), 100 * places, np.degrees(turns)
+    errors = PoseErrors(100 * predicted.position, np.degrees(predicted.rotation), None, frames)
     details = {
         "size": f"{size:.4g} m",
         "runs": str(len(runs)),
         "step between frames": f"{runs.dt:.6g} s",
+        **origin,
     }
-    write_fit_report(out / "report.html", record, title, compared, errors, details)
+    write_fit_report(out / "report.html", record, title, compared, errors, details, band)
     reach = max(size, float(np.abs(predicted.q[:, :, :3]).max(initial=0.0)))
     write_motion(
         out / "replay.html",
@@ -119,6 +165,7 @@ def write_pages(out: Path, record: Identified, predicted: Predicted, title: str)
         motions=motions,
         title=title,
     )
+    return band
 
 
 def _origins(

@@ -53,6 +53,7 @@ def identify_file(
             "size": size,
             "not_loaded": list(elements.report),
             "failed_runs": list(record.failed),
+            **session.origin(),
             **prediction,
         }
 
@@ -72,8 +73,10 @@ def identify_file(
             )
         predicted.save(folder / "predictions.npz")
         prediction["prediction"] = predicted.figures()
+        title = f"Identification of {file.stem}"
+        band = write_pages(folder, record, predicted, title, session.origin())
+        prediction["prediction"]["band_90_share"] = None if band is None else band.share
         write_result(folder / "result.json", record, extra(record))
-        write_pages(folder, record, predicted, f"Identification of {file.stem}")
     p = prediction["prediction"]
     session.print(
         f"predicted {p['runs']} runs from their first frame: position {p['position_percent']:.2f} % of the "

@@ -21,6 +21,7 @@ from ._replay import write_replay as write_replay
 from ._report import (
     ParameterRow as ParameterRow,
     PoseErrors as PoseErrors,
+    PosteriorDraws as PosteriorDraws,
     RunFigures as RunFigures,
     TossComparison as TossComparison,
     write_report as write_report,

@@ -32,20 +32,24 @@ def loss_plot(history: np.ndarray) -> str:
     return _svg(figure, "loss", f"Loss over {len(history)} iterations{span}.")
 
 
-def height_plot(time: np.ndarray, measured: np.ndarray, simulated: np.ndarray, key: str) -> str:
-    """Height of the centre [mm] against time [s]; positions in m, shape (T, 3)."""
+def height_plot(time, measured: np.ndarray, simulated: np.ndarray, key: str, band=None) -> str:
+    """Height of the centre [mm] against time [s]; positions in m, shape (T, 3), `band` low and high ones."""
     figure, axes = _figure("height of the centre", "time [s]", "z [mm]")
+    if band is not None:
+        _shade(axes, time, 1e3 * band[0][:, 2], 1e3 * band[1][:, 2])
     _pair(axes, time, 1e3 * measured[:, 2], 1e3 * simulated[:, 2], "")
     axes.legend(**_LEGEND)
     apart = _apart(1e3 * (measured[:, 2] - simulated[:, 2]))
     return _svg(figure, key, f"Height of the centre, measured and simulated; {apart} mm apart.")
 
 
-def path_plot(time: np.ndarray, measured: np.ndarray, simulated: np.ndarray, key: str) -> str:
+def path_plot(time, measured: np.ndarray, simulated: np.ndarray, key: str, band=None) -> str:
     """Horizontal path [mm] from the measured start against time [s], both directions."""
     figure, axes = _figure("horizontal path", "time [s]", "x, y [mm]")
     start = measured[0]
     for axis, style in ((0, "-"), (1, "--")):
+        if band is not None:
+            _shade(axes, time, *(1e3 * (side[:, axis] - start[axis]) for side in band))
         real, model = (1e3 * (track[:, axis] - start[axis]) for track in (measured, simulated))
         _pair(axes, time, real, model, style)
     axes.plot([], [], "-", color=_INK, linewidth=1, label="x")
@@ -83,6 +87,70 @@ def histogram(values: np.ndarray, title: str, unit: str, key: str) -> str:
     return _svg(figure, key, f"Histogram of the {title} [{unit}]: {middle}.")
 
 
+def errors_over_time_plot(time: np.ndarray, errors: np.ndarray, title: str, unit: str) -> str:
+    """Median and range of nine in ten of the errors `(n, T)` in each frame; NaN where not measured."""
+    figure, axes = _figure(title, "time [s]", unit)
+    seen = np.isfinite(errors).any(axis=0)
+    time, errors = np.asarray(time)[seen], errors[:, seen]
+    low, middle, high = np.nanquantile(errors, [0.05, 0.5, 0.95], axis=0)
+    axes.fill_between(
+        time, low, high, color=_SIMULATED, alpha=0.2, linewidth=0, label="nine in ten"
+    )
+    axes.plot(time, middle, color=_SIMULATED, linewidth=1.6, label="median")
+    axes.legend(**_LEGEND)
+    axes.set_ylim(bottom=0)
+    alt = f"{title} [{unit}] over time: median {middle[-1]:.3g} at the end, nine in ten below {high[-1]:.3g}."
+    return _svg(figure, f"{title} over time", alt)
+
+
+def corner_plot(samples: dict[str, np.ndarray], truth: dict[str, float]) -> str:
+    """Draws of a posterior, each number against each other, and of one number its histogram.
+
+    **Arguments:** `samples`: draws by label, `(n,)`; `truth`: known values by label.
+    """
+    names, k = list(samples), len(samples)
+    side = max(5.5, 1.6 * k)
+    figure = require("matplotlib.figure", "the report").Figure((side, side), layout="constrained")
+    grid = figure.subplots(k, k, squeeze=False)
+    for i, j in np.ndindex(k, k):
+        axes, (x, y) = grid[i, j], (samples[names[j]], samples[names[i]])
+        if j > i:
+            axes.set_visible(False)
+            continue
+        _plain(axes)
+        axes.locator_params(nbins=3)
+        if i == j:
+            axes.hist(x, bins=24, color=_SIMULATED, alpha=0.75)
+            for end in np.quantile(x, [0.05, 0.95]):
+                axes.axvline(end, color=_INK, linewidth=1, linestyle="--")
+            axes.set_yticks([])
+        else:
+            axes.plot(x, y, ".", color=_SIMULATED, markersize=3, alpha=0.5, markeredgewidth=0)
+            if names[i] in truth:
+                axes.axhline(truth[names[i]], color=_MEASURED, linewidth=1.6)
+        if names[j] in truth:
+            axes.axvline(truth[names[j]], color=_MEASURED, linewidth=1.6)
+        if i == k - 1:
+            axes.set_xlabel(names[j], fontsize=9, color=_INK)
+            axes.tick_params(axis="x", labelrotation=30)
+        else:
+            axes.set_xticklabels([])
+        if j == 0 and i:
+            axes.set_ylabel(names[i], fontsize=9, color=_INK)
+        elif i != j:
+            axes.set_yticklabels([])
+    ends = (f"{n} from {a:.4g} to {b:.4g}" for n, (a, b) in _central(samples).items())
+    return _svg(figure, "corner", f"Draws of the posterior; nine in ten have {', '.join(ends)}.")
+
+
+def _central(samples: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: np.quantile(x, [0.05, 0.95]) for name, x in samples.items()}
+
+
+def _shade(axes, time, low: np.ndarray, high: np.ndarray) -> None:
+    axes.fill_between(time, low, high, color=_SIMULATED, alpha=0.2, linewidth=0)
+
+
 def _apart(difference: np.ndarray) -> str:
     """The largest difference, in words."""
     finite = difference[np.isfinite(difference)]
@@ -115,6 +183,11 @@ def _figure(title: str, across: str, up: str):
     axes.set_title(title, fontsize=9.5, color=_INK, loc="left", fontweight="bold")
     axes.set_xlabel(across, fontsize=9, color=_INK)
     axes.set_ylabel(up, fontsize=9, color=_INK)
+    _plain(axes)
+    return figure, axes
+
+
+def _plain(axes) -> None:
     axes.tick_params(labelsize=8.5, labelcolor=_INK, color=_FAINT)
     axes.grid(True, color=_FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
@@ -122,7 +195,6 @@ def _figure(title: str, across: str, up: str):
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(_FAINT)
-    return figure, axes
 
 
 def _svg(figure, key: str, alt: str) -> str:

@@ -12,6 +12,9 @@ from . import _plots
 from ._page import number, with_error
 from ._template import filled_page
 
+MOST = 8
+"""Most numbers in the corner plot."""
+
 
 @dataclass(frozen=True)
 class ParameterRow:
@@ -44,6 +47,7 @@ class TossComparison:
 
     `time` [s] has shape (T,); positions [m], world frame with z up, have shape (T, 3); quaternions,
     scalar first, body to world, have shape (T, 4). The simulation may hold NaN where it failed.
+    `band` holds the low and the high positions of a band of predictions, each (T, 3), None without one.
     """
 
     label: str
@@ -52,6 +56,7 @@ class TossComparison:
     measured_quaternion: np.ndarray
     simulated_position: np.ndarray
     simulated_quaternion: np.ndarray
+    band: tuple[np.ndarray, np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -60,12 +65,27 @@ class PoseErrors:
 
     `position_percent` is the mean distance of the centres in percent of the size (the width of a box),
     `rotation_deg` the mean angle in degrees, `same_face_percent` the share of tosses that end on
-    the measured face, None if that has no meaning.
+    the measured face, None if that has no meaning. `frames`, None if unknown, holds the times of frames
+    `(T,)` [s] and the two errors in each `(n, T)`, NaN where nothing was measured.
     """
 
     position_percent: np.ndarray
     rotation_deg: np.ndarray
     same_face_percent: float | None = None
+    frames: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+
+
+@dataclass(frozen=True)
+class PosteriorDraws:
+    """Draws from the posterior, and how good the bands are that they predict.
+
+    `samples`: draws of each number by its label, `(n,)`. `truth`: known values by label. `remark`: how they
+    were drawn, and what share of the measurements their bands hold, in sentences.
+    """
+
+    samples: Mapping[str, np.ndarray]
+    truth: Mapping[str, float] = field(default_factory=dict)
+    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,6 +114,7 @@ def write_report(
     errors: PoseErrors | None,
     meta: RunFigures,
     correlations: np.ndarray | None = None,
+    posterior: PosteriorDraws | None = None,
 ) -> Path:
     """Writes the report of an identification as one self-contained HTML page.
 
@@ -110,6 +131,7 @@ def write_report(
     - `meta`: cost of the run, warnings and details.
     - `correlations`: correlation matrix of the free parameters in the order of `parameters`, shape
         `(k, k)`; None leaves the table out.
+    - `posterior`: draws for the corner plot; None leaves it out.
 
     **Returns:** the path of the file.
 
@@ -131,6 +153,7 @@ def write_report(
         _tiles(history, errors, meta),
         _section("Parameters", _parameter_table(parameters)),
         _section("Correlations of the estimates", _correlation_table(free, correlations)),
+        _section("Posterior", _posterior_plot(posterior)),
         _section("Fit", _fit_plots(history, errors)),
         *(_section(toss.label, _toss_plots(toss, j)) for j, toss in enumerate(tosses_compared)),
         _section("Details", _details(meta.details)),
@@ -278,6 +301,19 @@ def _correlation_cell(value: float) -> str:
     return f'<td style="{paint}">{text}</td>'
 
 
+def _posterior_plot(posterior: PosteriorDraws | None) -> str:
+    """The corner plot with its explanation; empty without draws."""
+    if posterior is None or not posterior.samples:
+        return ""
+    shown = dict(list(posterior.samples.items())[:MOST])
+    plot = _plots.corner_plot(shown, dict(posterior.truth))
+    words = (
+        "Draws from the distribution of the estimate. Dashed: the ends that hold nine in ten draws."
+        f"{' Broad lines: true values.' if set(shown) & set(posterior.truth) else ''} {posterior.remark}"
+    )
+    return f'<figure class="corner">{plot}</figure><p>{html.escape(words)}</p>'
+
+
 def _fit_plots(history: np.ndarray, errors: PoseErrors | None) -> str:
     """The loss curve and the error histograms."""
     plots = [_plots.loss_plot(history)] if len(history) else []
@@ -293,11 +329,17 @@ def _fit_plots(history: np.ndarray, errors: PoseErrors | None) -> str:
         if len(rotation):
             title = f"rotation error of {len(rotation)} runs"
             plots.append(_plots.histogram(rotation, title, "degrees", "rotation"))
+        if errors.frames is not None:
+            time, places, turns = errors.frames
+            plots.append(
+                _plots.errors_over_time_plot(time, places, "position error", "percent of the size")
+            )
+            plots.append(_plots.errors_over_time_plot(time, turns, "rotation error", "degrees"))
     return _plot_row(plots) + remark
 
 
 def _toss_plots(toss: TossComparison, index: int) -> str:
-    """Height, horizontal path and rotation error of one toss."""
+    """Height, horizontal path and rotation error of one toss, with the band of predictions if it has one."""
     time = np.asarray(toss.time, dtype=float)
     measured, simulated, attitude, simulated_attitude = (
         np.asarray(array, dtype=float)
@@ -318,8 +360,8 @@ def _toss_plots(toss: TossComparison, index: int) -> str:
     angle = np.degrees(_plots.rotation_angle(attitude, simulated_attitude))
     return _plot_row(
         [
-            _plots.height_plot(time, measured, simulated, f"height {index}"),
-            _plots.path_plot(time, measured, simulated, f"path {index}"),
+            _plots.height_plot(time, measured, simulated, f"height {index}", toss.band),
+            _plots.path_plot(time, measured, simulated, f"path {index}", toss.band),
             _plots.angle_plot(time, angle, f"angle {index}"),
         ]
     )

@@ -28,7 +28,7 @@ main { max-width: 78rem; margin: 0 auto; padding: 2rem 1.25rem 3rem; }
 h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 1.2rem; letter-spacing: -.01em; }
 h2 { font-size: 1.1rem; margin: 0 0 .8rem; }
 section { background: var(--card); border: 1px solid var(--line); border-radius: .8rem;
-  padding: 1.1rem 1.25rem; margin: 0 0 1.1rem; }
+  padding: 1.1rem 1.25rem; margin: 0 0 1.1rem; overflow-x: auto; }
 section p { color: var(--soft); margin: .6rem 0 0; }
 .warnings { border-left: .3rem solid var(--measured); }
 .warnings ul { margin: 0; padding-left: 1.2rem; }
@@ -58,6 +58,7 @@ tbody th { font-weight: 600; }
   gap: .8rem; }
 figure { margin: 0; }
 figure svg { width: 100%; max-width: 34rem; height: auto; display: block; }
+figure.corner svg { max-width: 46rem; }
 @media (max-width: 40rem) {
   main { padding: 1.2rem .7rem 2rem; }
   section { padding: .9rem .8rem; }
@@ -78,7 +79,7 @@ figure svg { width: 100%; max-width: 34rem; height: auto; display: block; }
     --measured: #b4660a; --simulated: #1f4fb4; --good: #1d7f4e; --poor: #b3541e; --held: #6b7583; }
   main { max-width: none; padding: 0; }
   section, .tiles div { border-radius: 0; break-inside: avoid; }
-  .scroll { overflow: visible; }
+  section, .scroll { overflow: visible; }
   .pill { color: var(--ink); background: none !important; padding: 0; }
   th, td { padding: .25rem .4rem; white-space: normal; }
 }

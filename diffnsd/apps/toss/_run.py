@@ -54,6 +54,7 @@ def run_identification(
             "smooth_start": smooth,
             "flight_gravity": flight,
             "failed_tosses": [int(fitted.toss_id[i]) for i in record.failed],
+            **session.origin(),
             **prediction,
         }
 
@@ -78,8 +79,15 @@ def run_identification(
             "failed": failed,
             "deepest_penetration_mm": float(1e3 * predicted.penetration.max()),
         }
+        details = {
+            "tosses fitted": len(fitted),
+            "seed": seed,
+            "start of predictions": "fitted before contact" if smooth else "as measured",
+            **session.origin(),
+        }
+        band = write_pages(folder, record, predicted, f"Identification of {title}", details)
+        prediction["prediction"]["band_90_share"] = None if band is None else band.share
         write_result(folder / "result.json", record, extra(record))
-        write_pages(folder, record, predicted, f"Identification of {title}")
     p = prediction["prediction"]
     session.print(
         f"predicted {p['tosses']} tosses from their first frame: position "

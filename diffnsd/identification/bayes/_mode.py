@@ -42,13 +42,8 @@ def find_mode(target: Callable, x, max_steps: int = 40) -> Mode:
     **Raises:** `ValueError` if the log-density or a derivative is not finite at the start.
     """
 
-    @eqx.filter_jit
-    def evaluate(target, x):
-        value, slope = jax.value_and_grad(target)(x)
-        return value, slope, _hessian(target, x)
-
     def at(x):
-        value, slope, hessian = (np.asarray(a, float) for a in evaluate(target, x))
+        value, slope, hessian = (np.asarray(a, float) for a in _evaluate(target, x))
         return float(value), slope, (hessian + hessian.T) / 2
 
     dtype, x = x.dtype, np.asarray(x, float)
@@ -85,6 +80,13 @@ def find_mode(target: Callable, x, max_steps: int = 40) -> Mode:
         _decrement(vectors.T @ (spread * slope), curvature),
         value + x.size / 2 * np.log(2 * np.pi) + volume,
     )
+
+
+@eqx.filter_jit
+def _evaluate(target, x):
+    """Value, gradient and Hessian; compiled once for targets that differ in arrays only."""
+    value, slope = jax.value_and_grad(target)(x)
+    return value, slope, _hessian(target, x)
 
 
 def _hessian(target, x):

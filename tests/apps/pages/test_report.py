@@ -1,5 +1,6 @@
 """The report: what stands in it, that it needs no network, and that a browser shows it."""
 
+import dataclasses
 import html.parser
 import re
 import sys
@@ -7,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from diffnsd.apps.pages import PosteriorDraws
 from diffnsd.apps.pages._page import number, with_error
 from diffnsd.apps.pages._plots import rotation_angle
 from diffnsd.apps.toss import (
@@ -151,6 +153,32 @@ def test_figures_are_described_and_the_page_can_be_printed(tmp_path):
     assert len(figures) == 9 and all(described)
     assert "Histogram of the position error of 200 runs [percent of the size]: mean 11.6" in page
     assert "@media print" in page
+
+
+def test_posterior_bands_and_errors_over_time(tmp_path):
+    rng = np.random.default_rng(2)
+    samples = {"mu": rng.normal(0.2, 0.01, 200), "e": rng.normal(0.1, 0.02, 200)}
+    toss, places = _toss(3), rng.gamma(3, 4, (20, 100))
+    places[3:, 90:] = np.nan
+    band = toss.measured_position - 0.01, toss.measured_position + 0.01
+    path = _write(
+        tmp_path / "report.html",
+        posterior=PosteriorDraws(samples, {"mu": 0.2}, "The bands hold 91% of what was measured."),
+        tosses_compared=[dataclasses.replace(toss, band=band)],
+        errors=PoseErrors(
+            rng.gamma(3, 4, 20), rng.gamma(2, 8, 20), None, (toss.time, places, places / 2)
+        ),
+    )
+    page, reader, text = _read(path)
+    assert not reader.faults and "The bands hold 91% of what was measured." in text
+    lo, hi = np.quantile(samples["mu"], [0.05, 0.95])
+    assert f"nine in ten have mu from {lo:.4g} to {hi:.4g}, e from" in page
+    assert "position error [percent of the size] over time: median" in page
+    # The corner, three of the fit, two over time, three of the toss; each with a text.
+    assert len(re.findall(r'<svg [^>]*aria-label="[^"]{20,}"', page)) == 9
+    assert len(reader.ids) == len(set(reader.ids))
+    bare = _write(tmp_path / "bare.html", posterior=PosteriorDraws({}))
+    assert "Posterior" not in bare.read_text()
 
 
 def test_report_asks_for_nothing_from_outside(tmp_path):
