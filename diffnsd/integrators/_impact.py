@@ -15,8 +15,9 @@ from .._jax import with_value
 from .._numerics import implicit_root, lu_solve, matvec, short_sum
 from .._types import Args, Scalar, State, Vector
 from ..complementarity import AbstractAdjoint, ImplicitAdjoint, MixedProblem, solve_mixed
+from ..laws import Context
 from ..model import Interaction, Model
-from ._contacts import build_block, crowded, select
+from ._contacts import build_block, crowded, law_at, select
 
 
 def normal_motion(model: Model, t: Scalar, state: State) -> tuple[Array, Array]:
@@ -265,6 +266,18 @@ def coupled(model: Model, t: Scalar, state: State, first: Array) -> Array:
     felt = [jnp.max(jnp.abs(jnp.sum(r * moved[None, :, None], axis=1)), axis=0) for r in rows]
     own = jnp.sum(jnp.where(first, jnp.concatenate(felt), 0))
     return jnp.concatenate(felt) > 1e-9 * own
+
+
+def rebounds(model: Model, t: Scalar, h: Scalar, state: State, gap: Array, rate: Array) -> Array:
+    """Speeds at which the laws let contacts rebound that close with `rate` and no slip, `(c,)`."""
+    speeds, cuts = [], np.cumsum(model.contacts(t, state.q))[:-1]
+    parts = zip(model.interactions, jnp.split(gap, cuts), jnp.split(rate, cuts), strict=True)
+    for interaction, own, closing in parts:
+        rows = [closing, *[jnp.zeros_like(closing)] * (interaction.rows - 1)]
+        ones = jnp.ones_like(closing)
+        around = Context(jnp.stack(rows), own, h * ones, 0 * ones)
+        speeds.append(-law_at(interaction, around)[0][0])
+    return jnp.concatenate(speeds)
 
 
 def resting(slow: Array, h: Scalar, gap: Array, rate: Array) -> Array:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from impacts import PROBLEMS, cases, errors, final, program
-from oracles import KnownMotion, ball, pair, read, rod
+from oracles import KnownMotion, ball, bounces_to_rest, pair, read, rod
 from quick import quick_jit
 from scipy.integrate import solve_ivp
 
@@ -147,6 +147,14 @@ def test_both_ends_at_once():
     assert np.all(np.isfinite(slopes))
 
 
+def test_bounces_to_rest_have_the_derivative_of_their_limit():
+    """Where a sliding block ends depends on when it rests, after infinitely many rebounds."""
+    lengths = [1e-2, 0.97e-2, 0.93e-2]
+    values, slopes = errors(bounces_to_rest(0.1, 0.5), MIDPOINT, lengths)
+    # Measured 1e-9 and 1e-8; 5e-2 in the derivative where the last rebounds are left to the scheme.
+    assert np.max(values) < 1e-7 and np.max(slopes) < 1e-6
+
+
 def test_the_end_of_a_bounce_sequence_and_grazing_are_finite():
     run = program(ball, MIDPOINT)
     # e = 0.5: all bounces are over after 1.36 s.
@@ -271,7 +279,7 @@ def test_settings_that_are_refused(options, words):
     ("method", "height", "end", "counts", "words"),
     [
         (MIDPOINT, 1.0, 0.5, (1, 0, 0, 0, 0), ""),
-        (MIDPOINT, 1.0, 2.0, (5, 0, 1, 0, 0), "1 slow impacts were left to the scheme"),
+        (MIDPOINT, 1.0, 2.0, (4, 0, 0, 0, 0), ""),
         (MIDPOINT, 0.0, 0.5, (0, 0, 0, 0, 0), ""),
         (MoreauJean(), 1.0, 0.5, (0, 0, 0, 0, 1), "1 impacts were stepped over"),
         (MoreauJean(), 1.0, 2.0, (0, 0, 0, 0, 5), "5 impacts were stepped over"),

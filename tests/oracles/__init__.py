@@ -2,6 +2,7 @@
 
 from ._balls import (
     ball as ball,
+    bounces_to_rest as bounces_to_rest,
     column,
     landing_block,
     oblique,

@@ -87,6 +87,26 @@ def landing_block(mu, end=0.6):
     )
 
 
+def bounces_to_rest(mu, e, end=2.0):
+    """It slides through all rebounds and after them; the ground has given it the impulse of its weight.
+
+    The impulse up to any time, integrated twice, is that of the weight less the fall. So nothing depends on
+    how the rebounds share it, nor on `e`.
+    """
+
+    def exact(x):
+        height, speed, mu, _ = x
+        size = speed * jnp.sqrt(1.25)
+        far = size * end - mu * (G * end**2 / 2 - height)
+        along = jnp.stack([speed, speed / 2]) / size
+        zero = jnp.zeros_like(height)
+        return jnp.stack([*(far * along), zero, *((size - mu * G * end) * along), zero])
+
+    return KnownMotion(
+        ("height [m]", "speed [m/s]", "mu", "e"), (1.0, 3.0, mu, e), end, block, exact
+    )
+
+
 def slope(end=0.6):
     """A ball on an inclined plane, without friction, in the plane of the slope's normal."""
 

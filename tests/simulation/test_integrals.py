@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick import quick_jit
 
 import diffnsd as nsd
 
@@ -158,6 +159,30 @@ def test_impulses_have_the_derivative_of_the_motion(method):
     exact, truth = closed_form(np.asarray(PARAMETERS)), slopes_of(closed_form, PARAMETERS)
     np.testing.assert_allclose(jacobian, truth, rtol=1e-9)
     np.testing.assert_allclose(value, exact, atol=1e-10 if method is LOCATED else 0.1)
+
+
+def switched(p, end=1.8):
+    """Where `x'' = −sgn(x)` ends that starts at rest at `p`: it has crossed zero once."""
+    crosses = np.sqrt(2 * p)
+    rest = end - crosses
+    return -crosses * rest + rest**2 / 2
+
+
+@pytest.mark.parametrize("wrap", [nsd.Located, nsd.Corrected])
+def test_details_have_the_derivative_of_the_motion(wrap):
+    """The output of a relay that has switched; at fixed steps the derivative of its time would be missing."""
+    system = nsd.FirstOrderSystem.linear([[0.0, 1.0], [0.0, 0.0]])
+    switch = nsd.Interaction(nsd.FirstOrderLinear([[1.0, 0.0]], [[0.0], [1.0]]), nsd.Relay())
+    model, method = nsd.Model(system, switch), wrap(nsd.EulerMoreau())
+
+    def output(p):
+        start = nsd.State(None, jnp.stack([p, jnp.zeros_like(p)]))
+        end = nsd.simulate(model, method, 0.0, 1.8, 1e-2, start, saveat=nsd.SaveAt.end())
+        return end.details.outputs[0][0, 0]
+
+    value, slope = quick_jit(lambda p: with_slopes(output, p))(jnp.array(0.52))
+    np.testing.assert_allclose(value, switched(0.52), atol=1e-2)
+    np.testing.assert_allclose(slope, switched(0.52 + 1e-30j).imag / 1e-30, rtol=1e-9)
 
 
 def times_of(p):

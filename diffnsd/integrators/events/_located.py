@@ -23,6 +23,7 @@ from .._impact import (
     impact,
     motion,
     normal_motion,
+    rebounds,
     resting,
     slip_rows,
     slips,
@@ -53,10 +54,11 @@ class Located(AbstractWrappedIntegrator):
     second order: with joints for `LieVariational` and `D1MinusLinear`. With an inner method of first
     order, as `MoreauJean` is with joints, they do not (140 % off for a rod on a hinge at every h), and
     `simulate` raises `ValueError` where they are taken. Nor do they, unsaid, where a contact that lasts
-    on a curved surface precedes an impact (124 % off under `MoreauJean`). Errors at h = 1e-3 and 1e-4: for a pendulum at a
-    wall 5e-6 and 5e-8 in value, 4e-6 and 4e-8 in first, 9e-6 and 6e-7 in second derivatives; in second
-    derivatives with friction in its bearing and a turn 8e-4 and 8e-5, of three masses with stops,
-    springs and dry friction 2e-2 and 1.5e-3, of a rod on a hinge with `D1MinusLinear` 1.5e-3 and 7e-5.
+    on a curved surface precedes an impact (124 % off under `MoreauJean`). Errors at h = 1e-3 and 1e-4:
+    for a pendulum at a wall 5e-6 and 5e-8 in value, 4e-6 and 4e-8 in first, 9e-6 and 6e-7 in second
+    derivatives; in second derivatives with friction in its bearing and a turn 8e-4 and 8e-5, of three
+    masses with stops, springs and dry friction 2e-2 and 1.5e-3, of a rod on a hinge with
+    `D1MinusLinear` 1.5e-3 and 7e-5.
     On 120 random mechanisms of three masses with stops, springs and
     dry friction, with 7 impacts and slip reversals each, at h = 1e-3, derivatives are off by 1.5e-4 in the
     median and 2e-2 at worst. Between impacts, derivatives are as accurate as those of `inner`. With
@@ -68,10 +70,12 @@ class Located(AbstractWrappedIntegrator):
     Which contacts strike:
 
     - A contact strikes if it closes faster than `slow` times the change of its rate that the forces
-      alone cause in a step. Slower ones (rest, sliding, rolling, grazing, the end of an infinite
-      bounce sequence) are left to `inner` and its law. At the threshold, values change by the order of
-      `slow` times `h²` in positions and `h` in velocities. The derivative of slower contacts is that of
-      `inner`: finite, but without the derivative of impact times, which grows without bound there.
+      alone cause in a step. Slower ones (rest, sliding, rolling, grazing) are left to `inner` and its
+      law. Their derivative is that of `inner`: finite, but without the derivative of impact times.
+    - A rebound so slow that forces bring the contact back within `2 slow` steps is none: the contact
+      stays closed, at the time of this impact. So an infinite bounce sequence ends with the derivative of
+      its limit, under constant forces to 1e-7 at every h. At these thresholds, values change by the
+      order of `slow` times `h²` in positions and `h` in velocities, until the true sequence ends.
     - Contacts that rest or slide at the time of an impact take part in it with their laws.
     - Contacts that cross within `simultaneous` (a fraction of the step) of the first, and are coupled
       to it, strike together, at the root of the sum of their gaps. Their order, on which the derivative
@@ -206,7 +210,11 @@ class Located(AbstractWrappedIntegrator):
             along = now / jnp.where(moves, speed, 1)[None]
             side = jax.lax.stop_gradient(jnp.where(holds[None], along, 0))
         held = None if side is None else tuple(side)
-        masked = model.masked(t, state.q, ~strikes, known.touching, side=held)
+        # At rest but for rounding: open by so little, a contact would fall for a step before it is held.
+        noise = 1e-5 * before.slow
+        rests = (before.gap <= noise * h) & (jnp.abs(before.rate) <= noise)
+        touching = known.touching | jax.lax.stop_gradient(rests)
+        masked = model.masked(t, state.q, ~strikes, touching, side=held)
         end, info, carry, result = self.inner.step(masked, t, rest, state, carry, args)
         gap, _ = normal_motion(model, t0 + h, end)
         pushed = jnp.concatenate([p[:, 0] > 0 for p in info.impulses])
@@ -230,8 +238,9 @@ class Located(AbstractWrappedIntegrator):
             end=end,
             carry=carry,
             strikes=strikes,
-            touching=known.touching,
+            touching=touching,
             slow=before.slow,
+            pressed=self.slow * jnp.maximum(-before.change, 0),
             side=side,
             turned=turned,
             unheld=unheld,
@@ -265,7 +274,10 @@ class Located(AbstractWrappedIntegrator):
         touching = group | (resting(run.slow, h, gap, rate) & ~run.strikes)
         # At a slip reversal nothing strikes, and no contact takes part.
         again, turns = jnp.any(run.unheld), jnp.any(turning)
-        masked = model.masked(t, before.q, touching & ~turns & ~again, touching)
+        # A contact that forces would bring back within a few steps stays closed: the end of its bounces.
+        back = rebounds(*without_derivative((model, t, h, before)), gap, rate)
+        stays = jnp.where(group & (back < run.pressed), 0, 1).astype(rate.dtype)
+        masked = model.masked(t, before.q, touching & ~turns & ~again, touching, stays)
         v, impulses, stats, crowded = impact(masked, t, curve.h, before, self.solver, self.adjoint)
         after = State(before.q, v)
 
@@ -344,9 +356,10 @@ class _Before(eqx.Module):
 class _Run(eqx.Module):
     """State within a step: the state `start` at its time `past`, and a trial of the rest.
 
-    `strikes`: contacts left out of the trial; `touching`: contacts closed when it began; `side`: where
-    friction was held, and against which direction of the slip; `turned`: contacts whose slip changed sign
-    there; `unheld`: contacts whose slip reversed where friction was not held; `pending`: whether anything
+    `strikes`: contacts left out of the trial; `touching`: contacts closed when it began; `pressed`: the
+    fastest rebound from which forces bring a contact back within a few steps; `side`: where friction
+    was held, and against which direction of the slip; `turned`: contacts whose slip changed sign there;
+    `unheld`: contacts whose slip reversed where friction was not held; `pending`: whether anything
     crossed; `before`, `trial`: the reports of the part before `start` and of the trial.
     """
 
@@ -357,6 +370,7 @@ class _Run(eqx.Module):
     strikes: Bool[Array, " c"]
     touching: Bool[Array, " c"]
     slow: Float[Array, " c"]
+    pressed: Float[Array, " c"]
     side: Float[Array, "2 c"]
     turned: Bool[Array, " c"]
     unheld: Bool[Array, " c"]
