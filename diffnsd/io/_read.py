@@ -160,17 +160,17 @@ class Reader:
         A pulley divides the length of those behind it.
         """
         m, wrap = self.m, self.mujoco.mjtWrap
-        before, around, divisor, straight, wrapped = None, None, 1.0, [], []
+        before, around, divisor, straight, wrapped = None, (), 1.0, [], []
         for i in rows:
             which, kind = int(m.wrap_objid[i]), m.wrap_type[i]
             if kind in (int(wrap.mjWRAP_SPHERE), int(wrap.mjWRAP_CYLINDER)):
                 around = which, int(m.wrap_prm[i])
             elif kind == int(wrap.mjWRAP_SITE):
-                if before is not None and around is None:
+                if before is not None and not around:
                     straight.append((before, which, divisor))
                 elif before is not None:
                     wrapped.append((before, which, divisor, *around))
-                before, around = which, None
+                before, around = which, ()
             else:
                 before = None
                 if kind == int(wrap.mjWRAP_PULLEY):

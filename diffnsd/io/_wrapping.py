@@ -64,8 +64,8 @@ class WrappedPath(eqx.Module):
 
 def _around(one, two, side, projected, sided, radius):
     """The length of the path between two points; `projected` places them in the plane of the circle."""
-    distances, turn, toward, rise = projected(one, two, side)
-    wraps, length = _round_circle(*distances, turn, toward, sided, radius)
+    near, far, turn, toward, rise = projected(one, two, side)
+    wraps, length = _round_circle(near, far, turn, toward, sided, radius)
     return jnp.where(wraps, safe_norm(jnp.stack([length, rise])), safe_norm(one - two))
 
 
@@ -74,7 +74,7 @@ def _across(one, two, side):
     first, second, third = one[:2], two[:2], side[:2]
     toward = _unit(jnp.stack([dot(first, third), first[0] * third[1] - first[1] * third[0]]))
     turn = _angle(first[0] * second[1] - first[1] * second[0], dot(first, second))
-    return (safe_norm(first), safe_norm(second)), turn, toward, two[2] - one[2]
+    return safe_norm(first), safe_norm(second), turn, toward, two[2] - one[2]
 
 
 def _in_their_plane(one, two, side):
@@ -82,7 +82,7 @@ def _in_their_plane(one, two, side):
     axis, normal = _unit(one), _unit(cross(one, two))
     toward = _unit(jnp.stack([dot(axis, side), dot(cross(normal, axis), side)]))
     turn = _angle(safe_norm(cross(one, two)), dot(one, two))
-    return (safe_norm(one), safe_norm(two)), turn, toward, jnp.zeros_like(turn)
+    return safe_norm(one), safe_norm(two), turn, toward, jnp.zeros_like(turn)
 
 
 def _unit(x):
