@@ -52,6 +52,26 @@ class Model(AbstractChecked):
         held = tuple(prescribed) if isinstance(prescribed, Iterable) else (prescribed,)
         self.interactions = (*given, *(Interaction(p, Equality()) for p in held))
 
+    def part(self, k: int | None) -> tuple["Model", tuple[int, ...]]:
+        """The model of system `k` of a `SystemProduct`, `None` for the whole model.
+
+        **Returns:** the model, with the interactions that are stated for that system alone (`OnPart`); which
+        of the interactions of the whole model these are.
+
+        **Raises:** `ValueError` if the product has no such system, or the model no product.
+        """
+        if k is None:
+            return self, tuple(range(len(self.interactions)))
+        systems = self.system.systems if isinstance(self.system, SystemProduct) else ()
+        if not 0 <= k < len(systems):
+            raise ValueError(
+                f"part={k}, but the {type(self.system).__name__} of the model has {len(systems)} parts."
+            )
+        alone = [i.relation.of_part(k) for i in self.interactions]
+        own = tuple(i for i, relation in enumerate(alone) if relation is not None)
+        placed = (eqx.tree_at(lambda x: x.relation, self.interactions[i], alone[i]) for i in own)
+        return Model(systems[k], placed), own
+
     def gaps(self, t: Scalar, q) -> tuple[PerContact | None, ...]:
         """Gaps [m] of every interaction, each of shape `(c,)`."""
         return tuple(i.on(self.system).gap(t, q) for i in self.interactions)

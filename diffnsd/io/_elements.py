@@ -64,6 +64,7 @@ from ._read import (
     WELD,
 )
 from ._sensors import sensors_of
+from ._wrapping import WrappedPath
 
 RATES = (6, 3, 1, 1)
 KINDS = (Free, Ball, Slide, Hinge)
@@ -279,20 +280,42 @@ class Elements(eqx.Module):
 
     def tendon_length(self, tree: Multibody, which: list[int]) -> TendonLength:
         """The lengths of some of the tendons."""
-        rows, segments, count = jnp.zeros((len(which), len(tree.rest))), [], len(which)
+        rows, count = jnp.zeros((len(which), len(tree.rest))), len(which)
+        segments, wrapped = list[tuple](), list[tuple]()
         for row, k in enumerate(which):
-            _, joints, pieces = self.plan.tendons[k]
+            _, joints, straight, around = self.plan.tendons[k]
             for j, c in joints:
                 rows = rows.at[row, self.plan.joints[j][3]].add(c)
-            segments += [(row, *piece) for piece in pieces]
-        sites = sorted({i for _, *ends, _ in segments for i in ends})
+            segments += [(row, *piece) for piece in straight]
+            wrapped += [(row, *piece) for piece in around]
         paths: list[Callable] = [JointPath(rows)]
         if segments:
-            points = self._stack([self.plan.sites[i][0] for i in sites], "pos")
-            listed = ((k, sites.index(a), sites.index(b), d) for k, a, b, d in segments)
-            body = tuple(self.plan.sites[i][1] for i in sites)
-            paths.append(SitePath(tree, points, body, tuple(listed), count))
+            ends, points, body = self._sites({i for s in segments for i in s[1:3]})
+            listed = tuple((k, ends[a], ends[b], d) for k, a, b, d in segments)
+            paths.append(SitePath(tree, points, body, listed, count))
+        if wrapped:
+            ends, points, body = self._sites(
+                {i for s in wrapped for i in (*s[1:3], s[5]) if i >= 0}
+            )
+            listed = tuple(
+                (k, ends[a], ends[b], d, ends.get(s, -1)) for k, a, b, d, _, s in wrapped
+            )
+            names, kinds, holders = zip(*(self.plan.geoms[s[4]] for s in wrapped), strict=True)
+            sizes = jnp.stack([self[f"{name}/size"][0] for name in names])
+            places = self._stack(list(names), "pos"), self._stack(list(names), "quat"), sizes
+            balls = tuple(kind == SPHERE for kind in kinds)
+            paths.append(WrappedPath(tree, points, *places, body, holders, balls, listed, count))
         return TendonLength(tuple(paths), tree.group, count)
+
+    def _sites(self, which: set[int]) -> tuple[dict[int, int], Array, tuple[int | None, ...]]:
+        """Of some sites: their places in the list, their points, and their bodies."""
+        listed = sorted(which)
+        points = self._stack([self.plan.sites[i][0] for i in listed], "pos")
+        return (
+            dict(zip(listed, range(len(listed)), strict=True)),
+            points,
+            tuple(self.plan.sites[i][1] for i in listed),
+        )
 
     def _tendon_springs(self, tree: Multibody) -> TendonSprings:
         names = [name for name, *_ in self.plan.tendons]

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from .._numerics import safe_norm
 from .._types import Args, Scalar, State, Vector
-from ..groups import AbstractGroup, rotate
+from ..groups import AbstractGroup, Pose, rotate
 from ..systems import Multibody
 
 
@@ -36,6 +36,14 @@ class JointPath(eqx.Module):
         return self.coefficients @ q
 
 
+def placed_sites(frames: Pose, points: Array, body: tuple[int | None, ...]) -> Float[Array, "3 i"]:
+    """Points of bodies `(i, 3)`, `None` for the world, in the frame of the world."""
+    moves = np.array([b is not None for b in body])
+    which = np.array([0 if b is None else b for b in body], np.int32)
+    placed = frames.position[which].T + rotate(frames.orientation[which].T, points.T)
+    return jnp.where(moves[None], placed, points.T)
+
+
 class SitePath(eqx.Module):
     """Lengths of spatial tendons, the sum of `|p_a − p_b| / divisor` of their straight segments.
 
@@ -53,11 +61,7 @@ class SitePath(eqx.Module):
     count: int = eqx.field(static=True)
 
     def __call__(self, t: Scalar, q: Array) -> Float[Array, " k"]:
-        frames, points = self.mechanism.frames(q), self.points.T
-        moves = np.array([b is not None for b in self.body])
-        body = np.array([0 if b is None else b for b in self.body], np.int32)
-        placed = frames.position[body].T + rotate(frames.orientation[body].T, points)
-        placed = jnp.where(moves[None], placed, points)
+        placed = placed_sites(self.mechanism.frames(q), self.points, self.body)
         tendon, a, b = np.array([s[:3] for s in self.segments], np.int32).T
         divisor = np.array([s[3] for s in self.segments]).astype(q.dtype)
         lengths = safe_norm(placed[:, a] - placed[:, b]) / divisor

@@ -18,8 +18,9 @@ class Plan:
       without friction, 4 and 6 with that of spinning and rolling, and the name is that of the element whose
       friction counts, `None` for the larger one.
     - `sites`: `(name, body)`.
-    - `tendons`: `(name, ((joint, coefficient), ...), ((site, site, divisor), ...))`: a fixed one has joints,
-      a spatial one straight segments.
+    - `tendons`: `(name, ((joint, coefficient), ...), ((site, site, divisor), ...), ((site, site, divisor,
+      geom, side site), ...))`: a fixed one has joints, a spatial one straight segments, and segments that
+      may wrap around a geom; without a side site its number is −1.
     - `actuators`: `(name, type of transmission, joint or tendon)`.
     - `activations`: `(actuator, type of dynamics, entry of act, limited)`.
     - `equalities`: `(name, type, first, second)`, bodies, joints or tendons by the type.

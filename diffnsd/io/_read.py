@@ -151,22 +151,31 @@ class Reader:
         joints = (
             (int(m.wrap_objid[i]), float(m.wrap_prm[i])) for i in rows if m.wrap_type[i] == joint
         )
-        return name, tuple(joints), tuple(self._segments(rows))
+        straight, wrapped = self._segments(rows)
+        return name, tuple(joints), straight, wrapped
 
-    def _segments(self, rows: range):
-        """Straight pieces between sites; a pulley divides the length of those behind it."""
+    def _segments(self, rows: range) -> tuple[tuple, tuple]:
+        """Pieces between sites, straight ones and those with a geom that they may wrap around.
+
+        A pulley divides the length of those behind it.
+        """
         m, wrap = self.m, self.mujoco.mjtWrap
-        before, divisor = None, 1.0
+        before, around, divisor, straight, wrapped = None, (), 1.0, [], []
         for i in rows:
-            if m.wrap_type[i] == int(wrap.mjWRAP_SITE):
-                site = int(m.wrap_objid[i])
-                if before is not None:
-                    yield before, site, divisor
-                before = site
+            which, kind = int(m.wrap_objid[i]), m.wrap_type[i]
+            if kind in (int(wrap.mjWRAP_SPHERE), int(wrap.mjWRAP_CYLINDER)):
+                around = which, int(m.wrap_prm[i])
+            elif kind == int(wrap.mjWRAP_SITE):
+                if before is not None and not around:
+                    straight.append((before, which, divisor))
+                elif before is not None:
+                    wrapped.append((before, which, divisor, *around))
+                before, around = which, ()
             else:
                 before = None
-                if m.wrap_type[i] == int(wrap.mjWRAP_PULLEY):
+                if kind == int(wrap.mjWRAP_PULLEY):
                     divisor = float(m.wrap_prm[i])
+        return tuple(straight), tuple(wrapped)
 
     def _site(self, i: int) -> tuple:
         m, name, body = self.m, self.name("site", i), int(self.m.site_bodyid[i]) - 1

@@ -25,10 +25,10 @@ def without_counterpart(reader: Reader, plan: Plan) -> Iterator[tuple[str, str]]
         joints = [
             m.wrap_objid[i] for i in rows if m.wrap_type[i] == int(mujoco.mjtWrap.mjWRAP_JOINT)
         ]
-        if any(m.wrap_type[i] > int(mujoco.mjtWrap.mjWRAP_SITE) for i in rows):
+        if any(_runs_inside(m, mujoco, i) for i in rows):
             yield (
                 reader.name("tendon", k),
-                "wraps around a geom; spatial tendons run straight between sites and pulleys",
+                "has a side site inside the geom that it wraps around, or on another body",
             )
         elif (
             m.tendon_armature[k]
@@ -71,6 +71,18 @@ def without_counterpart(reader: Reader, plan: Plan) -> Iterator[tuple[str, str]]
     if (m.opt.density or m.opt.viscosity) and m.ngeom and np.any(m.geom_fluid[:, 0]):
         yield "fluidshape", "the ellipsoid model of drag is not supported, only that of equal boxes"
     yield from _of_contacts(reader, m, plan)
+
+
+def _runs_inside(m: Any, mujoco: Any, i: int) -> bool:
+    """Whether a tendon may run along the inside of a geom, as of a pulley that is a ring."""
+    kinds = int(mujoco.mjtWrap.mjWRAP_SPHERE), int(mujoco.mjtWrap.mjWRAP_CYLINDER)
+    geom, side = int(m.wrap_objid[i]), int(m.wrap_prm[i])
+    if m.wrap_type[i] not in kinds or side < 0:
+        return False
+    apart = m.site_pos[side] - m.geom_pos[geom]
+    return m.site_bodyid[side] != m.geom_bodyid[geom] or bool(
+        np.linalg.norm(apart) < m.geom_size[geom][0]
+    )
 
 
 def _of_actuators(reader: Reader, m: Any, mujoco: Any) -> Iterator[tuple[str, str]]:

@@ -109,6 +109,10 @@ class AbstractRelation(AbstractChecked):
         """How many contacts have a known gap at a time, see `Contacts`; `None`: all."""
         return None
 
+    def of_part(self, part: int) -> "AbstractRelation | None":
+        """The relation as for one system of a product alone, `None` if it is stated for others."""
+        return None
+
     @property
     def contact_names(self) -> tuple[str, ...] | None:
         """A name for each contact, for messages; `None`: they have none."""

@@ -58,6 +58,9 @@ class OnPart(AbstractWrappedRelation):
     def needs_positions(self) -> bool:
         return self.relation.needs_positions
 
+    def of_part(self, part: int) -> AbstractRelation | None:
+        return self.relation if part == self.part else None
+
     def part_of(self, system: Any) -> Any:
         return self.relation.part_of(system.systems[self.part])
 

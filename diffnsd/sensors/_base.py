@@ -13,7 +13,6 @@ from .._arguments import AbstractChecked
 from .._expects import expects
 from .._types import Args, Scalar, State
 from ..model import Model
-from ..relations import OnPart
 from ..simulation import Solution
 from ._instant import Instant, Interval, Site
 
@@ -157,19 +156,6 @@ def _in_precision(sensors, state: State):
     return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, sensors)
 
 
-def _own_model(model: Model, part: int | None) -> tuple[Model, tuple[int, ...]]:
-    """The model of one system of a product, and which interactions of the product it has."""
-    if part is None:
-        return model, tuple(range(len(model.interactions)))
-    system: Any = model.system
-    relations = {i: x.relation for i, x in enumerate(model.interactions)}
-    own = {i: r for i, r in relations.items() if isinstance(r, OnPart) and r.part == part}
-    alone = (
-        eqx.tree_at(lambda x: x.relation, model.interactions[i], r.relation) for i, r in own.items()
-    )
-    return Model(system.systems[part], tuple(alone)), tuple(own)
-
-
 def _own_state(model: Model, part: int | None, state: State) -> State:
     system: Any = model.system
     return state if part is None else system.split(state)[part]
@@ -177,7 +163,7 @@ def _own_state(model: Model, part: int | None, state: State) -> State:
 
 @eqx.filter_jit
 def _readings_at(sensors: Sensors, model: Model, t, state: State, args: Args) -> dict[str, Array]:
-    own, _ = _own_model(model, sensors.part)
+    own, _ = model.part(sensors.part)
     now = Instant.of(own, t, _own_state(model, sensors.part, state), state)
     return {
         name: sensor.observe(own, now, args)
@@ -190,7 +176,7 @@ def _readings_at(sensors: Sensors, model: Model, t, state: State, args: Args) ->
 def _readings(sensors: Sensors, model: Model, moments, args: Args) -> dict[str, Array]:
     ts, states, impulses = moments
     given = _in_precision(sensors.sensors, states)
-    own, kept = _own_model(model, sensors.part)
+    own, kept = model.part(sensors.part)
     impulses = tuple(impulses[i] for i in kept)
     own_states = _own_state(model, sensors.part, states)
     after = jax.vmap(lambda *now: Instant.of(own, *now))(ts, own_states, states)

@@ -120,3 +120,17 @@ def test_controls_of_keyframes_are_those_of_the_actuators_that_are_kept():
         io.load_mjcf(text)
     _, elements, _ = io.load_mjcf(text, ignore=["actuator/odd"])
     np.testing.assert_array_equal(elements.keyframes["k"][3], [1, 3])
+
+
+def test_the_bodies_of_a_model_with_activations_alone():
+    model, elements, start = io.load_mjcf(SLIDER.format('actlimited="true" actrange="-1 1"'))
+    bodies, which = model.part(0)
+    assert (
+        which == (0,) and len(model.interactions) == 2
+    )  # the limit of the slider, that of an activation
+    alone = elements.split(start)[0]
+    gap = bodies.gaps(jnp.zeros(()), alone.q)[0]
+    np.testing.assert_array_equal(gap, model.gaps(jnp.zeros(()), start.q)[0])
+    assert model.part(1)[1] == (1,) and model.part(None) == (model, (0, 1))
+    with pytest.raises(ValueError, match="part=2, but the SystemProduct of the model has 2 parts"):
+        model.part(2)

@@ -227,7 +227,7 @@ BODY = '<body name="b"><joint name="j"/><geom name="g" size=".1"/><site name="s"
         (f"<mujoco><worldbody>{BODY}<geom name='w' size='1'/></worldbody><contact><pair geom1='g' geom2='w'"
          " condim='6' friction='1 1 .1 .2 .3'/></contact></mujoco>", "two different frictions"),
         (f"<mujoco><worldbody>{BODY}<site name='w'/></worldbody><tendon><spatial name='t'><site site='s'/>"
-         "<geom geom='g'/><site site='w'/></spatial></tendon></mujoco>", "tendon/t: wraps around a geom"),
+         "<geom geom='g' sidesite='s'/><site site='w'/></spatial></tendon></mujoco>", "has a side site"),
         ("<mujoco><worldbody><body name='b' gravcomp='1'><joint/><geom size='.1'/></body></worldbody>"
          "</mujoco>",
          "body/b: has gravcomp"),
@@ -242,12 +242,12 @@ def test_files_that_are_refused(text, words):
 
 def test_what_is_ignored_is_reported():
     text = f"""<mujoco><worldbody>{BODY}<site name='w'/></worldbody><tendon><spatial name='t'><site site='s'/>
-     <geom geom='g'/><site site='w'/></spatial></tendon><actuator>
+     <geom geom='g' sidesite='s'/><site site='w'/></spatial></tendon><actuator>
      <motor tendon='t'/><motor joint='j'/></actuator></mujoco>"""
     for ignored in ("tendon", "tendon/t"):
         _, elements, _ = io.load_mjcf(text, ignore=[ignored])
         assert (
-            "tendon/t: wraps around a geom; spatial tendons run straight between sites and pulleys (ignored)"
+            "tendon/t: has a side site inside the geom that it wraps around, or on another body (ignored)"
             in elements.report
         )
         assert len(elements.plan.actuators) == 1
@@ -342,7 +342,7 @@ def test_ignored_tendons_take_their_equalities_with_them():
     tendons = "".join(
         f'<{kind} name="{name}">{inside}</{kind}>'
         for kind, name, inside in (
-            ("spatial", "s", '<site site="w"/><geom geom="ball"/><site site="x"/>'),
+            ("spatial", "s", '<site site="w"/><geom geom="ball" sidesite="w"/><site site="x"/>'),
             ("fixed", "t", '<joint joint="p" coef="1"/>'),
             ("fixed", "u", '<joint joint="p" coef="2"/>'),
         )

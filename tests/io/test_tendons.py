@@ -117,9 +117,45 @@ def test_derivatives_by_the_position_of_a_site():
     assert np.all(np.isfinite(meeting))
 
 
-def test_strings_around_geoms_are_refused():
-    text = SPRING.replace('<site site="hook"/>', '<site site="hook"/><geom geom="drum"/>').replace(
-        '<site name="hook"/>', '<site name="hook"/><geom name="drum" size=".1" pos="1 0 0"/>'
-    )
-    with pytest.raises(ValueError, match="tendon/string: wraps around a geom"):
+WRAPPED = """<mujoco><worldbody><site name="wall" pos="0 .1 .9"/>
+ <geom name="post" type="cylinder" size=".12 .3" pos=".3 .1 1.2" euler="20 70 10"/>
+ <body name="a" pos="0 0 1"><freejoint/><geom name="ball" size=".2" pos=".1 .02 .05"/>
+  <geom name="drum" type="cylinder" size=".15 .3" pos="-.1 0 .3" euler="30 40 0"/>
+  <site name="over" pos=".1 .4 .05"/><site name="beside" pos="-.1 .3 .5"/><site name="top" pos=".3 0 .4"/>
+  <body name="b" pos=".4 .1 .3"><joint type="ball"/><geom size=".05" pos="0 0 .3"/>
+   <site name="one" pos=".1 .1 .4"/><site name="two" pos="-.4 .1 0"/></body></body></worldbody>
+<tendon>
+ <spatial name="ball" stiffness="1"><site site="wall"/><geom geom="ball"/><site site="one"/></spatial>
+ <spatial name="side"><site site="wall"/><geom geom="ball" sidesite="over"/><site site="two"/></spatial>
+ <spatial name="drum"><site site="wall"/><geom geom="drum"/><site site="one"/></spatial>
+ <spatial name="rod"><site site="wall"/><geom geom="drum" sidesite="beside"/><site site="one"/></spatial>
+ <spatial name="all" range="0 9"><site site="wall"/><geom geom="post"/><site site="top"/><site site="one"/>
+  <pulley divisor="3"/><site site="top"/><geom geom="ball" sidesite="over"/><site site="two"/>
+  <geom geom="drum"/><site site="wall"/></spatial>
+</tendon></mujoco>"""
+
+
+def test_tendons_around_geoms_have_the_lengths_of_mujoco():
+    m = mujoco.MjModel.from_xml_string(WRAPPED)
+    d, rng = mujoco.MjData(m), np.random.default_rng(1)
+    model, elements, _ = io.load_mjcf(WRAPPED)
+    lengths = elements.tendon_length(elements.tree(), list(range(5)))
+    ours = jax.jit(lambda q, v: lengths.moving(ZERO, nsd.State(q, v))[:2])
+    wrapped, straight = np.zeros(5, int), np.zeros(5, int)
+    for _ in range(600):
+        q = m.qpos0.copy()
+        mujoco.mj_integratePos(m, q, rng.normal(size=m.nv), 0.7)
+        d.qpos[:], d.qvel[:] = q, rng.normal(size=m.nv)
+        mujoco.mj_forward(m, d)
+        length, rate = ours(q, d.qvel)
+        np.testing.assert_allclose(length, d.ten_length, rtol=0, atol=1e-12)  # 2e-15
+        np.testing.assert_allclose(rate, d.ten_velocity, rtol=0, atol=1e-12)  # 1e-14
+        around = d.ten_wrapnum > [2, 2, 2, 2, 7]
+        wrapped, straight = wrapped + around, straight + ~around
+    assert np.all(wrapped > 40) and np.all(straight > 20)
+
+
+def test_a_side_site_inside_a_geom_is_refused():
+    text = WRAPPED.replace('name="over" pos=".1 .4 .05"', 'name="over" pos=".1 .1 .05"')
+    with pytest.raises(ValueError, match="tendon/side: has a side site inside"):
         io.load_mjcf(text)

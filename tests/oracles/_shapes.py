@@ -3,9 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.integrate import solve_ivp
 
 from diffnsd import shapes
-from diffnsd.laws import NewtonImpact
+from diffnsd.laws import CoulombFriction, NewtonImpact
 from diffnsd.model import Interaction, Model
 from diffnsd.relations import Geom, shape_contacts
 from diffnsd.systems import NewtonEulerSystem
@@ -96,3 +97,65 @@ def edge_then_face(end=0.45):
 
     names = "height [m]", "tilt [rad]", "half width [m]", "half height [m]", "e"
     return KnownMotion(names, (0.9, 0.3, 0.15, 0.1, 0.4), end, tilted_box, exact)
+
+
+CAPSULE, GRIP, BEFORE = 0.1, 0.8, 0.1
+"""Radius of a capsule [m], its friction, and how far before the edge it starts [m]."""
+
+
+def rolling_capsule(speed):
+    """A capsule that rolls on the face of a box, along x towards the edge at x = 0."""
+    half = np.sqrt(0.5)
+    rod = Geom(shapes.Capsule(CAPSULE, 0.3), body=0, orientation=(half, half, 0.0, 0.0))
+    table = Geom(shapes.Box((1.0, 1.0, 0.5)), position=(-1.0, 0.0, -0.5))
+    model = _model(rod, table, CoulombFriction(GRIP))
+    start = model.system.state([-BEFORE, 0.0, CAPSULE])
+    zero = jnp.zeros_like(speed)
+    v = jnp.stack([speed, zero, zero, zero, speed / CAPSULE, zero])
+    return model, type(start)(start.q, v)
+
+
+def rolled_off_an_edge(speed, end):
+    """`(x, z, v_x, v_z, spin)` of the capsule, and its derivative by the speed, by scipy.
+
+    Phases, ended by events: it rolls to the edge, turns about it as a pendulum that stands, slips where
+    friction is used up, and flies where the normal force vanishes.
+    """
+    turning = CAPSULE**2 + INERTIA
+
+    def push(y):
+        return G * np.cos(y[0]) - CAPSULE * y[1] ** 2
+
+    def sticks(t, y):
+        rate = G * np.sin(y[0]) * CAPSULE / turning
+        return [y[1], rate, rate]
+
+    def slips(t, y):
+        rub = GRIP * push(y)
+        return [y[1], (G * np.sin(y[0]) - rub) / CAPSULE, rub * CAPSULE / INERTIA]
+
+    def grips(t, y):
+        return GRIP * push(y) - G * np.sin(y[0]) * INERTIA / turning
+
+    def touches(t, y):
+        return push(y)
+
+    grips.terminal = touches.terminal = True
+
+    def ended(speed):
+        t, y = BEFORE / speed, [0, speed / CAPSULE, speed / CAPSULE]
+        for field, event in ((sticks, grips), (slips, touches)):
+            out = solve_ivp(field, (t, end), y, "DOP853", events=event, rtol=1e-13, atol=1e-14)
+            t, y = out.t[-1], out.y[:, -1]
+            if out.status == 0:
+                break
+        (angle, rate, spin), rest = y, end - t
+        ahead, up = CAPSULE * np.sin(angle), CAPSULE * np.cos(angle)
+        return np.array(
+            [ahead + up * rate * rest, up - ahead * rate * rest - G * rest**2 / 2,
+             up * rate, -ahead * rate - G * rest, spin]
+        )  # fmt: skip
+
+    d = 3e-4
+    near, far = (ended(speed + k * d) - ended(speed - k * d) for k in (1, 2))
+    return ended(speed), (8 * near - far) / (12 * d)

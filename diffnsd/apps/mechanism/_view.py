@@ -12,7 +12,6 @@ import numpy as np
 
 from ..._optional import require
 from ...io._contacts import alike
-from ...relations import OnPart
 from ..pages import Motion, add_bodies, place, quiet_viser, set_stage, write_motion
 from ._job import size_of
 from ._simulate import Simulated
@@ -77,11 +76,10 @@ def _forces(shown: Simulated, stride: int, pose, size: float) -> list[np.ndarray
     long as the mechanism; a contact without force is a point.
     """
     frames, plan = len(pose.position), shown.elements.plan
+    bodies, _ = shown.model.part(0 if plan.activations else None)
     found = []
     for number, pairs in enumerate(alike(plan)):
-        relation: Any = shown.model.interactions[number].relation
-        if isinstance(relation, OnPart):
-            relation = relation.relation
+        relation: Any = bodies.interactions[number].relation
         on_first = np.array([plan.geoms[first][2] is not None for first, *_ in pairs])
         sign = np.where(on_first, 1.0, -1.0)[np.array(relation.function.pair)]
 
