@@ -189,7 +189,8 @@ def _solver(lane, wrapper):
     law = CoulombFriction(jnp.full(4, 0.3, lane["q"].dtype))
     problem = nsd.ComplementarityProblem(lane["W"], lane["q"], ((law, (4, 3)),))
     solution = nsd.solve_complementarity(problem, throw=False)
-    return jnp.sum(solution.w**2) / 2, (solution.z, solution.residual)
+    failed = solution.result != nsd.RESULTS.successful
+    return jnp.sum(solution.w**2) / 2, (solution.z, solution.residual, failed)
 
 
 WORKLOADS = {

@@ -1,6 +1,7 @@
 """Reading and writing archives of arrays; error messages say what to do."""
 
 import contextlib
+import math
 import os
 import tempfile
 import zipfile
@@ -9,6 +10,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+
+LARGEST_ARCHIVE = 4 * 1024**3
+"""Bytes that the arrays of a file may unpack to."""
+MOST_ENTRIES = 1000
+"""Arrays that a file may hold."""
 
 
 class DataFileError(ValueError):
@@ -22,7 +28,7 @@ class OutputDirError(OSError):
 def read_archive(
     path: str | Path, needed: Sequence[str], known: Sequence[str], what: str
 ) -> dict[str, np.ndarray]:
-    """The arrays of a `.npz` file; pickles are never loaded.
+    """The arrays of a `.npz` file; pickles are never loaded, and sizes are looked at before anything is.
 
     **Arguments:** `needed`: keys that must be there; `known`: keys that are read, others are ignored; `what`:
     what the file is, for messages.
@@ -31,6 +37,7 @@ def read_archive(
     """
     path = Path(path)
     with _open(path) as stream:
+        _check_sizes(stream, path)
         # For a damaged archive zipfile, zlib and NumPy's header parser can raise almost any
         # exception; for the user they all mean the same.
         try:
@@ -73,6 +80,46 @@ def _open(path: Path) -> BinaryIO:
         raise DataFileError(f"{path}: {problem}")
     stream.seek(0)
     return stream
+
+
+def _check_sizes(stream: BinaryIO, path: Path) -> None:
+    """Refuses an archive that would unpack to more than it may, by its own table and by its arrays' headers.
+
+    An array whose header promises more than its entry holds is refused too: NumPy would allocate it first.
+    """
+    try:
+        with zipfile.ZipFile(stream) as archive:
+            entries = archive.infolist()
+            total = sum(entry.file_size for entry in entries)
+            promised = [_promised(archive, entry) for entry in entries[:MOST_ENTRIES]]
+    except Exception as error:
+        raise DataFileError(
+            f"{path}: this file is damaged ({_reason(error)}); copy it again."
+        ) from error
+    if len(entries) > MOST_ENTRIES or total > LARGEST_ARCHIVE:
+        raise DataFileError(
+            f"{path}: this file unpacks to {len(entries)} arrays of {total / 1e9:.1f} GB together; at most "
+            f"{MOST_ENTRIES} and {LARGEST_ARCHIVE / 1e9:.1f} GB are read: cut it into several files."
+        )
+    for entry, size in zip(entries, promised, strict=True):
+        if size > entry.file_size:
+            raise DataFileError(
+                f"{path}: `{entry.filename}` says that it holds {size} bytes and holds {entry.file_size}: "
+                "this file is damaged; copy it again."
+            )
+    stream.seek(0)
+
+
+def _promised(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> int:
+    """Bytes of the array that the header of an entry describes; 0 for what is no array of numbers."""
+    with archive.open(entry) as stream:
+        if stream.read(6) != b"\x93NUMPY":
+            return 0
+        version, _ = stream.read(2)
+        form = np.lib.format
+        header = form.read_array_header_1_0 if version == 1 else form.read_array_header_2_0
+        shape, _, dtype = header(stream)
+    return math.prod(shape) * dtype.itemsize * (not dtype.hasobject)
 
 
 def _read(archive, key: str, path: Path) -> np.ndarray:
@@ -120,6 +167,7 @@ def check_output_dir(path: str | Path) -> Path:
 
     Creates the folder with its parents and writes a small test file. Checking permissions is not
     enough: a superuser passes all such checks, and a read-only or full disk fails in spite of them.
+    A link in the folder to a file outside of it is refused, since writing there would replace that file.
 
     **Returns:** the path as `Path`.
 
@@ -146,4 +194,11 @@ def check_output_dir(path: str | Path) -> Path:
             f"{path}: files cannot be written into the output folder ({_reason(error)}); "
             "check its permissions and the free space, or choose another place."
         ) from error
+    inside = path.resolve()
+    links = [entry for entry in path.iterdir() if entry.is_symlink() and not entry.is_dir()]
+    if out := [link for link in links if inside not in link.resolve().parents]:
+        raise OutputDirError(
+            f"{out[0]}: this is a link to {out[0].resolve()}, outside of the output folder; remove it, or "
+            "choose another folder."
+        )
     return path

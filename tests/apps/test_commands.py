@@ -189,7 +189,7 @@ def test_simulate_a_file_with_an_activation(tmp_path):
     ("arrays", "options", "sentence"),
     [
         ({"controls": np.zeros((3, 2))}, [], "must have shape (k, 1)"),
-        ({"control": np.zeros((3, 1))}, [], "has no key controls, but control"),
+        ({"control": np.zeros((3, 1))}, [], "the keys controls are missing (it has: control)"),
         ({"controls": np.zeros((2, 1)), "times": [1.0, 0.0]}, [], "must increase"),
         ({"controls": np.full((2, 1), np.nan)}, [], "not finite"),
         ({"controls": np.zeros((3, 1))}, ["--seconds", "-1"], "must be positive"),

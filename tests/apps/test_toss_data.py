@@ -1,13 +1,16 @@
 """Files of measured tosses: round trips, views, and a clear sentence for every kind of bad file."""
 
+import io
 import os
 import pickle
 import warnings
+import zipfile
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from diffnsd.apps import _files
 from diffnsd.apps.toss import (
     OutputDirError,
     Tosses,
@@ -296,6 +299,37 @@ def test_files_of_another_kind(tmp_path):
             load_tosses(tmp_path / name)
 
 
+def _archive(path, size: int, shape: tuple[int, ...]) -> None:
+    """An archive with one array of zeros, whose header says that it has `shape`."""
+    header = io.BytesIO()
+    written = {"descr": "<f8", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, written)
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("positions.npy", "w", force_zip64=True) as stream,
+    ):
+        stream.write(header.getvalue())
+        for _ in range(size):
+            stream.write(bytes(1 << 20))
+
+
+def test_archives_that_unpack_to_too_much(tmp_path, monkeypatch):
+    """A bomb is refused by its table, and a header that promises what is not there before it is allocated."""
+    monkeypatch.setattr(_files, "LARGEST_ARCHIVE", 1 << 20)
+    bomb, lie = tmp_path / "bomb.npz", tmp_path / "lie.npz"
+    _archive(bomb, 4, (4 << 17,))
+    assert bomb.stat().st_size < 10_000
+    with pytest.raises(TossFileError, match="unpacks to 1 arrays"):
+        load_tosses(bomb)
+    _archive(lie, 0, (10**12,))
+    with pytest.raises(TossFileError, match="says that it holds 8000000000000 bytes and holds 128"):
+        load_tosses(lie)
+    many = tmp_path / "many.npz"
+    np.savez(many, **{f"a{i}": np.zeros(1) for i in range(1001)})
+    with pytest.raises(TossFileError, match="unpacks to 1001 arrays"):
+        load_tosses(many)
+
+
 def _load_or_explain(path):
     """A bad file may raise one kind of error only, and no warning."""
     with warnings.catch_warnings():
@@ -360,6 +394,18 @@ def test_output_dir_is_made_and_left_clean(tmp_path):
     folder = check_output_dir(tmp_path / "a" / "b")
     assert folder.is_dir() and list(folder.iterdir()) == []
     assert check_output_dir(str(folder)) == folder
+
+
+def test_links_out_of_the_output_dir_are_refused(tmp_path):
+    precious, folder = tmp_path / "precious.txt", tmp_path / "out"
+    precious.write_text("keep me")
+    folder.mkdir()
+    (folder / "within.html").symlink_to(folder / "report.html")
+    assert check_output_dir(folder) == folder
+    (folder / "report.html").symlink_to(precious)
+    with pytest.raises(OutputDirError, match="outside of the output folder"):
+        check_output_dir(folder)
+    assert precious.read_text() == "keep me"
 
 
 def test_output_dir_that_cannot_be_used(tmp_path):

@@ -13,6 +13,7 @@ from ...io import Elements, SampledControls, load_mjcf
 from ...laws import CoulombFriction, GapStabilized
 from ...model import Model
 from ...simulation import Solution, simulate
+from .._files import read_archive
 
 ENDINGS = (".xml", ".mjcf", ".urdf")
 
@@ -122,11 +123,9 @@ def load_controls(path: Path, count: int, h: float) -> SampledControls:
 
     **Raises:** `ValueError` naming the key that is missing or has the wrong shape.
     """
-    with np.load(path, allow_pickle=False) as data:
-        if "controls" not in data:
-            raise ValueError(f"{path} has no key controls, but {', '.join(data) or 'none'}.")
-        values = np.asarray(data["controls"], float)
-        times = np.asarray(data["times"], float) if "times" in data else h * np.arange(len(values))
+    data = read_archive(path, ("controls",), ("controls", "times"), "a file of controls")
+    values = np.asarray(data["controls"], float)
+    times = np.asarray(data["times"], float) if "times" in data else h * np.arange(len(values))
     if values.ndim != 2 or values.shape[1] != count:
         raise ValueError(f"controls in {path} must have shape (k, {count}), got {values.shape}.")
     if not np.all(np.isfinite(values)):

@@ -1,0 +1,159 @@
+"""Physics that wants to break a step: no NaN without a result that says so, no success beyond tolerance."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import diffnsd as nsd
+from diffnsd import models, relations, shapes
+from diffnsd.laws import CoulombFriction, GapStabilized, NewtonImpact
+
+TOLERANCE = 1e-8
+
+
+def honest(solution: nsd.Solution) -> bool:
+    """Whether the run succeeded; what it must not do is asserted."""
+    succeeded = bool(solution.result == nsd.RESULTS.successful)
+    leaves = jax.tree.leaves((solution.states, solution.impulses, solution.energy))
+    finite = all(bool(jnp.all(jnp.isfinite(x))) for x in leaves)
+    if succeeded:
+        assert finite
+        assert float(jnp.max(solution.stats.residual)) <= TOLERANCE
+    else:
+        assert solution.message  # with cause and remedy
+    return succeeded
+
+
+def run(model, state, h):
+    """40 steps; all lengths share a program."""
+    method = nsd.MoreauJean(theta=1.0)
+    return nsd.simulate(model, method, 0.0, 40 * h, h, state, throw=False)
+
+
+def cube(**changes):
+    place, turn = jnp.array([0.0, 0.0, 0.06]), jnp.array([1.0, 0.0, 0.0, 0.0])
+    v, omega = changes.pop("v", jnp.zeros(3)), changes.pop("omega", jnp.zeros(3))
+    return models.tossed_cube(**changes), models.cube_state(place, turn, v, omega)
+
+
+@pytest.mark.parametrize("h", [1e-9, 1e-6, 1e-3, 1e-1, 1.0])
+def test_steps_of_any_length(h):
+    assert honest(run(*cube(v=jnp.array([1.0, 0.0, -2.0])), h))
+
+
+def test_a_spin_of_ten_thousand_radians_per_second():
+    model, state = cube(omega=jnp.array([1e4, 3e3, -2e3]))
+    honest(run(model, state, 1e-5))
+    honest(run(model, state, 1e-2))
+
+
+def test_a_cube_of_any_mass():
+    for mass in (1e-8, 1e8):
+        inertia = mass * 0.0524**2 * 2 / 3
+        assert honest(run(*cube(mass=mass, inertia=inertia), 1e-3))
+
+
+def test_everything_at_rest():
+    """A cube that lies still on all four corners stays where it is."""
+    model, state = cube()
+    state = models.cube_state(
+        jnp.array([0.0, 0.0, 0.0524]), state.q.orientation[0], *jnp.zeros((2, 3))
+    )
+    solution = run(model, state, 1e-3)
+    assert honest(solution)
+    np.testing.assert_allclose(solution.states.q.position[-1], state.q.position, atol=1e-12)
+
+
+def column(masses, e):
+    """Spheres on a line above the ground, all touching, the lowest hits it."""
+    n = len(masses)
+
+    def gaps(t, q):
+        return jnp.concatenate([q[:1], q[1:] - q[:-1]]) - 0.2 * np.minimum(np.arange(n), 1)
+
+    system = nsd.LagrangianSystem(np.diag(masses), f_ext=-9.81 * np.asarray(masses))
+    model = nsd.Model(system, nsd.Interaction(nsd.GapRelation(gaps), NewtonImpact(e)))
+    return model, system.state(0.2 * np.arange(n), -np.ones(n))
+
+
+@pytest.mark.parametrize("heavy", [1e4, 1e8])
+def test_mass_ratios(heavy):
+    """A heavy ball on light ones: solved to the tolerance, or said not to be."""
+    model, state = column(np.array([1.0, 1.0, heavy]), 0.5)
+    honest(nsd.simulate(model, nsd.MoreauJean(), 0.0, 0.04, 1e-3, state, throw=False))
+
+
+def test_a_hundred_elastic_contacts():
+    """With e = 1 no energy is made."""
+    model, state = column(np.ones(100), 1.0)
+    solution = nsd.simulate(model, nsd.MoreauJean(), 0.0, 0.01, 1e-3, state, throw=False)
+    if honest(solution):
+        total = solution.energy.total
+        assert float(jnp.max(jnp.diff(total))) <= 1e-8 * float(total[0])
+
+
+def test_a_stiff_spring():
+    """1e12 N/m behind a stop; the spring is in the implicit part of the step."""
+    system = nsd.LagrangianSystem.linear(
+        np.eye(2), stiffness=1e12 * np.array([[1.0, -1.0], [-1.0, 1.0]])
+    )
+    stop = nsd.Interaction(nsd.GapRelation(lambda t, q: q[:1]), NewtonImpact(0.5))
+    model = nsd.Model(system, stop)
+    state = system.state(np.array([1e-3, 0.5]), np.array([-1.0, -1.0]))
+    for method in (nsd.MoreauJean(theta=1.0), nsd.BackwardEuler()):
+        honest(nsd.simulate(model, method, 0.0, 0.02, 1e-3, state, throw=False))
+
+
+@pytest.mark.parametrize("copies", [1, 100])
+def test_contacts_redundant_a_hundredfold(copies):
+    """The same four corners a hundred times: the same motion, by as many impulses."""
+    corners = np.tile(
+        0.05 * np.array([[1, 1, -1], [1, -1, -1], [-1, 1, -1], [-1, -1, -1.0]]), (copies, 1)
+    )
+    law = GapStabilized(CoulombFriction(0.3))
+    model = nsd.Model(
+        nsd.NewtonEulerSystem(1.0, 1e-3), nsd.Interaction(nsd.BodyPointsPlane(corners), law)
+    )
+    start = models.cube_state(jnp.array([0.0, 0.0, 0.05]), jnp.array([1.0, 0.0, 0.0, 0.0]),
+                              jnp.array([0.5, 0.0, 0.0]), jnp.zeros(3))  # fmt: skip
+    method = nsd.MoreauJean(theta=1.0)
+    solution = nsd.simulate(model, method, 0.0, 0.02, 1e-3, start, throw=False)
+    if honest(solution):
+        # v = 0.5 − mu g t, whatever the number of contacts
+        np.testing.assert_allclose(solution.states.v[-1, 0], 0.5 - 0.3 * 9.81 * 0.02, rtol=1e-6)
+    else:
+        assert copies > 1
+
+
+def rod(mu):
+    """A rod that slides on its lower end at an angle at which Painlevé's paradox is possible."""
+    half, angle = 0.5, np.pi / 3
+
+    def contact(t, q):
+        end = jnp.stack([q[1] - half * jnp.sin(q[2]), q[0] - half * jnp.cos(q[2])])
+        return end[None]
+
+    system = nsd.LagrangianSystem(np.diag([1.0, 1.0, 1 / 12]), f_ext=[0.0, -9.81, 0.0])
+    relation = nsd.GapRelation(contact, rows_per_contact=2)
+    model = nsd.Model(system, nsd.Interaction(relation, CoulombFriction(mu)))
+    state = system.state([0.0, half * np.sin(angle), angle], [1.0, 0.0, 0.0])
+    return model, state
+
+
+@pytest.mark.parametrize("mu", [0.2, 3.0])
+def test_painleve(mu):
+    """Below the paradox it slides; in it the impulse-velocity step has a solution, or none is claimed."""
+    model, state = rod(mu)
+    honest(nsd.simulate(model, nsd.MoreauJean(theta=1.0), 0.0, 0.05, 1e-3, state, throw=False))
+
+
+def test_a_shape_far_from_the_origin():
+    ball = relations.Geom(shapes.Sphere(0.1), 0)
+    contacts = relations.shape_contacts([(ball, relations.Geom(shapes.HalfSpace(), None))])
+    model = nsd.Model(
+        nsd.NewtonEulerSystem(1.0, 1e-3), nsd.Interaction(contacts, CoulombFriction(0.3))
+    )
+    start = models.cube_state(jnp.array([1e8, 0.0, 0.1]), jnp.array([1.0, 0.0, 0.0, 0.0]),
+                              jnp.array([1.0, 0.0, -1.0]), jnp.zeros(3))  # fmt: skip
+    honest(nsd.simulate(model, nsd.MoreauJean(), 0.0, 0.02, 1e-3, start, throw=False))
