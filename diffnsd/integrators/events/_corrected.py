@@ -19,7 +19,7 @@ from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, Multistep, StepInfo
 from .._impact import check_slow
 from .._wrapped import AbstractWrappedIntegrator
-from ._located import Located, locating_problem
+from ._located import Located, locating_problem, size_problem
 
 
 class Corrected(AbstractWrappedIntegrator):
@@ -73,6 +73,11 @@ class Corrected(AbstractWrappedIntegrator):
 
     def supports(self, model: Model) -> str | None:
         return locating_problem(self, self.inner, model)
+
+    def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
+        return size_problem(self, model, t0, state, args) or super().check(
+            model, t0, dt, state, args
+        )
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> "_Beside":
         carry = self.inner.init(model, t0, state, args)

@@ -145,6 +145,11 @@ class Located(AbstractWrappedIntegrator):
     def supports(self, model: Model) -> str | None:
         return locating_problem(self, self.inner, model)
 
+    def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
+        return size_problem(self, model, t0, state, args) or super().check(
+            model, t0, dt, state, args
+        )
+
     def step(
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
@@ -372,6 +377,23 @@ def _one_slip(model: Model, t: Scalar, state: State) -> np.ndarray:
 def still(model: Model, state: State) -> Scalar:
     """The speed below which a slip is rounding."""
     return 1e2 * jnp.finfo(state.v.dtype).eps ** 0.75 * (1 + model.system.scales(state)[1])
+
+
+LARGEST = 500
+"""Most unknowns of a system without matrices of which a mass matrix is formed for impacts."""
+
+
+def size_problem(wrapper: AbstractIntegrator, model: Model, t0, state: State, args) -> str | None:
+    """Why a system is too large for impacts at zero duration, with the remedy, or `None`."""
+    n = state.v.shape[0]
+    if n <= LARGEST or not model.interactions or not model.system.is_large(t0, state, args):
+        return None
+    name = type(wrapper).__name__
+    return (
+        f"{name} solves impacts with the mass matrix as an array, which a {type(model.system).__name__} of "
+        f"{n} unknowns (more than {LARGEST}) does not form; use its inner method without {name}: values "
+        "converge, derivatives through impacts leave out the impact times"
+    )
 
 
 def locating_problem(
