@@ -105,6 +105,7 @@ class NodeBlocks(AbstractSparse):
         return total if self.added is None else total + self.added.mv(vector)
 
     def plus(self, blocks: Float[Array, "c j j"], dofs: Int[Array, "c j"], *tags) -> "NodeBlocks":
+        dofs = jnp.asarray(dofs, jnp.int32)
         if self.added is None:
             more = ElementSum(blocks, dofs, self.size, tags=tags)
         else:

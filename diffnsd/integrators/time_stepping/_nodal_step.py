@@ -95,7 +95,7 @@ class Nodal(eqx.Module):
         d, n = derivative(self.block, w, x, self.rho)
         eps = EPS[jnp.finfo(x.dtype).bits >= 64]
         a = matrix_inverse(jnp.asarray(np.eye(k), x.dtype)[:, :, None] - (1 - eps) * d)
-        return a, _product(a, n if exact else self.rho * d)
+        return a, _product(a, n if exact else self.rho[None, None] * d)
 
     def element(self, g: Array) -> tuple[Array, Array]:
         """`H^T G H` of every contact, `(c, d, d)`, and its unknowns, `(c, d)`."""
@@ -104,13 +104,13 @@ class Nodal(eqx.Module):
 
     def near(self, g: Array, f: Array) -> Array:
         """`(G + rho)^-1 f`: about the local velocity that the load `f` causes."""
-        own = self.rho * jnp.asarray(np.eye(len(f)), f.dtype)[:, :, None]
+        own = self.rho[None, None] * jnp.asarray(np.eye(len(f)), f.dtype)[:, :, None]
         return matvec(matrix_inverse(g + own), f)
 
     def sizes(self, v: Vector, z: Array) -> tuple[Array, Array]:
         """Squares of `F`, and of the larger of `z` and `rho w`."""
         f, _ = self.natural(v, z)
-        w = self.rho * jnp.where(self.block.active[None], self.velocity(v), 0)
+        w = self.rho[None] * jnp.where(self.block.active[None], self.velocity(v), 0)
         return jnp.sum(f * f), jnp.maximum(jnp.sum(z * z), jnp.sum(w * w))
 
 
