@@ -63,6 +63,18 @@ def slip_rows(interaction: Interaction) -> tuple[int, ...]:
     return (1, 2) if rows == 3 and not law.needs_implicit_positions else ()
 
 
+def one_slip(model: Model, t: Scalar, state: State) -> np.ndarray:
+    """Which contacts have a single slip row, `(c,)`."""
+    counts = model.contacts(t, state.q)
+    single = [len(slip_rows(i)) == 1 for i in model.interactions]
+    return np.repeat(single, counts)
+
+
+def still(model: Model, state: State) -> Scalar:
+    """The speed below which a slip is rounding."""
+    return 1e2 * jnp.finfo(state.v.dtype).eps ** 0.75 * (1 + model.system.scales(state)[1])
+
+
 def free_acceleration(model: Model, t: Scalar, state: State, args: Args) -> Vector:
     """`M^-1 F`: the acceleration without contacts, shape `(n,)`."""
     return lu_solve(model.system.mass(t, state.q), model.system.force(t, state, args))

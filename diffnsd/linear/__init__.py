@@ -5,12 +5,12 @@ from ._direct import (
     Cholesky as Cholesky,
     Tridiagonal as Tridiagonal,
 )
-from ._node_blocks import NodeBlocks as NodeBlocks, NodePattern as NodePattern
 from ._iterative import (
     MINRES as MINRES,
     BiCGStab as BiCGStab,
     ConjugateGradients as ConjugateGradients,
 )
+from ._node_blocks import NodeBlocks as NodeBlocks, NodePattern as NodePattern
 from ._operators import (
     AbstractLargeOperator as AbstractLargeOperator,
     AbstractSparse as AbstractSparse,

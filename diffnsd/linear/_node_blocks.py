@@ -1,6 +1,6 @@
 """Sparse matrices with a dense block for every pair of nodes that are coupled."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import equinox as eqx
 import jax
@@ -57,7 +57,8 @@ class NodeBlocks(AbstractSparse):
 
     **Arguments:**
 
-    - `blocks`: of a symmetric matrix, the coupling of the coordinates of node `i` with those of its neighbours, `(p, w, m, w)`.
+    - `blocks`: of a symmetric matrix, the coupling of the coordinates of node `i` with those of its
+      neighbours, `(p, w, m, w)`.
     - `columns`: these neighbours, `(p, m)`; unused places have zero blocks.
     - `free`: place of every unknown among the coordinates of all nodes, `(n,)`; the rows and columns of
       other coordinates are ignored.
@@ -68,8 +69,13 @@ class NodeBlocks(AbstractSparse):
     blocks: Float[Array, "p w m w"]
     columns: Int[Array, "p m"]
     free: Int[Array, " n"]
+    added: ElementSum | None
     tags: frozenset = eqx.field(static=True)
-    added: ElementSum | None = None
+
+    def __init__(self, blocks, columns, free, tags: Iterable = (), added: ElementSum | None = None):
+        self.blocks, self.columns, self.free = blocks, columns, free
+        self.added = added
+        self.tags = frozenset(tags)
 
     @property
     def size(self) -> int:
@@ -99,11 +105,12 @@ class NodeBlocks(AbstractSparse):
         return total if self.added is None else total + self.added.mv(vector)
 
     def plus(self, blocks: Float[Array, "c j j"], dofs: Int[Array, "c j"], *tags) -> "NodeBlocks":
+        dofs = jnp.asarray(dofs, jnp.int32)
         if self.added is None:
             more = ElementSum(blocks, dofs, self.size, tags=tags)
         else:
             more = self.added.plus(blocks, dofs, *tags)
-        return NodeBlocks(self.blocks, self.columns, self.free, frozenset(tags), more)
+        return NodeBlocks(self.blocks, self.columns, self.free, tags, more)
 
     def transpose(self) -> "NodeBlocks":
         if self.is_symmetric:

@@ -65,7 +65,7 @@ class AbstractLargeOperator(lx.AbstractLinearOperator):
 
 
 class BlockInverse(eqx.Module):
-    """The inverses of blocks on a diagonal, `(s, s, m)`, those of the last one for the rows that there are."""
+    """The inverses of blocks on a diagonal, `(s, s, m)`; the last block may be larger than what is left."""
 
     inverses: Float[Array, "s s m"]
 
@@ -83,7 +83,9 @@ class AbstractSparse(AbstractLargeOperator):
         """Row, column and value of its entries; those of equal place are to be added."""
 
     @abstractmethod
-    def plus(self, blocks: Float[Array, "c j j"], dofs: Int[Array, "c j"], *tags) -> "AbstractSparse":
+    def plus(
+        self, blocks: Float[Array, "c j j"], dofs: Int[Array, "c j"], *tags
+    ) -> "AbstractSparse":
         """The matrix with more elements; the arguments are those of `ElementSum`."""
 
 

@@ -25,8 +25,8 @@ class ByStructure(AbstractSolver):
     """The solver that fits the structure of a matrix, as the system declares it by its operator.
 
     **Arguments:** the solver for each structure: `diagonal`, `tridiagonal`, `banded` (and block
-    tridiagonal), `positive` and `symmetric` sums of elements and blocks between nodes, those that are not symmetric: `sparse` and `nodal`,
-    `dense_positive` and `dense` matrices and all other operators.
+    tridiagonal), `positive` and `symmetric` sums of elements and blocks between nodes, `sparse` sums and
+    `nodal` blocks that are not symmetric, `dense_positive` and `dense` matrices and all other operators.
     """
 
     diagonal: lx.AbstractLinearSolver = lx.Diagonal()

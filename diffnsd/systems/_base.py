@@ -3,6 +3,7 @@
 import enum
 from abc import abstractmethod
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
@@ -140,6 +141,14 @@ class AbstractSystem(AbstractChecked):
         **Arguments:** `a`, `b`: `h theta` and `(h theta)²`.
         """
         return None
+
+    def is_large(self, t: Scalar | float, state: State, args: Args) -> bool:
+        """Whether it gives a `step_operator`."""
+        one = jnp.ones((), state.v.dtype)
+        operator = eqx.filter_eval_shape(
+            lambda: self.step_operator(jnp.asarray(t), state, args, one, one)
+        )
+        return operator is not None
 
     @property
     def has_joints(self) -> bool:

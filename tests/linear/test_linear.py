@@ -51,6 +51,33 @@ BAND = scipy.sparse.spdiags(  # of which column j of A holds entry j
 ).toarray()
 TRI = RANDOM.normal(size=(3, N))
 
+
+def node_blocks() -> tuple[linear.NodeBlocks, np.ndarray]:
+    """Elements of three nodes, two coordinates prescribed, and two contacts that are not symmetric."""
+    random = np.random.default_rng(3)
+    nodes = np.add.outer(np.arange(12), [0, 1, 5]) % 11
+    pattern = linear.NodePattern.of([nodes], 11)
+    assert pattern is not None
+    any_ = random.normal(size=(12, 9, 9))
+    positive = any_ @ any_.swapaxes(1, 2) + 3 * np.eye(9)
+    full, blocks = np.zeros((33, 33)), np.zeros((*pattern.columns.shape, 3, 3))
+    for block, node, slot in zip(positive, nodes, np.asarray(pattern.slots[0]), strict=True):
+        at = (3 * node[:, None] + np.arange(3)).reshape(-1)
+        full[np.ix_(at, at)] += block
+        parts = block.reshape(3, 3, 3, 3).swapaxes(1, 2)
+        np.add.at(blocks, (node[:, None], slot), parts)
+    free = np.delete(np.arange(33), [4, 20])
+    matrix = full[np.ix_(free, free)]
+    dofs, more = np.array([[0, 1, 2], [10, 11, N]]), random.normal(size=(2, 3, 3))
+    for dof, block in zip(dofs, more, strict=True):
+        known = dof < N
+        matrix[np.ix_(dof[known], dof[known])] += block[np.ix_(known, known)]
+    tags = [lx.positive_semidefinite_tag]
+    stored = jnp.asarray(blocks.swapaxes(1, 2))
+    operator = linear.NodeBlocks(stored, pattern.columns, jnp.asarray(free), tags)
+    return operator.plus(jnp.asarray(more), dofs), matrix
+
+
 SPD = elements(POSITIVE, ADDED, lx.positive_semidefinite_tag)
 INDEFINITE = elements(POSITIVE, ADDED - 25, lx.symmetric_tag)
 UNSYMMETRIC = elements(ANY, ADDED)
@@ -64,10 +91,11 @@ MATRICES = {
         np.diag(TRI[0]) + np.diag(TRI[1, 1:], -1) + np.diag(TRI[2, 1:], 1),
     ),
     "diagonal": (lx.DiagonalLinearOperator(jnp.asarray(ADDED)), np.diag(ADDED)),
+    "nodal": node_blocks(),
 }
 
 
-@pytest.mark.parametrize("name", ["spd", "unsymmetric", "banded"])
+@pytest.mark.parametrize("name", ["spd", "unsymmetric", "banded", "nodal"])
 def test_operators_are_their_matrices(name):
     operator, matrix = MATRICES[name]
     np.testing.assert_allclose(operator.as_matrix(), matrix, atol=2e-15)
@@ -102,6 +130,9 @@ SOLVES = [
     ("indefinite", SparseLU()),
     ("unsymmetric", SparseLU()),
     ("unsymmetric", ByStructure()),
+    ("nodal", linear.BiCGStab()),
+    ("nodal", ByStructure()),
+    ("nodal", SparseLU()),
     ("banded", BlockTridiagonalLU()),
     *((name, ByStructure()) for name in ("tridiagonal", "diagonal", "spd", "indefinite")),
 ]

@@ -21,7 +21,7 @@ from .._base import AbstractIntegrator, AbstractMemory, Carry, Multistep, StepIn
 from .._impact import check_slow
 from .._wrapped import AbstractWrappedIntegrator
 from ._located import Located
-from ._refusals import curvature_problem, locating_problem
+from ._refusals import curvature_problem, locating_problem, size_problem
 
 FAR_APART = 5.0
 """Steps: the values and the located motion count as far apart if their distance takes more at top speed."""
@@ -86,6 +86,11 @@ class Corrected(AbstractWrappedIntegrator):
 
     def second_derivative_problem(self, model: Model) -> str | None:
         return curvature_problem(self.inner, model)
+
+    def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
+        return size_problem(self, model, t0, state, args) or super().check(
+            model, t0, dt, state, args
+        )
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> "_Beside":
         carry = self.inner.init(model, t0, state, args)

@@ -3,7 +3,6 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int
 
@@ -23,15 +22,17 @@ from .._impact import (
     impact,
     motion,
     normal_motion,
+    one_slip,
     rebounds,
     resting,
     slip_rows,
     slips,
+    still,
     total_gap,
 )
 from .._step import overflowed
 from .._wrapped import AbstractWrappedIntegrator
-from ._refusals import curvature_problem, locating_problem
+from ._refusals import curvature_problem, locating_problem, size_problem
 from ._switching import switching_step
 
 
@@ -159,6 +160,11 @@ class Located(AbstractWrappedIntegrator):
     def second_derivative_problem(self, model: Model) -> str | None:
         return curvature_problem(self.inner, model)
 
+    def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
+        return size_problem(self, model, t0, state, args) or super().check(
+            model, t0, dt, state, args
+        )
+
     def step(
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
@@ -200,7 +206,7 @@ class Located(AbstractWrappedIntegrator):
         strikes = known.may & before.strikes & (before.gap < reach)
         none = jnp.zeros_like(strikes)
         side, turned, unheld, moves, slides, holds = None, none, none, none, none, none
-        along, planar = jnp.zeros((2, *none.shape), before.gap.dtype), _one_slip(model, t, state)
+        along, planar = jnp.zeros((2, *none.shape), before.gap.dtype), one_slip(model, t, state)
         if any(map(slip_rows, model.interactions)):
             now = slips(frozen, at, here)
             speed = jnp.sqrt(jnp.sum(now * now, axis=0))
@@ -384,15 +390,3 @@ class _Run(eqx.Module):
 def _kept(found):
     """Values without derivative, named so that reverse mode saves them instead of recomputing them."""
     return jax.tree.map(lambda x: checkpoint_name(x, SAVED_NAME), found)
-
-
-def _one_slip(model: Model, t: Scalar, state: State) -> np.ndarray:
-    """Which contacts have a single slip row, `(c,)`."""
-    counts = model.contacts(t, state.q)
-    single = [len(slip_rows(i)) == 1 for i in model.interactions]
-    return np.repeat(single, counts)
-
-
-def still(model: Model, state: State) -> Scalar:
-    """The speed below which a slip is rounding."""
-    return 1e2 * jnp.finfo(state.v.dtype).eps ** 0.75 * (1 + model.system.scales(state)[1])

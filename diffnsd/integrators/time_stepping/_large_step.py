@@ -47,15 +47,6 @@ PASSES = 2
 PASS_RTOL = 1e-6
 
 
-def is_large(model, t0, state, args) -> bool:
-    """Whether the system gives the matrix of a step as an operator."""
-    system = model.system
-    one = jnp.ones((), state.v.dtype)
-    return (
-        eqx.filter_eval_shape(lambda: system.step_operator(t0, state, args, one, one)) is not None
-    )
-
-
 def refusal(scheme, model) -> str | None:
     """Why a scheme cannot step a large system with its contacts, or `None`."""
     if scheme.contacts_at.is_implicit:

@@ -15,11 +15,11 @@ for every contact, symmetric and positive definite as `D` has eigenvalues betwee
 A direction in which a contact holds has `D = 1` and so a stiffness of `rho / eps`; it is prescribed in the
 limit. Neither the solution nor its certificate depends on `eps` or `rho`.
 
-The laws need more iterations than the motion, with matrices that differ only in these blocks: `S` is evaluated
-again only where its error is larger than what the linear solve left.
+The laws need more iterations than the motion, with matrices that differ only in these blocks: `S` is
+evaluated again only where its error is larger than what the linear solve left.
 
-Derivative. As in `_large_step`, passes that start at the solution, here with the exact slope of the lift, which
-makes the matrix unsymmetric where contacts slip.
+Derivative. As in `_large_step`, passes that start at the solution, here with the exact slope of the lift,
+which makes the matrix unsymmetric where contacts slip.
 
 Reference: P. Alart, A. Curnier (1991), doi:10.1016/0045-7825(91)90022-X; M. Hintermüller, K. Ito,
 K. Kunisch, The primal-dual active set strategy as a semismooth Newton method (2002),
@@ -27,6 +27,7 @@ doi:10.1137/S1052623401383558; V. Acary, F. Cadoux, C. Lemaréchal, J. Malick (2
 doi:10.1002/zamm.201000073, for the lift of the last iterate.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -46,11 +47,9 @@ from ...complementarity._natural_map import argument, derivative, lost_power, pr
 from ...linear import AbstractSparse, Factored
 from .._step import outcome
 
-NODAL = 30
-"""Number of rows of contacts above which they are solved in this way; fewer have a column of `S^-1 H^T` each."""
 EPS = 1e-3, 1e-6
 """Of this module's docstring: float32, float64."""
-FORCING = 0.1
+FORCING = 0.03
 LIMIT = 100
 ENOUGH = 0.5  # of the slope of the incremental energy that a step may leave, with either sign
 HALVINGS = 20
@@ -59,11 +58,9 @@ PASS_RTOL = 1e-8
 
 
 def is_nodal(equations: Any) -> bool:
-    """Whether the contacts of a step, a `LargeStep`, are many and of nodes, and its matrix takes elements."""
+    """Whether the contacts of a step, a `LargeStep`, are of nodes, and its matrix takes more elements."""
     blocks = equations.blocks()
-    if sum(b.offset.size for b in blocks) <= NODAL:
-        return False
-    if equations.step.scheme.solver.by_products() is None:
+    if not blocks or equations.step.scheme.solver.by_products() is None:
         return False
     matrix = eqx.filter_eval_shape(equations.operator, equations.step.state.v)
     by_entries = all(isinstance(b.output, EntryRows) and b.input is None for b in blocks)
@@ -98,7 +95,7 @@ class Nodal(eqx.Module):
         d, n = derivative(self.block, w, x, self.rho)
         eps = EPS[jnp.finfo(x.dtype).bits >= 64]
         a = matrix_inverse(jnp.asarray(np.eye(k), x.dtype)[:, :, None] - (1 - eps) * d)
-        return a, _product(a, n if exact else self.rho * d)
+        return a, _product(a, n if exact else self.rho[None, None] * d)
 
     def element(self, g: Array) -> tuple[Array, Array]:
         """`H^T G H` of every contact, `(c, d, d)`, and its unknowns, `(c, d)`."""
@@ -107,13 +104,13 @@ class Nodal(eqx.Module):
 
     def near(self, g: Array, f: Array) -> Array:
         """`(G + rho)^-1 f`: about the local velocity that the load `f` causes."""
-        own = self.rho * jnp.asarray(np.eye(len(f)), f.dtype)[:, :, None]
+        own = self.rho[None, None] * jnp.asarray(np.eye(len(f)), f.dtype)[:, :, None]
         return matvec(matrix_inverse(g + own), f)
 
     def sizes(self, v: Vector, z: Array) -> tuple[Array, Array]:
         """Squares of `F`, and of the larger of `z` and `rho w`."""
         f, _ = self.natural(v, z)
-        w = self.rho * jnp.where(self.block.active[None], self.velocity(v), 0)
+        w = self.rho[None] * jnp.where(self.block.active[None], self.velocity(v), 0)
         return jnp.sum(f * f), jnp.maximum(jnp.sum(z * z), jnp.sum(w * w))
 
 
@@ -121,7 +118,7 @@ def _product(a: Array, b: Array) -> Array:
     return jnp.einsum("ijc,jkc->ikc", a, b)
 
 
-def _impulse(blocks: tuple[Block, ...], z) -> Vector:
+def _impulse(blocks: Sequence[Block], z) -> Vector:
     """`H^T z`."""
     return sum(b.output.gather(p) for b, p in zip(blocks, z, strict=True))  # pyright: ignore[reportReturnType]
 
@@ -194,7 +191,8 @@ def nodal_values(equations: Any, z0: tuple[Array, ...]):
         z = tuple(a + length * b for a, b in zip(x.z, dz, strict=True))
         impulse, planned = _impulse(blocks, z), x.r + length * matrix.mv(dv)
         before, after, left, error = (
-            jnp.sqrt(jnp.sum(y * y)) for y in (x.r - impulse, r - impulse, planned - impulse, r - planned)
+            jnp.sqrt(jnp.sum(y * y))
+            for y in (x.r - impulse, r - impulse, planned - impulse, r - planned)
         )
         ratio = after / jnp.where(before > 0, before, 1)
         change = ratio * max_abs(dv) / jnp.maximum(1.0, max_abs(v))
@@ -217,9 +215,7 @@ def nodal_values(equations: Any, z0: tuple[Array, ...]):
     contacts = [Nodal.at(b, matrix.diagonal()) for b in blocks]
     stats = _statistics(contacts, end, step.scheme.solver.accept_tolerance_for(start.dtype))
     solved = end.change <= tolerance
-    failed = RESULTS.where(
-        ~end.solved & ~solved, RESULTS.linear_not_solved, RESULTS.successful
-    )
+    failed = RESULTS.where(~end.solved & ~solved, RESULTS.linear_not_solved, RESULTS.successful)
     return end.v, end.z, stats, first_error(failed, outcome(stats, solved, ~yes, end.v))
 
 

@@ -14,7 +14,7 @@ from ...model import Model
 from .._base import Carry, StepInfo, check_fractions
 from .._contacts import no_memory, zero_impulses
 from .._step import Newton
-from ._large_step import is_large, refusal
+from ._large_step import refusal
 from ._points import AbstractPoint, AtStart
 from ._theta_step import (
     AbstractStepScheme,
@@ -77,7 +77,7 @@ class AbstractThetaScheme(AbstractStepScheme):
         return None
 
     def check(self, model: Model, t0: float, dt: float, state: State, args: Args) -> str | None:
-        return refusal(self, model) if is_large(model, t0, state, args) else None
+        return refusal(self, model) if model.system.is_large(t0, state, args) else None
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
         del args

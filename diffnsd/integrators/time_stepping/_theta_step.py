@@ -47,7 +47,7 @@ from .._step import (
     own_parts,
     solve_step,
 )
-from ._large_step import is_large, large_step
+from ._large_step import large_step
 from ._points import AbstractPoint, AtIterate
 
 
@@ -257,7 +257,7 @@ def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, inpu
     z0 = tuple(jnp.moveaxis(first_guess(s, part), 0, 1) for s, part in pairs)
     linear = scheme.linear_parts(model, t0, h, state, args)
     step = Step(scheme, Model(model.system, interactions), t0, h, state, args, z0, input0, linear)
-    if is_large(model, t0, state, args):
+    if model.system.is_large(t0, state, args):
         v, z, stats, result = large_step(step, z0)
         end, multipliers, crowded = _ended(step, selections, v, z)
         memory = tuple(map(remembered, selections, multipliers))

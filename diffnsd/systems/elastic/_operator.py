@@ -5,7 +5,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import lineax as lx
-from jaxtyping import Array
 
 from ..._jax import staged
 from ..._types import Args, Scalar, State
@@ -46,7 +45,7 @@ def step_matrix(
         place = nodes[:, :, None] * m + slots
         total = total.at[place.reshape(-1)].add(pairs.reshape(-1, width * width))
     total = jnp.swapaxes(total.reshape(p, m, width, width), 1, 2)
-    return NodeBlocks(total, body.pattern.columns, body.free, frozenset(tags))
+    return NodeBlocks(total, body.pattern.columns, body.free, tags)
 
 
 def element_sum(body: Any, t: Scalar, state: State, args: Args, a: Scalar, b: Scalar) -> ElementSum:
