@@ -45,6 +45,7 @@ from ._parameters import (
 )
 from ._profile import Profile as Profile, profile as profile
 from ._programs import Programs as Programs
+from ._robust import RobustFit as RobustFit, robust_least_squares as robust_least_squares
 from ._shooting import (
     ShootingPlan as ShootingPlan,
     masked_mean as masked_mean,
@@ -52,6 +53,7 @@ from ._shooting import (
     pad as pad,
     segments as segments,
 )
+from ._starts import Starts as Starts, Valley as Valley, several_starts as several_starts
 from ._transforms import (
     AbstractTransform as AbstractTransform,
     AtLeast as AtLeast,

@@ -116,6 +116,12 @@ def identify(
             "measured ones. The fit always takes the fitted ones.",
         ),
     ] = True,
+    starts: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Descend from so many starts, and go on from the best: for several valleys."
+        ),
+    ] = 1,
     ignore: Ignore = "",
     substeps: Annotated[int, typer.Option(help="Of a file: steps between two frames.")] = 4,
     max_active: Annotated[
@@ -133,7 +139,7 @@ def identify(
             folder, names = session.folder(out), _names(free or "")
             left_out = _names(ignore)
             identify_file(
-                session, data, runs, names, folder, predict, left_out, substeps, max_active
+                session, data, runs, names, folder, predict, left_out, substeps, max_active, starts
             )
             return
         from ..toss._data import load_tosses
@@ -142,7 +148,15 @@ def identify(
         other = None if predict is None else load_tosses(predict)
         folder = session.folder(out)
         session.identify(
-            measured, folder, free or "mu", tosses, other, seed, smooth_start, data.stem
+            measured,
+            folder,
+            free or "mu",
+            tosses,
+            other,
+            seed,
+            smooth_start,
+            data.stem,
+            starts=starts,
         )
 
 
@@ -294,10 +308,12 @@ class _Session:
         progress.add_task(text, total=None)
         return progress
 
-    def identify(self, tosses, folder, free, count, other, seed, smooth, title, truth=None):
+    def identify(
+        self, tosses, folder, free, count, other, seed, smooth, title, truth=None, starts=1
+    ):
         """Fits, predicts and writes all outputs; returns the record."""
         from ..toss._run import run_identification
 
         return run_identification(
-            self, tosses, folder, _names(free), count, other, seed, smooth, title, truth
+            self, tosses, folder, _names(free), count, other, seed, smooth, title, truth, starts
         )

@@ -22,7 +22,7 @@ from jaxtyping import Array
 from ... import identification
 from ._draws import Spread
 from ._job import Job, Residual, lanes, weights
-from ._steps import edges_of, gauss_newton, scales_of, widths_around
+from ._steps import about_outliers, edges_of, gauss_newton, scales_of, widths_around
 
 HUBER = 0.5
 SETTLED = 2e-3
@@ -35,8 +35,8 @@ POINTS, ALL_POINTS = 8, 80
 """Least number of points around the estimate in a step of the refinement, and about how many in all."""
 LEAST = 3
 """Least number of steps of the refinement near the estimate."""
-OUTLYING = 3.0
-"""A run is reported if most of its frames are outliers, and its error is that many times the median."""
+NEAR = 0.1
+"""Descents whose raw numbers end within this fraction of each other are in one valley."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Identified:
     `failed` lists the runs in which a step failed at the estimate. `status` is one of `running`,
     `converged`, `not converged`, `failed` and `interrupted`; the last of `warnings` says why the fit
     did not converge. `truth` holds true values where they are known, for the report. `spread` is the
-    distribution of the estimate, `None` without standard errors.
+    distribution of the estimate, `None` without standard errors; `valleys` where several starts led.
     """
 
     job: Job
@@ -71,6 +71,7 @@ class Identified:
     status: str = "running"
     truth: dict[str, float] = field(default_factory=dict)
     spread: Spread | None = None
+    valleys: tuple[identification.Valley, ...] = ()
 
     def __post_init__(self):
         self.model = self.job.model if self.model is None else self.model
@@ -97,17 +98,22 @@ def identify(
     *,
     rounds: int = 1,
     steps: int = 5,
+    starts: int = 1,
     record: Identified | None = None,
     notify: Callable[[Identified, str], None] = lambda *_: None,
 ) -> Identified:
     """Fits the free quantities of a job; on Ctrl-C returns the best estimate so far.
 
     **Arguments:** `rounds`: maximum number of rounds, each with new weights; `steps`: evaluations per round;
-    `record`: to fill; `notify(record, stage)`: called on progress.
+    `starts`: descents from so many starts, of which the best goes on; `record`: to fill;
+    `notify(record, stage)`: called on progress.
     """
     record = Identified(job) if record is None else record
     try:
-        _Rounds(record, notify).run(rounds, steps)
+        fit = _Rounds(record, notify)
+        if starts > 1:
+            fit.spread_out(starts, steps)
+        fit.run(rounds, steps)
     except KeyboardInterrupt:
         record.status = "interrupted"
     return record
@@ -158,6 +164,24 @@ class _Rounds:
                 break
         self.refine(index + 2)
 
+    def spread_out(self, count: int, steps: int) -> None:
+        """Descends from several starts with the weights of the first, and goes on from the best."""
+        record, label = self.record, f"{count} starts"
+        weights = self.weights(label)
+
+        def minimise(params):
+            self.params = params
+            fit = self.descend(label, steps, weights, identification.ForwardJacobian())
+            if fit.result == identification.FIT_RESULTS.interrupted:
+                raise KeyboardInterrupt
+            return fit
+
+        found = identification.several_starts(minimise, self.params, count=count, near=NEAR)
+        record.valleys = found.valleys
+        record.warnings += found.warnings
+        self.params, record.loss = found.best.params, found.best.loss
+        record.model = self.rebuild(self.params)
+
     def add_losses(self, fit: identification.FitResult, index: int) -> None:
         """Notes the losses of a round."""
         self.record.losses += [float(x) for x in fit.history.loss]
@@ -204,24 +228,10 @@ class _Rounds:
             record.status = "not converged"
             return
         self.uncertainty(here, groups, spread / errors)
-        self.look_for_outliers(here)
+        record.warnings += about_outliers(here, self.runs, HUBER)
         # Errors can be far smaller than anybody needs: what a round may leave open, this may too.
         known = np.maximum(errors, SETTLED * np.abs(np.asarray(centre)))
         record.status = self.verdict(spread, spread / known)
-
-    def look_for_outliers(self, here: identification.Linearisation) -> None:
-        """A warning about each run most of whose frames are outliers."""
-        shape = here.shapes[0]
-        weighed = np.asarray(here.residual[: np.prod(shape)]).reshape(shape)
-        largest = np.max(np.abs(weighed), axis=-1).reshape(self.runs, -1)
-        counts = np.maximum(np.sum(largest > 0, axis=1), 1)
-        share = np.sum(largest > HUBER, axis=1) / counts
-        size = np.sqrt(np.sum(largest**2, axis=1) / counts)
-        for i in np.flatnonzero((share > 0.5) & (size > OUTLYING * np.median(size))):
-            self.record.warnings.append(
-                f"run {i} does not fit the model: {share[i]:.0%} of its frames are outliers; look at its "
-                "data, or leave it out."
-            )
 
     def of_data(self, linearisation: identification.Linearisation):
         """The linearisation without the priors, and the run of each residual; `None` for one run."""

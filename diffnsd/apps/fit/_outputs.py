@@ -59,6 +59,10 @@ def write_result(path: Path, record: Identified, extra: dict | None = None) -> N
         "correlations": record.correlations,
         "free": list(job.free),
         "warnings": record.warnings,
+        "valleys": [
+            {"loss": valley.loss, "starts": len(valley.starts), "values": valley.values}
+            for valley in record.valleys
+        ],
         **(extra or {}),
     }
     temporary = path.with_suffix(".json.tmp")
@@ -118,6 +122,7 @@ def write_fit_report(
         ),
         correlations=record.correlations,
         posterior=_posterior(record, band, PosteriorDraws),
+        valleys=[(valley.loss, len(valley.starts), valley.values) for valley in record.valleys],
     )
 
 
@@ -167,11 +172,12 @@ def fit_and_show(
     folder: Path,
     extra: Callable[[Identified], dict],
     truth: dict[str, float] | None = None,
+    starts: int = 1,
 ) -> Identified:
     """Fits a job with a progress bar, writes `result.json` after every round, and prints the estimates.
 
     **Arguments:** `session`: prints; `extra`: further entries of the result; `truth`: true values, if
-    they are known.
+    they are known; `starts`: see `identify`.
 
     **Raises:** `KeyboardInterrupt` if the fit was interrupted, `ValueError` if it failed; `result.json` has
     been written in both cases.
@@ -179,7 +185,7 @@ def fit_and_show(
     record, result = Identified(job, truth=dict(truth or {})), folder / "result.json"
     write_result(result, record, extra(record))
     with _progress(session.console) as progress:
-        bar = progress.add_task("compiling", total=ROUNDS * STEPS)
+        bar = progress.add_task("compiling", total=(ROUNDS + (starts if starts > 1 else 0)) * STEPS)
 
         def notify(record, stage):
             loss = f", loss {record.loss:.4g}" if record.losses else ""
@@ -188,7 +194,7 @@ def fit_and_show(
             if stage == "saved":
                 write_result(result, record, extra(record))
 
-        identify(job, rounds=ROUNDS, steps=STEPS, record=record, notify=notify)
+        identify(job, rounds=ROUNDS, steps=STEPS, starts=starts, record=record, notify=notify)
         progress.update(bar, completed=ROUNDS * STEPS, description=f"fit: {record.status}")
     write_result(result, record, extra(record))
     _print_table(session, record)

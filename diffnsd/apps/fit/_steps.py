@@ -1,4 +1,4 @@
-"""A step of the refinement: how wide to look around the estimate, and how far to go."""
+"""A step of the refinement: how wide to look around the estimate, how far to go; and runs that do not fit."""
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,8 @@ EDGE = 1e-3
 WIDTH = 2.0
 """Width of the plane in standard errors; at least `NARROW` and at most `WIDE` of the raw number."""
 NARROW, WIDE = 0.01, 0.2
+OUTLYING = 3.0
+"""A run is reported if most of its frames are outliers, and its error is that many times the median."""
 
 
 def edges_of(params: identification.Parameters) -> tuple[np.ndarray, np.ndarray]:
@@ -64,6 +66,21 @@ def widths_around(errors: np.ndarray, raw: Array, scales: np.ndarray) -> Array:
     """How far around the raw numbers the residuals are looked at; `scales` are those of numbers near 0."""
     size = np.maximum(np.maximum(np.abs(np.asarray(raw)), scales), 1e-3)
     return jnp.asarray(np.clip(WIDTH * errors, NARROW * size, WIDE * size), raw.dtype)
+
+
+def about_outliers(here: identification.Linearisation, runs: int, delta: float) -> list[str]:
+    """A sentence about each run most of whose frames are outliers, beyond `delta`."""
+    shape = here.shapes[0]
+    weighed = np.asarray(here.residual[: np.prod(shape)]).reshape(shape)
+    largest = np.max(np.abs(weighed), axis=-1).reshape(runs, -1)
+    counts = np.maximum(np.sum(largest > 0, axis=1), 1)
+    share = np.sum(largest > delta, axis=1) / counts
+    size = np.sqrt(np.sum(largest**2, axis=1) / counts)
+    return [
+        f"run {i} does not fit the model: {share[i]:.0%} of its frames are outliers; look at its data, or "
+        "leave it out."
+        for i in np.flatnonzero((share > 0.5) & (size > OUTLYING * np.median(size)))
+    ]
 
 
 def _solution(residual, jacobian) -> np.ndarray:

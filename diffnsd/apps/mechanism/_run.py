@@ -24,6 +24,7 @@ def identify_file(
     ignore: list[str],
     substeps: int,
     max_active: int,
+    starts: int = 1,
 ) -> None:
     """Fits the named numbers of an MJCF or URDF file and writes everything to `folder`.
 
@@ -57,7 +58,7 @@ def identify_file(
             **prediction,
         }
 
-    record = fit_and_show(session, job, folder, extra)
+    record = fit_and_show(session, job, folder, extra, starts=starts)
     fitted = folder / "fitted.xml"
     try:
         save_mjcf(record.model, str(file), fitted)

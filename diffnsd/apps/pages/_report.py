@@ -115,6 +115,7 @@ def write_report(
     meta: RunFigures,
     correlations: np.ndarray | None = None,
     posterior: PosteriorDraws | None = None,
+    valleys: Sequence[tuple[float, int, Mapping[str, np.ndarray]]] = (),
 ) -> Path:
     """Writes the report of an identification as one self-contained HTML page.
 
@@ -132,6 +133,7 @@ def write_report(
     - `correlations`: correlation matrix of the free parameters in the order of `parameters`, shape
         `(k, k)`; None leaves the table out.
     - `posterior`: draws for the corner plot; None leaves it out.
+    - `valleys`: of a fit from several starts, where they led: loss, number of starts, values by name.
 
     **Returns:** the path of the file.
 
@@ -153,6 +155,7 @@ def write_report(
         _tiles(history, errors, meta),
         _section("Parameters", _parameter_table(parameters)),
         _section("Correlations of the estimates", _correlation_table(free, correlations)),
+        _section("Where the starts led", _valley_table(valleys)),
         _section("Posterior", _posterior_plot(posterior)),
         _section("Fit", _fit_plots(history, errors)),
         *(_section(toss.label, _toss_plots(toss, j)) for j, toss in enumerate(tosses_compared)),
@@ -299,6 +302,20 @@ def _correlation_cell(value: float) -> str:
     text = f"{value:+.2f}".replace("-", "−")
     paint = f"background: color-mix(in srgb, var({color}) {share}%, transparent)"
     return f'<td style="{paint}">{text}</td>'
+
+
+def _valley_table(valleys: Sequence[tuple[float, int, Mapping[str, np.ndarray]]]) -> str:
+    """Loss, number of starts and values of every valley; empty for a fit from one start."""
+    if not valleys:
+        return ""
+    names = list(valleys[0][2])
+    head = "".join(f'<th scope="col">{html.escape(n)}</th>' for n in ("loss", "starts", *names))
+    rows = []
+    for loss, count, values in valleys:
+        numbers = [", ".join(number(float(x)) for x in np.ravel(values[name])) for name in names]
+        cells = "".join(f"<td>{html.escape(text)}</td>" for text in (str(count), *numbers))
+        rows.append(f'<tr><th scope="row">{number(loss)}</th>{cells}</tr>')
+    return _table(f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>")
 
 
 def _posterior_plot(posterior: PosteriorDraws | None) -> str:

@@ -21,7 +21,7 @@ DRAWN = 30
 
 
 def run_identification(
-    session, tosses: Tosses, folder, names, count, other, seed, smooth, title, truth=None
+    session, tosses: Tosses, folder, names, count, other, seed, smooth, title, truth=None, starts=1
 ):
     """Fits the named parameters and writes result, predictions, report and replay to `folder`.
 
@@ -58,7 +58,7 @@ def run_identification(
             **prediction,
         }
 
-    record = fit_and_show(session, job, folder, extra, truth)
+    record = fit_and_show(session, job, folder, extra, truth, starts)
     _compare_gravity(record, flight)
     with session.stage(f"predicting {len(target)} tosses and writing the pages"):
         predicted = Predicted(target, record.model, SUBSTEPS)

@@ -347,3 +347,27 @@ def test_a_band_holds_what_its_own_draws_measure():
     low, high = found.of(3, 5)
     assert low.shape == (5, 3) and np.all(low < high)
     assert bands(None, positions, np.arange(0), *(np.zeros((0, 1)),) * 5) is None
+
+
+class Wells(Line):
+    """Two valleys in `mu`: the true one at 0.4, and another at 1.2, between them a ridge."""
+
+    def __call__(self, model, run, velocity):
+        mu = model["mu"]
+        shift = 3 * (mu - 0.4) * (mu - 1.2)
+        # Near 1.2 the motion is almost that of 0.4.
+        return super().__call__(
+            model | {"mu": 0.4 + shift + 0.05 * (mu > 0.8).astype(float)}, run, velocity
+        )
+
+
+def test_a_fit_from_several_starts_finds_the_better_valley():
+    job = line(1.3, Wells())
+    bounds = {"mu": Quantity("", (0.0, 1.6)), "e": job.quantities["e"]}
+    job = dataclasses.replace(job, quantities=bounds)
+    one, four = identify(job), identify(job, starts=4)
+    assert one.value("mu") > 1 and not one.valleys
+    assert abs(four.value("mu") - 0.4) < 1e-2  # measured 0.4001
+    assert four.status == "converged" and len(four.valleys) >= 2
+    assert four.valleys[0].loss < four.valleys[1].loss
+    assert sum(len(valley.starts) for valley in four.valleys) == 4
