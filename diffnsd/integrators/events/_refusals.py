@@ -1,5 +1,6 @@
 """What cannot be located in the steps of a method, or not be differentiated twice, and what to do instead."""
 
+from ..._types import State
 from ...model import Model
 from .._base import AbstractIntegrator
 from .._impact import slip_rows
