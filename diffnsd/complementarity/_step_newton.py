@@ -31,6 +31,7 @@ from ._hard_problems import is_gathered, on_hard_problems
 from ._natural_map import (
     argument,
     derivative,
+    distance_of_choice,
     distances,
     projected,
     squared,
@@ -314,11 +315,12 @@ def _statistics(task: Task, it: Iterate, options: StepOptions) -> Statistics:
     x = by_block(argument, task.problem.blocks, w, it.best_z, task.rho)
     margin, violation = distances(task.problem, w, it.best_z, x, task.rho, task.size)
     if is_redundant(task.problem):
-        # The last rounds accept any solution, and its derivative is then one of several. Otherwise the
-        # limit is reached from the tilted solution, and must lie in the same mode.
-        chosen = it.has_tilted | (squared(it.best_z) == 0)
-        near = jnp.maximum(margin - tilt_for(task.size.dtype), 0)
-        margin = jnp.where(chosen, near, 0)
+        # The last rounds accept any solution, and its derivative is then one of several.
+        tilted_w = task.problem.local(moved(task.mobility, task.problem.load(it.tilted_z)))
+        tilted_x = by_block(argument, task.problem.blocks, tilted_w, it.tilted_z, task.rho)
+        choice = distance_of_choice(task.problem, x, tilted_x, task.size, it.tilted_at)
+        unloaded = squared(it.best_z) == 0
+        margin = jnp.where(unloaded, margin, jnp.where(it.has_tilted, choice, 0))
     link = jnp.where(it.tries <= 1 + is_redundant(task.problem), 1, options.splitting)
     solved_by = jnp.where(it.passes == 0, 0, link).astype(jnp.int32)
     done = it.best_residual <= options.accept_tolerance
