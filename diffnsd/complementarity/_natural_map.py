@@ -137,8 +137,8 @@ def distance_of_choice(problem: MixedProblem, x, tilted_x, size: Array, tilt: Ar
     least = jnp.full_like(size, jnp.inf)
     for block, y, y_tilted in zip(problem.blocks, x, tilted_x, strict=True):
         margin = block.law.set().margin
-        near = jnp.maximum(margin(y) - tilt * size, 0)
-        distance = jnp.where(at_edge(block, y), margin(y_tilted) / tilt, near)
+        near = jnp.maximum(margin(y) - (tilt * size)[None], 0)
+        distance = jnp.where(at_edge(block, y), margin(y_tilted) / tilt[None], near)
         distance = jnp.where(block.active, distance, jnp.inf)
         least = jnp.minimum(least, jnp.min(distance, axis=0, initial=jnp.inf))
     return least / jnp.where(size > 0, size, 1)

@@ -175,7 +175,7 @@ def _advance(
     # Towards the tilted solution, and from there to the limit, with the natural map of the tilted problem.
     towards = it.is_tilted & ~solved
     right = by_block(
-        lambda f, g, z: -jnp.where(solved, eps * z, jnp.where(towards, g, f)),
+        lambda f, g, z: -jnp.where(solved, eps[None, None] * z, jnp.where(towards, g, f)),
         point.f,
         point.tilted_f,
         point.z,
@@ -199,7 +199,9 @@ def _advance(
     z = where(more, it.tilted_z, z)
     back = by_block(lambda z, d: z - (1 - SHORTEN) * d, point.z, it.taken)
     z = where(longer, back, z)
-    taken = where(longer, by_block(lambda d: SHORTEN * d, it.taken), by_block(jnp.subtract, z, point.z))
+    taken = where(
+        longer, by_block(lambda d: SHORTEN * d, it.taken), by_block(jnp.subtract, z, point.z)
+    )
     fresh = landing | short | on_path
     return dataclasses.replace(
         it,
@@ -245,7 +247,7 @@ def _hard(task: Task, iterate: Iterate, count: Array, options: StepOptions, more
     return _newton(task, iterate, options, limit, weaken)
 
 
-LANDED = 1e-10
+LANDED = 1e-9
 """Residual of the tilted problem, relative to the tilt, at which its null-space part is accurate."""
 
 SLIGHT = 1e-4
@@ -303,15 +305,19 @@ def _newton_step(task: Task, z, w, x, s, keeps, drift, right, eps, pending):
     problem = task.problem
     pairs = staged(
         pending,
-        lambda p, w, x, r, s: by_block(derivative, p.blocks, w, x, tuple(s * a for a in r)),
+        lambda p, w, x, r, s: by_block(derivative, p.blocks, w, x, tuple(s[None] * a for a in r)),
         problem,
         w,
         x,
         task.rho,
         s,
     )
-    system = linearised(problem, [keeps * d for d, _ in pairs], [n for _, n in pairs])
-    right = by_block(lambda r, d, z: r + drift * blockwise(d, z), right, [d for d, _ in pairs], z)
+    system = linearised(
+        problem, [keeps[None, None, None] * d for d, _ in pairs], [n for _, n in pairs]
+    )
+    right = by_block(
+        lambda r, d, z: r + drift[None, None] * blockwise(d, z), right, [d for d, _ in pairs], z
+    )
     factors = eliminate(system, eps, pending)
     return back_substitute(factors, system, None, right, pending)[1]
 

@@ -138,6 +138,7 @@ def visit(task: Task, it: Iterate, pending, options) -> tuple[Iterate, Point]:
     f, inside = staged(pending, mapped, problem, x, z)
 
     def tilted(p, x, z, tilt, s):
+        tilt, s = tilt[None, None], s[None, None]
         x = by_block(lambda x, z: z + s * (x - z - tilt * z), x, z)
         return x, by_block(jnp.subtract, z, by_block(projected, p.blocks, x))
 

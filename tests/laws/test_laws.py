@@ -148,7 +148,7 @@ def test_stabilised_shift():
 
 
 def test_distance_from_a_rebound_that_becomes_a_landing():
-    """In speed: of closing within the step, for fast contacts, and of the rebound and the depth from `rest_speed`."""
+    """In speed: of closing within the step, for fast contacts, of rebound and depth from `rest_speed`."""
     h = 0.01
     gap = jnp.asarray([0.02, 0.005, 0.005, -0.001, 0.005])
     normal = jnp.asarray([-1.0, -0.6, -0.4, -0.1, 0.5])
