@@ -15,7 +15,7 @@ from .._numerics import dot, short_sum, stacked
 from ..laws._base import AbstractLaw
 from ._problem import MixedProblem, apply
 
-EDGE = 1e-5, 1e-12
+EDGE = 1e-5, 1e-8
 """Distance from a change of mode that counts as zero, relative to the largest argument: float32, float64."""
 
 ROUNDED = 0.1, 3e-6
@@ -108,14 +108,40 @@ def sides(problem: MixedProblem, point, tilted, rho, kappa) -> tuple[list, list]
     ):
         law_set = block.law.set()
         x, x_tilted = argument(block, w, part, r), argument(block, w_tilted, part_tilted, r)
-        size = jnp.max(jnp.where(block.active[None], jnp.abs(x), 0), axis=(0, 1))
-        on_edge = (law_set.margin(x) <= EDGE[jnp.finfo(x.dtype).bits >= 64] * size[None])[None]
+        on_edge = at_edge(block, x)[None]
         seen = jnp.where(on_edge, x_tilted, x)
         inside = jnp.all(law_set.project(seen) == seen, axis=0)[None]
         u = jnp.where(inside, 0, jnp.where(on_edge, w_tilted, w))
         velocities.append(u)
         arguments.append(jnp.where(on_edge, x_tilted, argument(block, u, part, r)))
     return jax.lax.stop_gradient((velocities, arguments))
+
+
+def at_edge(block: UnderLaw, x: Array) -> Array:
+    """Which contacts are at a change of mode up to the accuracy of a solution, shape `(c, ...)`."""
+    size = jnp.max(jnp.where(block.active[None], jnp.abs(x), 0), axis=(0, 1))
+    return block.law.set().margin(x) <= EDGE[jnp.finfo(x.dtype).bits >= 64] * size[None]
+
+
+def distance_of_choice(problem: MixedProblem, x, tilted_x, size: Array, tilt: Array) -> Array:
+    """Distance to the nearest change of mode of the choice among redundant impulses, relative to `size`.
+
+    Where redundant contacts share a load, some of them lie exactly at a change of mode, and stay there as
+    long as the contacts are redundant: the fourth corner of a face that three carry, or a corner that
+    slides without speed. In the solution with the compliance `tilt` they are a distance away that is
+    proportional to it, and the factor says how far the choice is from another one. The other contacts must
+    be in the same mode in both solutions.
+
+    **Arguments:** `x`, `tilted_x`: arguments of the projections at the limit and at the tilted solution.
+    """
+    least = jnp.full_like(size, jnp.inf)
+    for block, y, y_tilted in zip(problem.blocks, x, tilted_x, strict=True):
+        margin = block.law.set().margin
+        near = jnp.maximum(margin(y) - (tilt * size)[None], 0)
+        distance = jnp.where(at_edge(block, y), margin(y_tilted) / tilt[None], near)
+        distance = jnp.where(block.active, distance, jnp.inf)
+        least = jnp.minimum(least, jnp.min(distance, axis=0, initial=jnp.inf))
+    return least / jnp.where(size > 0, size, 1)
 
 
 def at_point(problem: MixedProblem, v, z, rho) -> tuple[list, list]:

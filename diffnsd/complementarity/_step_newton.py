@@ -10,8 +10,14 @@ unique either under sliding friction. The solver looks for the limit, as `tilt -
 of the tilted problem `F(v, z) + tilt z = 0`, in which every contact has a small compliance relative
 to its own. Without friction the limit has the least norm of all impulses that produce the same motion.
 It depends only on the problem, not on the start or the method. Newton's method solves the tilted
-problem to rounding accuracy and steps from there to the limit. A start that already is the limit is
-recognised.
+problem to rounding accuracy and steps from there to the limit, along the derivative by the tilt. Where
+velocities are as small as those that the compliance allows (a corner that slips by 1e-7 m/s while the
+face settles) one step does not reach the limit, and a smaller tilt is taken. A start that already is the
+limit is recognised.
+
+Newton's method on the natural map of the tilted problem loses its way between modes: the map is steep
+across `W` and flat along redundant impulses, by 1/tilt. With `rho` larger by 1/sqrt(tilt) both are equally
+far from one, and the path from a large tilt to a small one is followed in about 16 iterations.
 
 References: P. Alart, A. Curnier (1991), doi:10.1016/0045-7825(91)90022-X; J. Carpentier,
 Q. Le Lidec, L. Montaut (2024), arXiv:2405.17020.
@@ -26,11 +32,12 @@ from jaxtyping import Array
 
 from .._jax import staged, where
 from ._dense import Statistics
-from ._elimination import back_substitute, eliminate, linearised
+from ._elimination import back_substitute, blockwise, eliminate, linearised
 from ._hard_problems import is_gathered, on_hard_problems
 from ._natural_map import (
     argument,
     derivative,
+    distance_of_choice,
     distances,
     projected,
     squared,
@@ -44,6 +51,7 @@ from ._step_point import (
     Task,
     by_block,
     is_redundant,
+    least_tilt,
     prepare,
     start,
     visit,
@@ -83,7 +91,7 @@ def least_norm(problem: MixedProblem, v, z, stats: Statistics, options: StepOpti
     **Returns:** as `solve_step_problem`.
     """
     task = prepare(problem)
-    iterate = _newton(task, _softest(task, start(problem, z)), options, options.hard_steps)
+    iterate = _newton(task, _softest(task, start(problem, z)), options, PATH)
     new_v, new_z, new, tilted = _outcome(task, iterate, options)
     # This only moves solutions: a problem that the solver has not solved stays unsolved.
     found = stats.converged & new.converged & iterate.done & iterate.has_tilted
@@ -135,22 +143,18 @@ def _newton(
 def _advance(
     task: Task, it: Iterate, point: Point, options: StepOptions, weaken, pending: Array
 ) -> Iterate:
-    """Takes a Newton step with one of three right-hand sides.
+    """Takes a Newton step with one of four right-hand sides.
 
-    - `−(F + tilt z)`, towards a solution of the tilted problem, or of `F = 0` where no tilt is left.
-    - `−F` at the solution of the tilted problem (`landing`): the step leads to the limit. There
-      `F = −tilt z` has no null-space part, so `z`, which has none, does not gain one.
+    - `−F` of the tilted problem, towards its solution. A step that makes it larger is shortened on the path.
+    - At that solution (`landing`), in addition the derivative by the tilt, times the tilt: towards the limit.
+    - `−F`, towards a solution where no tilt is left, and to polish a limit.
     - `−eps z` at a start that already solves `F = 0`: the step `−U z`, `U = eps (J + eps)^-1`, is minus the
       null-space part of `z`. Where that is zero, the start is the limit and `stays`.
     """
     tilt = tilt_for(task.size.dtype)
     norm, residual = point.norm, point.residual
-
-    # After landing `F` is of second order, but its null-space part would make a large step there.
     far = options.damping * weaken**0.5 * jnp.minimum(residual, 1.0)
-    far = jnp.where(it.has_tilted, RESTRAINED * far, far)
-    least = jnp.where(it.is_tilted, it.tilt, options.proximal * weaken)
-    least = jnp.where(it.has_tilted & (norm < LANDED), RESTRAINED * tilt, least)
+    least = jnp.where(it.is_tilted, 0, options.proximal * weaken)
     on_path = (it.tilt > tilt) & (residual < NEAR)
     solved = ~it.done & it.is_tilted & (it.passes == 0) & (norm <= options.tolerance) & point.exact
     eps = jnp.where(solved, SLIGHT * tilt, jnp.maximum(least, jnp.where(on_path, 0, far)))
@@ -158,12 +162,30 @@ def _advance(
     # Where rounding keeps the residual from falling further, it counts as small enough.
     rounding = max(0.01 * options.tolerance, 16 * float(jnp.finfo(task.size.dtype).eps))
     stalls = (residual <= rounding) & (residual >= 0.25 * it.before)
-    landing = ~it.done & (it.tilt == tilt) & (stalls | (residual <= LANDED * tilt))
+    ended = stalls | (residual <= LANDED * it.tilt)
+    landing = ~it.done & it.is_tilted & (it.tilt <= tilt) & ended & ~solved
+    # The limit is too far from the tilted solution, even polished: a smaller tilt.
+    landed = ~it.done & it.has_tilted & ~it.is_tilted
+    short = landed & (it.before < jnp.inf)
+    eps = jnp.where(landed, RESTRAINED * it.tilted_at, eps)
+    more = short & (it.tilted_at > least_tilt(task.size.dtype))
+    longer = it.follows & it.is_tilted & ~landing & ~solved & ~on_path
+    longer &= (residual > it.before) & (it.cuts < CUTS)
 
-    weight = jnp.where(landing, 0, jnp.where(solved, eps, it.tilt))[None, None]
-    right = by_block(lambda f, z: -jnp.where(solved, 0, f) - weight * z, point.f, point.z)
+    # Towards the tilted solution, and from there to the limit, with the natural map of the tilted problem.
+    towards = it.is_tilted & ~solved
+    right = by_block(
+        lambda f, g, z: -jnp.where(solved, eps[None, None] * z, jnp.where(towards, g, f)),
+        point.f,
+        point.tilted_f,
+        point.z,
+    )
     w = where(solved, _creep(task, point, tilt), point.w)
-    dz = _newton_step(task, dataclasses.replace(point, w=w), right, eps, pending)
+    x = where(towards, point.tilted_x, point.x)
+    s = jnp.where(towards, it.stride, 1)
+    keeps = jnp.where(towards, 1 - s * it.tilt, 1)
+    drift = jnp.where(landing, s * it.tilt, 0)
+    dz = _newton_step(task, point.z, w, x, s, keeps, drift, right, eps, pending)
     z = by_block(jnp.add, point.z, dz)
     stays = solved & (
         squared(dz) <= (10 * max(options.tolerance, SLIGHT * tilt)) ** 2 * squared(point.z)
@@ -173,14 +195,26 @@ def _advance(
     # Rounding must not move `z` out of the sets.
     z = where(landing, by_block(projected, task.problem.blocks, z), z)
     softer = jnp.where(on_path, jnp.maximum(tilt, it.tilt / SOFTER), it.tilt)
+
+    z = where(more, it.tilted_z, z)
+    back = by_block(lambda z, d: z - (1 - SHORTEN) * d, point.z, it.taken)
+    z = where(longer, back, z)
+    taken = where(
+        longer, by_block(lambda d: SHORTEN * d, it.taken), by_block(jnp.subtract, z, point.z)
+    )
+    fresh = landing | short | on_path
     return dataclasses.replace(
         it,
         z=where(it.done | solved, it.z, z),
-        before=jnp.where(landing, jnp.inf, residual),
+        before=jnp.where(fresh, jnp.inf, jnp.where(longer, it.before, residual)),
+        taken=taken,
+        follows=it.follows | more,
+        cuts=jnp.where(longer, it.cuts + 1, 0),
         passes=it.passes + jnp.where(it.done, 0, 1),
-        tilt=jnp.where(landing, 0, softer),
+        tilt=jnp.where(landing, 0, jnp.where(more, it.tilted_at / SOFTER, softer)),
         tilted_z=where(landing | stays, tilted_z, it.tilted_z),
-        has_tilted=it.has_tilted | landing | stays,
+        tilted_at=jnp.where(landing, it.tilt, jnp.where(stays, tilt, it.tilted_at)),
+        has_tilted=(it.has_tilted & (it.done | ~short)) | landing | stays,
         done=it.done | stays,
     )
 
@@ -202,26 +236,34 @@ def _hard(task: Task, iterate: Iterate, count: Array, options: StepOptions, more
     # After splitting, the tilted solution of the last search no longer belongs to the point.
     known = iterate.has_tilted & (iterate.done | (count == 0))
     iterate = dataclasses.replace(
-        iterate, tilt=jnp.where(count > 1, tilt, iterate.tilt), has_tilted=known
+        iterate,
+        tilt=jnp.where(count > 1, tilt, iterate.tilt),
+        has_tilted=known,
+        follows=iterate.follows & (count == 1),
     )
     weaken = 0.03 ** (count % 4).astype(task.size.dtype)
     limit = options.hard_steps + jnp.where(count == 0, more, 0)
+    limit = jnp.where((count == 1) & redundant, PATH, limit)
     return _newton(task, iterate, options, limit, weaken)
 
 
-LANDED = 2e-8
-"""Residual of the tilted problem, relative to the tilt, at which its null-space part is accurate.
-
-Also the residual below which a point after landing is only polished."""
+LANDED = 1e-9
+"""Residual of the tilted problem, relative to the tilt, at which its null-space part is accurate."""
 
 SLIGHT = 1e-4
 """`eps`, relative to the tilt, with which a start is tested for a null-space part."""
 
 RESTRAINED = 100.0
-"""After landing: factor of the additional damping, and `eps` near a solution, relative to the tilt."""
+"""`eps` of the step that polishes a limit, relative to the tilt it comes from."""
+
+CUTS, SHORTEN = 4, 0.25
+"""How often a step that makes the residual of the tilted problem larger is shortened, and by which factor."""
 
 NEAR = 1e-3
 """Residual below which the path of tilted solutions is followed to a smaller tilt."""
+
+PATH = 80
+"""The most iterations along a path of tilted solutions."""
 
 SOFTEST, SOFTER = 1.0, 10.0
 """The tilt at which a path of tilted solutions begins, and the factor by which it falls per iteration."""
@@ -240,7 +282,8 @@ def _softest(task: Task, it: Iterate) -> Iterate:
     """The start of the path of tilted solutions: zero impulses, and a tilt that makes the solution unique."""
     tilt = jnp.full_like(it.tilt, SOFTEST if is_redundant(task.problem) else 0.0)
     z, tilt = where(it.done, (it.z, it.tilt), (by_block(jnp.zeros_like, it.z), tilt))
-    return dataclasses.replace(it, z=z, tilt=tilt)
+    before = jnp.where(it.done, it.before, jnp.inf)
+    return dataclasses.replace(it, z=z, tilt=tilt, before=before, follows=~it.done)
 
 
 def _creep(task: Task, point: Point, tilt: float):
@@ -254,7 +297,7 @@ def _creep(task: Task, point: Point, tilt: float):
     )
 
 
-def _newton_step(task: Task, point: Point, right, eps, pending):
+def _newton_step(task: Task, z, w, x, s, keeps, drift, right, eps, pending):
     """Solves `(J + eps) dz = right`.
 
     The velocity is recomputed from the multipliers: dv carries the rounding error of the proximal term.
@@ -262,13 +305,19 @@ def _newton_step(task: Task, point: Point, right, eps, pending):
     problem = task.problem
     pairs = staged(
         pending,
-        lambda p, w, x, r: by_block(derivative, p.blocks, w, x, r),
+        lambda p, w, x, r, s: by_block(derivative, p.blocks, w, x, tuple(s[None] * a for a in r)),
         problem,
-        point.w,
-        point.x,
+        w,
+        x,
         task.rho,
+        s,
     )
-    system = linearised(problem, [d for d, _ in pairs], [n for _, n in pairs])
+    system = linearised(
+        problem, [keeps[None, None, None] * d for d, _ in pairs], [n for _, n in pairs]
+    )
+    right = by_block(
+        lambda r, d, z: r + drift[None, None] * blockwise(d, z), right, [d for d, _ in pairs], z
+    )
     factors = eliminate(system, eps, pending)
     return back_substitute(factors, system, None, right, pending)[1]
 
@@ -278,11 +327,12 @@ def _statistics(task: Task, it: Iterate, options: StepOptions) -> Statistics:
     x = by_block(argument, task.problem.blocks, w, it.best_z, task.rho)
     margin, violation = distances(task.problem, w, it.best_z, x, task.rho, task.size)
     if is_redundant(task.problem):
-        # The last rounds accept any solution, and its derivative is then one of several. Otherwise the
-        # limit is reached from the tilted solution, and must lie in the same mode.
-        chosen = it.has_tilted | (squared(it.best_z) == 0)
-        near = jnp.maximum(margin - tilt_for(task.size.dtype), 0)
-        margin = jnp.where(chosen, near, 0)
+        # The last rounds accept any solution, and its derivative is then one of several.
+        tilted_w = task.problem.local(moved(task.mobility, task.problem.load(it.tilted_z)))
+        tilted_x = by_block(argument, task.problem.blocks, tilted_w, it.tilted_z, task.rho)
+        choice = distance_of_choice(task.problem, x, tilted_x, task.size, it.tilted_at)
+        unloaded = squared(it.best_z) == 0
+        margin = jnp.where(unloaded, margin, jnp.where(it.has_tilted, choice, 0))
     link = jnp.where(it.tries <= 1 + is_redundant(task.problem), 1, options.splitting)
     solved_by = jnp.where(it.passes == 0, 0, link).astype(jnp.int32)
     done = it.best_residual <= options.accept_tolerance

@@ -40,10 +40,11 @@ class Iterate(eqx.Module):
 
     **Arguments:**
 
-    - `z`: the point evaluated next. `before`: residual at the last evaluation, infinite at the start
-      and after the step from a tilted solution to the limit.
+    - `z`: the point evaluated next. `taken`: the step that led to it, `before`: the residual it started
+      from, infinite where another problem was solved there. `cuts`: how often the step was shortened.
+    - `follows`: whether the path of tilted solutions is followed, with the `stride` of its tilt.
     - `tilt`: tilt of the problem being solved, 0 for none. `tilted_z`: the solution at the last tilt,
-      valid where `has_tilted`.
+      `tilted_at`, valid where `has_tilted`.
     - `done`: whether the best point is the solution sought.
     """
 
@@ -54,7 +55,11 @@ class Iterate(eqx.Module):
     passes: Array
     tries: Array
     before: Array
+    taken: tuple[Array, ...]
+    cuts: Array
+    follows: Array
     tilted_z: tuple[Array, ...]
+    tilted_at: Array
     tilt: Array
     has_tilted: Array
     done: Array
@@ -62,6 +67,16 @@ class Iterate(eqx.Module):
     @property
     def is_tilted(self) -> Array:
         return self.tilt > 0
+
+    @property
+    def stride(self) -> Array:
+        """Factor of `rho` in the natural map of the tilted problem.
+
+        `W` is smallest, zero, where impulses are redundant, and there the tilt takes its place: the
+        geometric mean of the extremes is the step with which Newton's method finds the modes of both.
+        """
+        far = self.follows & self.is_tilted
+        return jnp.where(far, 1 / jnp.sqrt(jnp.where(far, self.tilt, 1)), 1)
 
 
 class Point(eqx.Module):
@@ -71,6 +86,7 @@ class Point(eqx.Module):
 
     - `inside`: which contacts have their argument `x` in the set. `exact`: whether `f` is below the
       tolerance relative to `z` itself.
+    - `tilted_x`, `tilted_f`: `x` and `f` of the tilted problem being solved, with its own `rho` (`stride`).
     - `norm`: relative residual. `residual`: the same for the tilted problem being solved.
     """
 
@@ -80,9 +96,16 @@ class Point(eqx.Module):
     x: tuple[Array, ...]
     f: tuple[Array, ...]
     inside: tuple[Array, ...]
+    tilted_x: tuple[Array, ...]
+    tilted_f: tuple[Array, ...]
     exact: Array
     norm: Array
     residual: Array
+
+
+def least_tilt(dtype) -> float:
+    """The smallest tilt tried: below it, rounding decides the part of the impulses that it selects."""
+    return 1.1e-10 if jnp.finfo(dtype).bits >= 64 else 1.1e-4
 
 
 def is_redundant(problem: MixedProblem) -> bool:
@@ -114,12 +137,23 @@ def visit(task: Task, it: Iterate, pending, options) -> tuple[Iterate, Point]:
 
     f, inside = staged(pending, mapped, problem, x, z)
 
-    def measured(f, z, size, tilt):
-        g = by_block(lambda f, z: f + tilt[None, None] * z, f, z)
-        exact = squared(f) <= options.tolerance**2 * squared(z)
-        return relative(f, z, size), relative(g, z, size), exact, squared(z) == 0
+    def tilted(p, x, z, tilt, s):
+        tilt, s = tilt[None, None], s[None, None]
+        x = by_block(lambda x, z: z + s * (x - z - tilt * z), x, z)
+        return x, by_block(jnp.subtract, z, by_block(projected, p.blocks, x))
 
-    norm, tilted_norm, exact, unloaded = staged(pending, measured, f, z, task.size, it.tilt)
+    tilted_x, tilted_f = x, f
+    if is_redundant(problem):
+        tilted_x, tilted_f = staged(pending, tilted, problem, x, z, it.tilt, it.stride)
+
+    def measured(f, g, z, size, s):
+        exact = squared(f) <= options.tolerance**2 * squared(z)
+        short = relative(g, z, size) / s
+        return relative(f, z, size), short, exact, squared(z) == 0
+
+    norm, tilted_norm, exact, unloaded = staged(
+        pending, measured, f, tilted_f, z, task.size, it.stride
+    )
     settled = ~it.is_tilted | unloaded
     polished = it.has_tilted & (it.before < jnp.inf)
     enough = jnp.where(polished, options.accept_tolerance, options.tolerance)
@@ -129,7 +163,7 @@ def visit(task: Task, it: Iterate, pending, options) -> tuple[Iterate, Point]:
     it = eqx.tree_at(
         lambda i: (i.best_v, i.best_z, i.best_residual, i.done), it, (*v_z_norm, it.done | reached)
     )
-    return it, Point(v, z, w, x, f, inside, exact, norm, tilted_norm)
+    return it, Point(v, z, w, x, f, inside, tilted_x, tilted_f, exact, norm, tilted_norm)
 
 
 def prepare(problem: MixedProblem) -> Task:
@@ -150,7 +184,8 @@ def start(problem: MixedProblem, z0) -> Iterate:
     zero, no = jnp.zeros(lanes, jnp.int32), jnp.zeros(lanes, bool)
     unknown = jnp.full(lanes, jnp.inf, v.dtype)
     tilt = jnp.full(lanes, tilt_for(v.dtype) if is_redundant(problem) else 0.0, v.dtype)
-    return Iterate(z, v, z, unknown, zero, zero, unknown, z, tilt, no, no)
+    still = by_block(jnp.zeros_like, z)
+    return Iterate(z, v, z, unknown, zero, zero, unknown, still, zero, no, z, tilt, tilt, no, no)
 
 
 def by_block(function, *parts):

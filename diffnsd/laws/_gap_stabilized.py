@@ -13,15 +13,18 @@ class GapStabilized(AbstractLaw):
 
     The contact may close exactly within the step, instead of being found closed afterwards. So the
     penetration is of second order in `h` (from the curvature of the gap), not of first order.
-    Penetrated contacts keep `u_N >= 0`: they are not pushed out, so the law adds no energy.
+    Penetrated contacts are pushed out with at most `rest_speed`, `u_N >= min(-g/h, rest_speed)`, which adds
+    no more energy than a body of that speed has. So the corners of a face that comes to rest lie in
+    the plane, all of them, and it does not depend on rounding which of them carry.
     Where the inner law would rebound faster than `rest_speed`, the rebound is exact and the contact
     stays at its height at impact.
 
     **Arguments:**
 
     - `law`: the unilateral law, for example `CoulombFriction(mu, e)`.
-    - `rest_speed`: rebounds slower than this [m/s] are treated as a landing without rebound,
-      shape `()` or `(c,)`, nonnegative.
+    - `rest_speed`: normal velocities [m/s] up to this count as rest: slower rebounds are a landing without
+      rebound, and penetrations are pushed out no faster. Shape `()` or `(c,)`, nonnegative. With 0 a
+      penetrated contact stays where it is, and rounding may decide how a face comes to rest.
 
     **Raises:** `ValueError` if the law is not unilateral, since an `Equality` would glue open contacts, or is
     of this kind itself.
@@ -33,7 +36,7 @@ class GapStabilized(AbstractLaw):
     """
 
     law: AbstractLaw
-    rest_speed: Array = eqx.field(converter=parameter, default=0.0)
+    rest_speed: Array = eqx.field(converter=parameter, default=1e-3)
 
     is_unilateral = True
     needs_implicit_positions = True
@@ -78,14 +81,18 @@ class GapStabilized(AbstractLaw):
         by_gap = jnp.where(rebound > self.rest_speed, jnp.abs(closing_speed), jnp.inf)
         approaches = (rebound > 0) & (closing_speed >= 0)
         by_speed = jnp.where(approaches, jnp.abs(rebound - self.rest_speed), jnp.inf)
-        return jnp.minimum(by_gap, by_speed)
+        # Where a deep penetration becomes a shallow one, only the derivative jumps.
+        deep = (self.rest_speed > 0) & (context.gap < 0)
+        by_depth = jnp.where(deep, jnp.abs(context.gap / context.h + self.rest_speed), jnp.inf)
+        return jnp.minimum(jnp.minimum(by_gap, by_speed), by_depth)
 
     def shift(self, context: Context) -> Rows:
         inner = self.law.shift(context)
         rebound = -inner[0]
         closing = context.gap + context.h * context.u_minus[0] <= 0
         impact = closing & (rebound > self.rest_speed)
-        reach = jnp.maximum(context.gap, 0) / context.h
+        # The corners of a face stay in one plane as long as all of them are brought to the surface.
+        reach = jnp.maximum(context.gap / context.h, -self.rest_speed)
         landing = jnp.concatenate([reach[None], jnp.zeros_like(inner[1:])])
         return jnp.where(impact[None], inner, landing)
 
