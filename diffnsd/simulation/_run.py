@@ -281,12 +281,12 @@ def _snapshot(model, integrator, grid: Grid, loop: _Loop, i, info: StepInfo) -> 
     """The data saved after `i` passes of the loop."""
     t, state = grid.time(loop.reached(grid, i)), loop.state
     followed = integrator.followed(model, state, loop.memory)
-    derived = model.gaps(t, state.q), model.energy(t, state)
+    gaps, energy = model.gaps(t, state.q), model.energy(t, state)
     if followed is not state:
         # Their derivative is that of the motion that the derivative of the state belongs to.
         of_motion = model.gaps(t, followed.q), model.energy(t, followed)
-        derived = jax.tree.map(with_value, of_motion, derived)
-    return _Snapshot(t, state, *derived, info)
+        gaps, energy = jax.tree.map(with_value, of_motion, (gaps, energy))
+    return _Snapshot(t, state, gaps, energy, info)
 
 
 _LARGEST = "residual", "iterations", "violation", "solved_by"

@@ -181,7 +181,7 @@ def test_details_have_the_derivative_of_the_motion(wrap):
         return end.details.outputs[0][0, 0]
 
     value, slope = quick_jit(lambda p: with_slopes(output, p))(jnp.array(0.52))
-    np.testing.assert_allclose(value, switched(0.52), atol=1e-2)
+    np.testing.assert_allclose(value, switched(0.52), atol=3e-2)  # first order
     np.testing.assert_allclose(slope, switched(0.52 + 1e-30j).imag / 1e-30, rtol=1e-9)
 
 

@@ -281,7 +281,8 @@ class Located(AbstractWrappedIntegrator):
         # At a slip reversal nothing strikes, and no contact takes part.
         again, turns = jnp.any(run.unheld), jnp.any(turning)
         # A contact that forces would bring back within a few steps stays closed: the end of its bounces.
-        back = rebounds(*without_derivative((model, t, h, before)), gap, rate)
+        given = without_derivative((model, t, h, before))
+        back = rebounds(*given, gap=gap, rate=rate)
         stays = jnp.where(group & (back < run.pressed), 0, 1).astype(rate.dtype)
         masked = model.masked(t, before.q, touching & ~turns & ~again, touching, stays)
         v, impulses, stats, crowded = impact(masked, t, curve.h, before, self.solver, self.adjoint)
