@@ -76,7 +76,7 @@ def test_a_spinning_and_a_rolling_ball_are_slowed_and_stopped():
     assert slowed[0] == pytest.approx(5 / 7 * ROLL * G / R, rel=1e-3)
     np.testing.assert_allclose(after[6], speed - slowed[0] * t, rtol=1e-9)  # 3e-13
     np.testing.assert_allclose(after[10] * (R + slowed[1]), after[6], rtol=1e-9)
-    # The start is fixed and has the creep of one coefficient: in the first step it is that of the other. 7e-3.
+    # The start has the creep of one coefficient; with another one it changes in the first step. Off by 7e-3.
     near = (rolling(ROLL * 1.001)[0] - rolling(ROLL * 0.999)[0]) / (0.002 * ROLL)
     np.testing.assert_allclose(slopes[6], [0, -near * t], rtol=1e-2, atol=1e-9)
     # Both come to rest, and stay so.
