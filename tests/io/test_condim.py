@@ -41,6 +41,7 @@ def rolling(roll):
     return f * G, creep(f)
 
 
+@pytest.mark.slow
 def test_a_spinning_and_a_rolling_ball_are_slowed_and_stopped():
     """The list of contacts that are solved is shorter than that of all: lengths are picked with them."""
     _, elements, start = io.load_mjcf(BALLS, max_active=1)
@@ -69,18 +70,18 @@ def test_a_spinning_and_a_rolling_ball_are_slowed_and_stopped():
     slopes, (after, ok) = both(x, jnp.asarray(20))
     assert ok
     spin = rate - SPIN * M * G / INERTIA * t
-    np.testing.assert_allclose(after[5], spin, rtol=1e-9)
-    np.testing.assert_allclose(slopes[5], [-M * G / INERTIA * t, 0], rtol=1e-8, atol=1e-9)
-    # The ball keeps the creep, and the ratio 5/7 roll G / R of rigid rolling to its square.
-    assert slowed[0] == pytest.approx(5 / 7 * ROLL * G / R, rel=1e-2)
-    np.testing.assert_allclose(after[6], speed - slowed[0] * t, rtol=1e-9)
+    np.testing.assert_allclose(after[5], spin, rtol=1e-9)  # 1e-11
+    np.testing.assert_allclose(slopes[5], [-M * G / INERTIA * t, 0], rtol=1e-8, atol=1e-9)  # 6e-12
+    # The ball keeps its creep, and is slowed as in rigid rolling but for 8e-5.
+    assert slowed[0] == pytest.approx(5 / 7 * ROLL * G / R, rel=1e-3)
+    np.testing.assert_allclose(after[6], speed - slowed[0] * t, rtol=1e-9)  # 3e-13
     np.testing.assert_allclose(after[10] * (R + slowed[1]), after[6], rtol=1e-9)
-    # The derivative is at a fixed start, which has the creep of one coefficient only; it decays in a step.
+    # The start has the creep of one coefficient; with another one it changes in the first step. Off by 7e-3.
     near = (rolling(ROLL * 1.001)[0] - rolling(ROLL * 0.999)[0]) / (0.002 * ROLL)
     np.testing.assert_allclose(slopes[6], [0, -near * t], rtol=1e-2, atol=1e-9)
     # Both come to rest, and stay so.
     _, (after, ok) = both(x, jnp.asarray(300))
-    assert ok and np.max(np.abs(after)) < 1e-9
+    assert ok and np.max(np.abs(after)) < 1e-9  # 4e-13
 
 
 def test_coefficients_are_those_of_mujoco_and_are_saved(tmp_path):
