@@ -67,6 +67,8 @@ def main() -> None:
             if ended:
                 break
             kills += 1
+            if kills % 10 == 0:
+                print(f"{kills} kills, {files(war)} files", flush=True)
             between += files(war) > before
             lost += max(0, before - files(war))
         last = subprocess.run(command(war), capture_output=True, text=True, check=True).stdout

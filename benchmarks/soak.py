@@ -302,6 +302,7 @@ def main() -> None:
         kind = options.only[sum(made.values()) % len(options.only)]
         made[kind] += 1
         worst: dict[str, tuple[float, float]] = {}
+        before = wrong
         try:
             for what, far, may in KINDS[kind](seed):
                 worst[what] = max(worst.get(what, (0.0, may)), (far, may))
@@ -312,6 +313,9 @@ def main() -> None:
             if not far <= may:
                 wrong += 1
                 print(f"{kind}, seed {seed}: {what}: {far:.3g}, allowed {may:g}", flush=True)
+        if wrong == before:
+            figures = (f"{what} {far:.1g}" for what, (far, _) in worst.items())
+            print(f"{kind}, seed {seed}: agrees ({', '.join(figures)})", flush=True)
         seed += 1
         if sum(made.values()) % 20 == 0:
             jax.clear_caches()

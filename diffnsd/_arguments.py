@@ -167,7 +167,16 @@ def _check(rules: _Rules, args: tuple, kwargs: dict, owner: str) -> dict:
                     f"{name} is the class {value.__name__}; pass an instance: {value.__name__}(...), "
                     f"in {owner}(...)."
                 )
-            raise TypeError(f"{name} must be {rule.what}, in {owner}(...); got {shown(value)}.")
+            for entry in value if isinstance(value, list | tuple) else ():
+                if isinstance(entry, type):
+                    raise TypeError(
+                        f"an entry of {name} is the class {entry.__name__}; pass an instance: "
+                        f"{entry.__name__}(...), in {owner}(...)."
+                    )
+            got = shown(value)
+            if isinstance(value, list | tuple) and 0 < len(value) < 10:
+                got += " with " + ", ".join(dict.fromkeys(map(shown, value)))
+            raise TypeError(f"{name} must be {rule.what}, in {owner}(...); got {got}.")
     return given
 
 

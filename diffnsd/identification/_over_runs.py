@@ -12,6 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._arguments import AbstractChecked
+from .._jax import is_traced
 from ..rollout import rollout
 from ._linearise import AbstractJacobian, AbstractRobustLoss, Linearisation, linearise, spread_mask
 
@@ -55,8 +56,9 @@ class AbstractOverRuns(AbstractChecked):
         share = NamedSharding(self.mesh, PartitionSpec(*self.mesh.axis_names))
 
         def put(x):
-            x = np.asarray(x) if not isinstance(x, jax.core.Tracer) else x
-            xp = jnp if isinstance(x, jax.core.Tracer) else np
+            # NumPy arrays, since those of one process are not those of all.
+            xp: Any = jnp if is_traced(x) else np
+            x = xp.asarray(x)
             return jax.device_put(xp.concatenate([x, xp.repeat(x[-1:], extra, axis=0)]), share)
 
         return jax.tree.map(put, tree)
@@ -197,7 +199,12 @@ class ResidualOverRuns(AbstractOverRuns):
         over = (self.runs, self._counts(), *given)
         gathered, shares = self._on_devices(own, over, flat, (PartitionSpec(), each))
         extra = gathered[1][:, :-1] if len(gathered) > 1 else None
-        return Shares(*shares, self.count), (gathered[0][:, -1], gathered[0][:, :-1], extra)
+        residual, slopes, keep = shares
+        return Shares(residual, slopes, keep, self.count), (
+            gathered[0][:, -1],
+            gathered[0][:, :-1],
+            extra,
+        )
 
     def _spread_mask(self, mask: PyTree) -> PyTree[Array]:
         extra = -self.count % self.mesh.size

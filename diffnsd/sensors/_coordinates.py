@@ -1,6 +1,7 @@
 """Sensors of coordinates and of actuators."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ Indices = int | Sequence[int]
 
 def _indices(index: Indices) -> tuple[int, ...]:
     try:
-        found = np.atleast_1d(np.asarray(index))
+        found: Any = np.atleast_1d(np.asarray(index))
     except (TypeError, ValueError):
         found = np.zeros(0)
     if found.ndim != 1 or not np.issubdtype(found.dtype, np.integer) or np.any(found < 0):

@@ -129,7 +129,7 @@ class LagrangianSystem(AbstractSystem):
         for name, matrix in zip(("damping", "stiffness"), given, strict=True):
             if matrix is not None and matrix.shape not in (mass.shape, mass.shape[:1]):
                 raise ValueError(
-                    f"{name} must have the shape of mass, {mass.shape}, or {mass.shape[:1]}, "
+                    f"{name} must have shape {mass.shape} or {mass.shape[:1]}, as mass, "
                     f"got {matrix.shape}."
                 )
         c, k = given

@@ -218,7 +218,7 @@ def test_what_is_refused():
         nsd.OnPart(system, 0, port)
     with pytest.raises(ValueError, match="systems 0 to 1, got part=2"):
         nsd.OnPart(system, 2, gap)
-    with pytest.raises(ValueError, match="needs a system"):
+    with pytest.raises(ValueError, match="systems must be one system"):
         nsd.SystemProduct(())
     with pytest.raises(ValueError, match="2 systems, got 1 states"):
         system.state(nsd.State(None, jnp.zeros(1)))
