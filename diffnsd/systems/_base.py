@@ -145,7 +145,9 @@ class AbstractSystem(AbstractChecked):
     def is_large(self, t: Scalar | float, state: State, args: Args) -> bool:
         """Whether it gives a `step_operator`."""
         one = jnp.ones((), state.v.dtype)
-        operator = eqx.filter_eval_shape(lambda: self.step_operator(jnp.asarray(t), state, args, one, one))
+        operator = eqx.filter_eval_shape(
+            lambda: self.step_operator(jnp.asarray(t), state, args, one, one)
+        )
         return operator is not None
 
     @property

@@ -91,6 +91,18 @@ def test_measured_motions(data_dir, tmp_path):
     assert len(impacts) == 4 and all(row["lin"] < 0.25 for row in impacts)  # the best law: 0.15
 
 
+def test_large_systems(tmp_path):
+    file = tmp_path / "rows.json"
+    run("large.py", "--quick", "--json", str(file))
+    rows = rows_of(file)
+    assert {row["workload"] for row in rows} >= {"chain 100", "bar 200"}
+    ours = next(r["checks"] for r in rows if r["engine"] == "Thomas in JAX")
+    assert ours["difference"] < 1e-9
+    slope = next(r["checks"] for r in rows if r["engine"] == "diffnsd, gradient")
+    assert slope["against_differences"] < 1e-5
+    assert all(r["checks"]["succeeded"] for r in rows if r["workload"].startswith("bar"))
+
+
 def test_what_a_long_run_stores(tmp_path):
     file = tmp_path / "rows.json"
     names = ("Checkpointed", "scan")
