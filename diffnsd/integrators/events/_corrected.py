@@ -18,8 +18,8 @@ from ...groups import AbstractGroup
 from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, Multistep, StepInfo
 from .._impact import check_slow
-from .._wrapped import AbstractWrappedIntegrator
-from ._located import Located, locating_problem, size_problem
+from .._wrapped import AbstractWrappedIntegrator, size_problem
+from ._located import Located, locating_problem
 
 
 class Corrected(AbstractWrappedIntegrator):

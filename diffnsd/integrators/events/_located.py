@@ -28,7 +28,7 @@ from .._impact import (
     slips,
     total_gap,
 )
-from .._wrapped import AbstractWrappedIntegrator, restart_problem
+from .._wrapped import AbstractWrappedIntegrator, restart_problem, size_problem
 from ._switching import switching_step
 
 
@@ -377,23 +377,6 @@ def _one_slip(model: Model, t: Scalar, state: State) -> np.ndarray:
 def still(model: Model, state: State) -> Scalar:
     """The speed below which a slip is rounding."""
     return 1e2 * jnp.finfo(state.v.dtype).eps ** 0.75 * (1 + model.system.scales(state)[1])
-
-
-LARGEST = 500
-"""Most unknowns of a system without matrices of which a mass matrix is formed for impacts."""
-
-
-def size_problem(wrapper: AbstractIntegrator, model: Model, t0, state: State, args) -> str | None:
-    """Why a system is too large for impacts at zero duration, with the remedy, or `None`."""
-    n = state.v.shape[0]
-    if n <= LARGEST or not model.interactions or not model.system.is_large(t0, state, args):
-        return None
-    name = type(wrapper).__name__
-    return (
-        f"{name} solves impacts with the mass matrix as an array, which a {type(model.system).__name__} of "
-        f"{n} unknowns (more than {LARGEST}) does not form; use its inner method without {name}: values "
-        "converge, derivatives through impacts leave out the impact times"
-    )
 
 
 def locating_problem(
