@@ -90,7 +90,12 @@ class NodeBlocks(AbstractSparse):
         p, w = self.blocks.shape[:2]
         if self.size == p * w:
             return vector.reshape(p, w)
-        return jnp.zeros(p * w, vector.dtype).at[self.free].set(vector).reshape(p, w)
+        return (
+            jnp.zeros(p * w, vector.dtype)
+            .at[self.free]
+            .set(vector, unique_indices=True)
+            .reshape(p, w)
+        )
 
     def _of_unknowns(self, nodal: Array) -> Array:
         flat = nodal.reshape(-1)

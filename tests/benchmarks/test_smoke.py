@@ -100,6 +100,18 @@ def test_friction_is_learned_through_contact(tmp_path):
     assert found["loss"] < 60 and np.all(np.abs(learned - true)[2:] < 0.03)
 
 
+def test_large_systems(tmp_path):
+    file = tmp_path / "rows.json"
+    run("large.py", "--quick", "--json", str(file))
+    rows = rows_of(file)
+    assert {row["workload"] for row in rows} >= {"chain 100", "bar 200"}
+    ours = next(r["checks"] for r in rows if r["engine"] == "Thomas in JAX")
+    assert ours["difference"] < 1e-9
+    slope = next(r["checks"] for r in rows if r["engine"] == "diffnsd, gradient")
+    assert slope["against_differences"] < 1e-5
+    assert all(r["checks"]["succeeded"] for r in rows if r["workload"].startswith("bar"))
+
+
 def test_what_a_long_run_stores(tmp_path):
     file = tmp_path / "rows.json"
     names = ("Checkpointed", "scan")

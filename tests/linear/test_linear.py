@@ -180,6 +180,23 @@ def test_a_solve_is_differentiated(solver):
     np.testing.assert_allclose(batch, [x, double], atol=1e-10)
 
 
+def test_a_solve_with_blocks_between_nodes_is_differentiated():
+    """With prescribed coordinates and an unsymmetric part: `dx = −A^-1 dA x`, forward and reverse."""
+    operator, matrix = MATRICES["nodal"]
+    right = jnp.asarray(RIGHT)
+
+    def solution(scale):
+        scaled = linear.NodeBlocks(
+            scale * operator.blocks, operator.columns, operator.free, (), operator.added
+        )
+        return jnp.sum(linear_solve(scaled, right) * jnp.sin(right))
+
+    plain = linear.NodeBlocks(operator.blocks, operator.columns, operator.free).as_matrix()
+    moved = -np.linalg.solve(matrix, np.asarray(plain) @ np.linalg.solve(matrix, RIGHT))
+    for slope in (jax.grad(solution), jax.jacfwd(solution)):
+        np.testing.assert_allclose(slope(1.0), moved @ np.sin(RIGHT), rtol=1e-8)
+
+
 def test_what_does_not_fit_is_said():
     said = elements(POSITIVE, ADDED - 25, lx.positive_semidefinite_tag)
     for solver in (ConjugateGradients(), linear.Cholesky()):

@@ -19,9 +19,9 @@ from ...groups import AbstractGroup
 from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, Multistep, StepInfo
 from .._impact import check_slow
-from .._wrapped import AbstractWrappedIntegrator
+from .._wrapped import AbstractWrappedIntegrator, size_problem
 from ._located import Located
-from ._refusals import curvature_problem, locating_problem, size_problem
+from ._refusals import curvature_problem, locating_problem
 
 FAR_APART = 5.0
 """Steps: the values and the located motion count as far apart if their distance takes more at top speed."""

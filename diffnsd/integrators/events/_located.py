@@ -31,8 +31,8 @@ from .._impact import (
     total_gap,
 )
 from .._step import overflowed
-from .._wrapped import AbstractWrappedIntegrator
-from ._refusals import curvature_problem, locating_problem, size_problem
+from .._wrapped import AbstractWrappedIntegrator, size_problem
+from ._refusals import curvature_problem, locating_problem
 from ._switching import switching_step
 
 

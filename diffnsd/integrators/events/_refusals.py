@@ -1,6 +1,5 @@
 """What cannot be located in the steps of a method, or not be differentiated twice, and what to do instead."""
 
-from ..._types import State
 from ...model import Model
 from .._base import AbstractIntegrator
 from .._impact import slip_rows
@@ -45,20 +44,3 @@ def locating_problem(
             f"{name} hold at {inner.point:g} of it; use EulerMoreau or ZeroOrderHold"
         )
     return problem
-
-
-LARGEST = 500
-"""Most unknowns of a system without matrices of which a mass matrix is formed for impacts."""
-
-
-def size_problem(wrapper: AbstractIntegrator, model: Model, t0, state: State, args) -> str | None:
-    """Why a system is too large for impacts at zero duration, with the remedy, or `None`."""
-    n = state.v.shape[0]
-    if n <= LARGEST or not model.interactions or not model.system.is_large(t0, state, args):
-        return None
-    name = type(wrapper).__name__
-    return (
-        f"{name} solves impacts with the mass matrix as an array, which a {type(model.system).__name__} of "
-        f"{n} unknowns (more than {LARGEST}) does not form; use its inner method without {name}: values "
-        "converge, derivatives through impacts leave out the impact times"
-    )
