@@ -35,6 +35,8 @@ POINTS, ALL_POINTS = 8, 80
 """Least number of points around the estimate in a step of the refinement, and about how many in all."""
 LEAST = 3
 """Least number of steps of the refinement near the estimate."""
+SPREAD = 0.5
+"""How far apart several starts are of numbers without two bounds, in raw numbers; most are of order 1."""
 NEAR = 0.1
 """Descents whose raw numbers end within this fraction of each other are in one valley."""
 
@@ -176,7 +178,9 @@ class _Rounds:
                 raise KeyboardInterrupt
             return fit
 
-        found = identification.several_starts(minimise, self.params, count=count, near=NEAR)
+        found = identification.several_starts(
+            minimise, self.params, count=count, spread=SPREAD, near=NEAR
+        )
         record.valleys = found.valleys
         record.warnings += found.warnings
         self.params, record.loss = found.best.params, found.best.loss

@@ -159,7 +159,9 @@ def _plain(content: Any) -> Any:
     """The content with arrays as lists, and `None` for numbers that are not finite."""
     if isinstance(content, dict):
         return {key: _plain(value) for key, value in content.items()}
-    if isinstance(content, list | tuple | np.ndarray):
+    if isinstance(content, np.ndarray):
+        return _plain(content.tolist())
+    if isinstance(content, list | tuple):
         return [_plain(value) for value in content]
     if isinstance(content, float | np.floating):
         return float(content) if np.isfinite(content) else None

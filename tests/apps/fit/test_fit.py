@@ -19,6 +19,7 @@ from diffnsd.apps.fit import (
     bands,
     identify,
     weights,
+    write_fit_report,
     write_result,
 )
 from diffnsd.apps.fit._job import lanes
@@ -361,7 +362,7 @@ class Wells(Line):
         )
 
 
-def test_a_fit_from_several_starts_finds_the_better_valley():
+def test_a_fit_from_several_starts_finds_the_better_valley(tmp_path):
     job = line(1.3, Wells())
     bounds = {"mu": Quantity("", (0.0, 1.6)), "e": job.quantities["e"]}
     job = dataclasses.replace(job, quantities=bounds)
@@ -371,3 +372,11 @@ def test_a_fit_from_several_starts_finds_the_better_valley():
     assert four.status == "converged" and len(four.valleys) >= 2
     assert four.valleys[0].loss < four.valleys[1].loss
     assert sum(len(valley.starts) for valley in four.valleys) == 4
+
+    write_result(tmp_path / "result.json", four)
+    written = json.loads((tmp_path / "result.json").read_text())["valleys"]
+    assert len(written) == len(four.valleys) and sum(valley["starts"] for valley in written) == 4
+    np.testing.assert_allclose(written[0]["values"]["mu"], four.valleys[0].values["mu"])
+    write_fit_report(tmp_path / "report.html", four, "Two valleys", [], None)
+    page = (tmp_path / "report.html").read_text()
+    assert "Where the starts led" in page and "Posterior" in page
