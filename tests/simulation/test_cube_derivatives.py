@@ -137,7 +137,7 @@ def test_a_second_of_clear_steps(parameters):
     """150 steps, until most cubes rest on a face: the same motion for 4 and 8 candidates, and derivatives."""
     h = 1 / 148
 
-    def states(parameters, max_active=4):
+    def states(parameters, max_active: int | None = 4):
         mu, e, mass, inertia, start = parameters
         law = GapStabilized(CoulombFriction(mu, e))
         system = tossed_cube(mass=mass, inertia=inertia, law=law, max_active=max_active)
