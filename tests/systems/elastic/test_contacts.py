@@ -53,8 +53,9 @@ def loss(parameters):
 
 
 def test_a_soft_block_lands_and_slides():
-    """The equations of every step and Coulomb's law of every node, written out. Measured: equations 2.4e-14 of
-    the impulses, laws 3e-13, speeds 1e-12 m/s.
+    """The equations of every step and Coulomb's law of every node, written out.
+
+    Measured: equations 2.4e-14 of the impulses, laws 3e-13, speeds 1e-12 m/s.
     """
     run = steps(BASE)
     assert bool(run.result == nsd.RESULTS.successful)
