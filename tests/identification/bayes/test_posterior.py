@@ -46,7 +46,10 @@ def noise(residual=Line.residual):
 
 def test_laplace_is_exact_for_a_linear_model():
     mean, covariance = Line.exact()
-    found = ident.posterior(noise(), Line.params(), priors=Line.priors, sampler=Laplace(4000))
+    key = jax.random.key(0)
+    found = ident.posterior(
+        noise(), Line.params(), priors=Line.priors, sampler=Laplace(4000), key=key
+    )
     at = [float(found.params[name]) for name in "ab"]
     np.testing.assert_allclose(at, mean, rtol=0, atol=1e-9)  # measured 2e-13
     drawn = found.samples[0]
@@ -285,6 +288,10 @@ class TestBadInput:
     def test_an_unknown_parameter(self):
         with pytest.raises(ValueError, match=r"priors for \['c'\].*a, b"):
             ident.posterior(noise(), Line.params(), priors={"c": Normal(0.0, 1.0)})
+
+    def test_a_key_that_is_none(self):
+        with pytest.raises(TypeError, match="key"):
+            ident.posterior(noise(), Line.params(), key="seed")  # pyright: ignore[reportArgumentType]
 
     def test_a_prior_that_is_none(self):
         with pytest.raises(TypeError, match=r"prior of a.*Normal\(mean, deviation\)"):
