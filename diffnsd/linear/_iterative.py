@@ -1,5 +1,6 @@
 """Krylov methods, by products with the matrix alone."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,14 @@ class AbstractKrylov(AbstractSolver):
     rtol: eqx.AbstractVar[float]
     max_steps: eqx.AbstractVar[int]
 
+    @abstractmethod
+    def demand(self, operator: lx.AbstractLinearOperator) -> None:
+        """Raises `ValueError` if the matrix is not known to be of the kind that the method needs."""
+
+    def init(self, operator: lx.AbstractLinearOperator, options: Options) -> Products:
+        self.demand(operator)
+        return Products(operator, self.preconditioner.inverse(operator))
+
     def relative(self, vector: Array, options: Options) -> Array:
         """The relative residual to be reached: `rtol`, or `options["rtol"]` if that is larger."""
         return jnp.maximum(jnp.asarray(options.get("rtol", 0.0), vector.dtype), self.rtol)
@@ -53,9 +62,8 @@ class ConjugateGradients(AbstractKrylov):
     rtol: float = 1e-11
     max_steps: int = eqx.field(default=10_000, static=True)
 
-    def init(self, operator: lx.AbstractLinearOperator, options: Options) -> Products:
+    def demand(self, operator: lx.AbstractLinearOperator) -> None:
         positive("ConjugateGradients", operator)
-        return Products(operator, self.preconditioner.inverse(operator))
 
     def compute(self, state: Products, vector: Array, options: Options):
         limit = self.relative(vector, options) * _norm(vector)
@@ -102,9 +110,8 @@ class BiCGStab(AbstractKrylov):
     rtol: float = 1e-11
     max_steps: int = eqx.field(default=10_000, static=True)
 
-    def init(self, operator: lx.AbstractLinearOperator, options: Options) -> Products:
+    def demand(self, operator: lx.AbstractLinearOperator) -> None:
         square("BiCGStab", operator)
-        return Products(operator, self.preconditioner.inverse(operator))
 
     def transpose(self, state: Products, options: Options):
         return self.init(state.operator.transpose(), options), options
@@ -172,9 +179,8 @@ class MINRES(AbstractKrylov):
     rtol: float = 1e-11
     max_steps: int = eqx.field(default=10_000, static=True)
 
-    def init(self, operator: lx.AbstractLinearOperator, options: Options) -> Products:
+    def demand(self, operator: lx.AbstractLinearOperator) -> None:
         symmetric("MINRES", operator)
-        return Products(operator, self.preconditioner.inverse(operator))
 
     def compute(self, state: Products, vector: Array, options: Options):
         y = state.inverse(vector)

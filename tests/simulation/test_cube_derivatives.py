@@ -114,7 +114,7 @@ def test_gradients_equal_central_differences(evaluate, parameters):
             best = np.where(same, np.minimum(best, error), best)
         compared = (margin > 1e-6) & (best < np.inf)
         # Measured: 179 tosses, 23 of them redundant. All but one of each direction are within
-        # 6e-6; the one is 1.2e-5 and 2.0e-3 off, in a step that slips as slowly as the compliance lets it.
+        # 6e-6; the one is 1.2e-5 and 2.0e-3 off, for a reason that is not known.
         assert np.sum(compared) >= 165 and np.sum(compared & redundant) >= 15
         assert np.sum(best[compared] > 1e-5) <= 1 and np.max(best[compared]) < 1e-2
         assert np.median(best[compared]) < 1e-7

@@ -142,14 +142,10 @@ class Tetrahedra(AbstractSimplex):
         return self.material.energy(F)
 
 
-class Triangles(AbstractSimplex):
-    """Triangles in the plane with three nodes and constant strain.
+class AbstractTriangles(AbstractSimplex):
+    """Flat triangles with three nodes, constant strain and a thickness."""
 
-    **Arguments:** `nodes`: `(e, 3)`, counter-clockwise; `material`; `density` [kg/m³] and `thickness`
-    [m], each `()` or `(e,)`; `plane`: `PlaneStrain()` or `PlaneStress()`.
-    """
-
-    dimensions: ClassVar[tuple[int, ...]] = (2,)
+    usual: ClassVar[AbstractThickness]
     nodes: Int[Array, "e 3"]
     material: AbstractMaterial
     density: Float[Array, "..."]
@@ -164,13 +160,24 @@ class Triangles(AbstractSimplex):
         thickness=1.0,
         plane: AbstractThickness | None = None,
     ):
-        self.nodes = connectivity("Triangles", nodes, (3,))
+        self.nodes = connectivity(type(self).__name__, nodes, (3,))
         self.material = _material(material)
         self.density, self.thickness = as_float(density), as_float(thickness)
-        self.plane = PlaneStrain() if plane is None else plane
+        self.plane = self.usual if plane is None else plane
 
     def across(self):
         return self.thickness
+
+
+class Triangles(AbstractTriangles):
+    """Triangles in the plane with three nodes and constant strain.
+
+    **Arguments:** `nodes`: `(e, 3)`, counter-clockwise; `material`; `density` [kg/m³] and `thickness`
+    [m], each `()` or `(e,)`; `plane`: `PlaneStrain()`, the default, or `PlaneStress()`.
+    """
+
+    dimensions: ClassVar[tuple[int, ...]] = (2,)
+    usual: ClassVar[AbstractThickness] = PlaneStrain()
 
     def density_of_energy(self, X: Array, F: Array) -> Scalar:
         del X
@@ -179,34 +186,14 @@ class Triangles(AbstractSimplex):
         return self.plane.energy(self.material, flat, upright)
 
 
-class Membranes(AbstractSimplex):
+class Membranes(AbstractTriangles):
     """Triangles in space that resist stretching and shear, with a free thickness; bending is `Hinges`.
 
     **Arguments:** as `Triangles`; `plane`: by default `PlaneStress()`.
     """
 
     dimensions: ClassVar[tuple[int, ...]] = (3,)
-    nodes: Int[Array, "e 3"]
-    material: AbstractMaterial
-    density: Float[Array, "..."]
-    thickness: Float[Array, "..."]
-    plane: AbstractThickness
-
-    def __init__(
-        self,
-        nodes,
-        material: AbstractMaterial,
-        density=0.0,
-        thickness=1.0,
-        plane: AbstractThickness | None = None,
-    ):
-        self.nodes = connectivity("Membranes", nodes, (3,))
-        self.material = _material(material)
-        self.density, self.thickness = as_float(density), as_float(thickness)
-        self.plane = PlaneStress() if plane is None else plane
-
-    def across(self):
-        return self.thickness
+    usual: ClassVar[AbstractThickness] = PlaneStress()
 
     def edges(self, X: Array) -> Array:
         first, second = X[:, 1] - X[:, 0], X[:, 2] - X[:, 0]
