@@ -443,8 +443,8 @@ def test_single_precision():
     assert out.z.dtype == jnp.float32
     assert np.all(np.asarray(out.result == RESULTS.successful))
     z, _ = solved(W, q, Complementarity(), 3, 1)
-    # Measured 2e-5: conditions up to 1e2 times the tolerance of 1e-5.
-    np.testing.assert_allclose(out.z, z, rtol=0, atol=1e-3)
+    # Measured 7e-5 of the value in the worst problem: conditions up to 1e2 times the tolerance of 1e-5.
+    np.testing.assert_allclose(out.z, z, rtol=1e-3, atol=1e-3)
 
 
 def test_new_values_do_not_compile_again():

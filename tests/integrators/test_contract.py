@@ -355,7 +355,7 @@ def test_the_impact_is_differentiated_as_the_inner_method_says():
             falling([floor(0, NewtonImpact(e))]),
             MoreauJean(adjoint=SmoothedAdjoint(kappa)),
         )
-        out = simulate(model, Located(method), 0.0, 0.6, 0.06, state([1.0]), saveat=SaveAt.end())
+        out = simulate(model, Located(method), 0.0, 0.6, 0.03, state([1.0]), saveat=SaveAt.end())
         return out.states.v[0]
 
     slope = quick_jit(jax.grad(after))(jnp.asarray(e))
@@ -385,7 +385,12 @@ def test_starts_that_penetrate_are_seen_under_a_stabilised_law():
     out = simulate(
         model, MoreauJean(theta=1.0), 0.0, 0.1, 0.01, state([-0.02]), start_tolerance=0.03
     )
-    # It is not pushed out: the law lets no energy in.
+    # It is pushed out at `rest_speed`, 1e-3 m/s by default; at zero the law lets no energy in.
+    np.testing.assert_allclose(out.states.q[-1], [-0.0199], atol=1e-12)
+    still = bouncing_ball(law=GapStabilized(NewtonImpact(0.5), rest_speed=0.0))
+    out = simulate(
+        still, MoreauJean(theta=1.0), 0.0, 0.1, 0.01, state([-0.02]), start_tolerance=0.03
+    )
     np.testing.assert_allclose(out.states.q[-1], [-0.02], atol=1e-12)
 
 

@@ -310,7 +310,7 @@ def test_groups_without_the_chart_are_refused():
         (lambda: Galerkin(0), "stages must be at least 1"),
         (lambda: Galerkin(3, gauss(2)), "2 quadrature nodes do not see 3 stages"),
         (lambda: gauss(0), "points must be from 1 to 100"),
-        (lambda: lobatto(1), "at least 2 points"),
+        (lambda: lobatto(1), "points must be from 2 to 100"),
         (lambda: Quadrature((0.5,), (), 2), "as many weights as nodes"),
         (lambda: LagrangianSystem(np.eye(2), space=SO3()), "dimension 3"),
     ],
