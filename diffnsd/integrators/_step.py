@@ -46,8 +46,9 @@ PRECISE = Auto(tolerance=1e-13, accept_tolerance=1e-9)
 class Newton(AbstractChecked):
     """Newton's method on the smooth equations of a step.
 
-    **Arguments:** `max_iterations`: linearisations per step, 1 is the linearised scheme;
-    `tolerance`: largest change of `v`, relative to `max(1, |v|)`, at which it stops.
+    **Arguments:** `max_iterations`: linearisations per step, 1 is the linearised scheme; where contacts of
+    nodes of an elastic body are part of the iteration, 100 more for their laws; `tolerance`: largest change
+    of `v`, relative to `max(1, |v|)`, at which it stops.
     """
 
     max_iterations: int = eqx.field(default=1, static=True)

@@ -50,11 +50,15 @@ from .._step import outcome
 EPS = 1e-3, 1e-6
 """Of this module's docstring: float32, float64."""
 FORCING = 0.03
+"""Relative residual of the linear solve of an iteration."""
 LIMIT = 100
-ENOUGH = 0.5  # of the slope of the incremental energy that a step may leave, with either sign
+"""Iterations that the laws may need beside those of the motion."""
+ENOUGH = 0.5
+"""Fraction of the slope of the incremental energy that a step may leave, with either sign."""
 HALVINGS = 20
-PASSES = 2
-PASS_RTOL = 1e-8
+"""The most halvings of a step in the search along it."""
+PASSES, PASS_RTOL = 2, 1e-8
+"""Passes that carry the derivative, and the relative residual of their linear solves."""
 
 
 def is_nodal(equations: Any) -> bool:
