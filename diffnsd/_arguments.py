@@ -24,7 +24,8 @@ R = TypeVar("R")
 Numbers = Annotated[Any, "numbers"]
 """What becomes an array: numbers, lists of them, arrays."""
 
-Number = Annotated[Any, "one finite number"]
+FINITE = "one finite number"
+Number = Annotated[Any, FINITE]
 """A single number, known or traced; if it is known it is finite."""
 
 EXAMPLES = {
@@ -173,6 +174,8 @@ def _check(rules: _Rules, args: tuple, kwargs: dict, owner: str) -> dict:
                         f"an entry of {name} is the class {entry.__name__}; pass an instance: "
                         f"{entry.__name__}(...), in {owner}(...)."
                     )
+            if rule.what == FINITE and _is_plain(value):
+                raise ValueError(f"{name} must be {FINITE}, in {owner}(...); got {value:.6g}.")
             got = shown(value)
             if isinstance(value, list | tuple) and 0 < len(value) < 10:
                 got += " with " + ", ".join(dict.fromkeys(map(shown, value)))
@@ -193,7 +196,7 @@ def _rule(kind: Any) -> _Rule | None:
     if kind == Numbers:
         return _Rule("numbers", _of_numbers, True)
     if kind == Number:
-        return _Rule("one finite number", _is_number, True)
+        return _Rule(FINITE, _is_number, True)
     if origin is Annotated:
         return _callable_rule(inner[1])
     if origin in (typing.Union, types.UnionType):
