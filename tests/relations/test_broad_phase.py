@@ -46,7 +46,7 @@ def rolled(near, max_active=None):
 
 def test_the_motion_is_that_of_all_pairs():
     every, nearest = rolled(None), rolled(12, max_active=22)
-    assert every.message == "" and nearest.message == ""
+    assert every.result == nearest.result == nsd.RESULTS.successful
     positions = (run.states.q.position for run in (nearest, every))
     np.testing.assert_allclose(*positions, rtol=0, atol=1e-9)
     touched = np.any(np.asarray(every.impulses[0][..., 0]) > 0, axis=0)
