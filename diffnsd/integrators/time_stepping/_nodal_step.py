@@ -220,7 +220,7 @@ def nodal_values(equations: Any, z0: tuple[Array, ...]):
     stats = _statistics(contacts, end, step.scheme.solver.accept_tolerance_for(start.dtype))
     solved = end.change <= tolerance
     failed = RESULTS.where(~end.solved & ~solved, RESULTS.linear_not_solved, RESULTS.successful)
-    return end.v, end.z, stats, first_error(failed, outcome(stats, solved, ~yes, end.v))
+    return end.v, end.z, stats, first_error(failed, outcome(stats, solved, end.v))
 
 
 def _relative(contacts, v: Vector, z) -> Array:
