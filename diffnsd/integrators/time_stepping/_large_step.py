@@ -36,10 +36,9 @@ from ...complementarity._problem import join, split
 from ...linear import Factored
 from .._contacts import build_block
 from .._step import outcome
+from ._line_search import shortened
 from ._nodal_step import is_nodal, nodal_derivative, nodal_values
 
-ENOUGH = 0.5  # of the slope of the incremental energy that a step may leave, with either sign
-HALVINGS = 20
 FORCING = 1e-3
 PASSES = 2
 # Of the linear solves in these passes: the second one corrects the first, so that a first derivative is
@@ -196,27 +195,7 @@ def _values(equations: LargeStep, z0: tuple[Array, ...], laws):
             z, stats = laws(linear.compliance, q, blocks, x.z)
             dv = linear.columns @ z - y
         impulse = reactions(blocks, z) if blocks else jnp.zeros_like(x.v)
-        slope = jnp.sum((x.r - impulse) * dv)
-
-        def trial(length):
-            v = x.v + length * dv
-            return v, equations.defect(v)
-
-        def too_long(carry):
-            length, v, r = carry
-            fits = jnp.abs(jnp.sum((r - impulse) * dv)) <= ENOUGH * jnp.abs(slope) + noise
-            return ~fits & (length > 0.5**HALVINGS)
-
-        def shorter(carry):
-            length = carry[0] / 2
-            return length, *trial(length)
-
-        noise = 1e-12 * jnp.sum(jnp.abs(x.r * dv)) + jnp.finfo(dv.dtype).tiny
-        first = jnp.ones_like(slope), *trial(1.0)
-        if linearised_once:
-            length, v, r = first
-        else:
-            length, v, r = jax.lax.while_loop(too_long, shorter, first)
+        _, v, r = shortened(equations.defect, x.v, x.r, dv, impulse, linearised_once)
         before, after = (jnp.sqrt(jnp.sum((a - impulse) ** 2)) for a in (x.r, r))
         ratio = after / jnp.where(before > 0, before, 1)
         change = ratio * max_abs(dv) / jnp.maximum(1.0, max_abs(v))

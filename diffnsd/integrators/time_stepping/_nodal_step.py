@@ -46,6 +46,7 @@ from ...complementarity import Block, Statistics
 from ...complementarity._natural_map import argument, derivative, lost_power, projected
 from ...linear import AbstractSparse, Factored
 from .._step import outcome
+from ._line_search import shortened
 
 EPS = 1e-3, 1e-6
 """Of this module's docstring: float32, float64."""
@@ -53,10 +54,6 @@ FORCING = 0.03
 """Relative residual of the linear solve of an iteration."""
 LIMIT = 100
 """Iterations that the laws may need beside those of the motion."""
-ENOUGH = 0.5
-"""Fraction of the slope of the incremental energy that a step may leave, with either sign."""
-HALVINGS = 20
-"""The most halvings of a step in the search along it."""
 PASSES, PASS_RTOL = 2, 1e-8
 """Passes that carry the derivative, and the relative residual of their linear solves."""
 
@@ -174,24 +171,7 @@ def nodal_values(equations: Any, z0: tuple[Array, ...]):
         parts = zip(contacts, slopes, loads, strict=True)
         dz = [-f - matvec(g, c.block.local(dv)) for c, (_, g), f in parts]
         target = _impulse(blocks, x.z) + _impulse(blocks, dz)
-        slope = jnp.sum((x.r - target) * dv)
-
-        def trial(length):
-            v = x.v + length * dv
-            return v, residual(v)
-
-        def too_long(carry):
-            length, _, r = carry
-            fits = jnp.abs(jnp.sum((r - target) * dv)) <= ENOUGH * jnp.abs(slope) + noise
-            return ~fits & (length > 0.5**HALVINGS)
-
-        def shorter(carry):
-            length = carry[0] / 2
-            return length, *trial(length)
-
-        noise = 1e-12 * jnp.sum(jnp.abs(x.r * dv)) + jnp.finfo(dv.dtype).tiny
-        found = jnp.ones_like(slope), *trial(1.0)
-        length, v, r = found if once else jax.lax.while_loop(too_long, shorter, found)
+        length, v, r = shortened(residual, x.v, x.r, dv, target, once)
         z = tuple(a + length * b for a, b in zip(x.z, dz, strict=True))
         impulse, planned = _impulse(blocks, z), x.r + length * matrix.mv(dv)
         before, after, left, error = (
