@@ -192,6 +192,7 @@ class Located(AbstractWrappedIntegrator):
             lambda run: (run.end, run.before.then(run.trial), run.carry, run.result),
         )
 
+    @eqx.filter_jit
     def _trial(self, model, grid, past, state, carry, args, known: "_Before") -> "_Run":
         """Tries the rest of a step without the contacts that strike in it, with sliding friction held.
 
