@@ -26,6 +26,16 @@ def end(model, start, until):
     return read(out), out.result == RESULTS.successful
 
 
+def with_slopes(run):
+    """`x -> (derivative, run(x))` of `run(x) -> (value, ok)`, in one program."""
+
+    def twice(x):
+        value, ok = run(x)
+        return value, (value, ok)
+
+    return quick_jit(jax.jacfwd(twice, has_aux=True))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["line"])
 def test_random_mechanisms(name):
@@ -33,12 +43,7 @@ def test_random_mechanisms(name):
     family = FAMILIES[name]
     p, values, slopes, _ = zip(*draws(family, 4, seed=1), strict=True)
 
-    def run(p):
-        model, start = family.build(p)
-        value, ok = end(model, start, 1.0)
-        return value, (value, ok)
-
-    run = quick_jit(jax.jacfwd(run, has_aux=True))
+    run = with_slopes(lambda p: end(*family.build(p), 1.0))
     for given, value, slope in zip(p, values, slopes, strict=True):
         found, (reached, ok) = run(jnp.asarray(given))
         assert ok
@@ -116,11 +121,11 @@ def turns_exactly(x, until=0.9):
 )
 def test_coulomb_friction_in_the_plane(run, exact, x):
     x = jnp.array(x)
-    found, ((value, ok),) = quick_jit(lambda x: (jax.jacfwd(lambda x: run(x)[0])(x), (run(x),)))(x)
+    found, (value, ok) = with_slopes(run)(x)
     assert ok
     # Measured: 2e-16 and 9e-16 for the first, 6e-11 for the second.
     np.testing.assert_allclose(value, exact(x), rtol=0, atol=1e-10)
-    np.testing.assert_allclose(found, jax.jacfwd(exact)(x), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(found, quick_jit(jax.jacfwd(exact))(x), rtol=0, atol=1e-8)
 
 
 def _apart(t, q):
@@ -147,10 +152,10 @@ def test_a_joint_and_a_brake_that_lets_go():
         return jnp.stack([place, place, speed, speed])
 
     x = jnp.array([3.0, 2.0])
-    found, (value, ok) = quick_jit(lambda x: (jax.jacfwd(lambda x: run(x)[0])(x), run(x)))(x)
+    found, (value, ok) = with_slopes(run)(x)
     assert ok
     np.testing.assert_allclose(value, exact(x), rtol=0, atol=1e-10)
-    np.testing.assert_allclose(found, jax.jacfwd(exact)(x), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(found, quick_jit(jax.jacfwd(exact))(x), rtol=0, atol=1e-8)
 
 
 def test_friction_in_space_is_refused():

@@ -140,9 +140,9 @@ def test_derivatives_of_derivatives():
 
 def recover(residual, start, passes=12):
     """Gauss-Newton, each pass a Jacobian through the simulation."""
-    step = quick_jit(lambda x: (residual(x), jax.jacfwd(residual)(x)))
+    step = quick_jit(jax.jacfwd(lambda x: (r := residual(x), r), has_aux=True))
     for _ in range(passes):
-        r, jacobian = step(start)
+        jacobian, r = step(start)
         start = start - jnp.linalg.lstsq(jacobian, r)[0]
     return start
 

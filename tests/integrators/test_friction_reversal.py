@@ -4,8 +4,6 @@ The answers are closed forms, differentiated by a complex step, and for the pend
 angle, which scipy integrates from reversal to reversal.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -90,6 +88,17 @@ def simulated(build, scheme, h, p, end=1.0):
     return jnp.stack([x[0] for x in ends]), out.result == RESULTS.successful
 
 
+def with_slopes(build, scheme, h, p, end=1.0):
+    """Values, derivatives and success, from one program."""
+
+    def run(p):
+        value, done = simulated(build, scheme, h, p, end)
+        return value, (value, done)
+
+    slopes, (value, done) = quick_jit(jax.jacfwd(run, has_aux=True))(jnp.asarray(p))
+    return value, slopes, done
+
+
 @pytest.mark.parametrize(
     ("build", "wrap", "h", "value", "slope"),
     # Measured; the plain scheme is 57 to 68 % off in the derivative.
@@ -103,10 +112,7 @@ def simulated(build, scheme, h, p, end=1.0):
     ],
 )
 def test_a_block_slides_up_and_back(build, wrap, h, value, slope):
-    run = functools.partial(simulated, build, wrap(MoreauJean()), h)
-    p = jnp.asarray(SLOPE)
-    found, done = quick_jit(run)(p)
-    tangents, _ = quick_jit(jax.jacfwd(run, has_aux=True))(p)
+    found, tangents, done = with_slopes(build, wrap(MoreauJean()), h, SLOPE)
     assert done
     np.testing.assert_allclose(found, exact_slope(SLOPE), rtol=0, atol=2 * value + 1e-13)
     exact = complex_step(exact_slope, SLOPE)
@@ -146,11 +152,7 @@ def swing(p):
 def test_a_pendulum_with_friction_in_its_bearing():
     """Two turning points."""
     at = np.array([1.0, 0.6])
-    run = functools.partial(simulated, swing, Located(MoreauJean()), 1e-3, end=2.0)
-    (found, done), (tangents, _) = (
-        quick_jit(run)(jnp.asarray(at)),
-        quick_jit(jax.jacfwd(run, has_aux=True))(jnp.asarray(at)),
-    )
+    found, tangents, done = with_slopes(swing, Located(MoreauJean()), 1e-3, at, end=2.0)
     assert done
     exact = exact_swing(at)
     slopes = np.stack(

@@ -1,5 +1,6 @@
 """What a motion with known sensitivities is."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -44,17 +45,27 @@ class KnownMotion:
     free: int | None = None
     jumps: bool = True
 
+    def __post_init__(self):
+        # One program, also in derivatives, and not one for every operation.
+        object.__setattr__(self, "exact", jax.jit(self.exact))
+
     def known(self) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, "m p"]]:
         """The state at the end and its derivatives by the free parameters; needs float64."""
-        x = jnp.asarray(self.x)
-        value, slopes = jax.jit(lambda x: (self.exact(x), jax.jacfwd(self.exact)(x)))(x)
-        return np.asarray(value), np.asarray(slopes[:, : self.free])
+        value, slopes = _with_slopes(self.exact, self.x)
+        return value, slopes[:, : self.free]
 
     def compare(self, found) -> tuple[float, float]:
         """Largest errors of values and of sensitivities, relative to the largest of each."""
         value, slopes = self.known()
         pairs = (found[0], value), (found[1][:, : self.free], slopes)
         return tuple(float(np.max(np.abs(a - b)) / np.max(np.abs(b))) for a, b in pairs)  # pyright: ignore[reportReturnType]
+
+
+@functools.cache
+def _with_slopes(exact: Callable[[Array], Array], x: tuple[float, ...]) -> tuple:
+    """Values and derivatives, compiled and evaluated once for all step lengths and methods."""
+    value, slopes = jax.jit(lambda x: (exact(x), jax.jacfwd(exact)(x)))(jnp.asarray(x))
+    return np.asarray(value), np.asarray(slopes)
 
 
 def read(state: State) -> Array:
