@@ -192,7 +192,7 @@ def _chebyshev(coefficients: Sequence[Fraction] | np.ndarray) -> list[Fraction]:
     return total
 
 
-def _economised(series: Sequence[Fraction], degree: int) -> Callable:
+def _economised(series: Callable, degree: int) -> Callable:
     # Rational numbers, and the constant in two parts: rounding errors of coefficients are the same in every
     # step of a long run and add up to a drift; those of operations are a random walk.
     one, square = Fraction(1), Fraction(math.pi**2)
@@ -202,25 +202,28 @@ def _economised(series: Sequence[Fraction], degree: int) -> Callable:
         found: Any = polyval(Polynomial(np.array(inner)), np.array(coefficients))
         return found.coef
 
-    scaled = substituted(series, [square / 2, square / 2])  # in z = 2 t / pi² − 1
-    kept = _chebyshev(list(scaled))[: degree + 1]
-    exact, *others = substituted(np.polynomial.chebyshev.cheb2poly(kept), [-one, 2 * one / square])
-    constant, coefficients = float(exact), [float(c) for c in others]
-    low = float(exact - Fraction(constant))
+    @functools.cache  # when first called: exact arithmetic takes as long as a fifth of the import
+    def numbers() -> tuple[float, float, list[float]]:
+        scaled = substituted(series(), [square / 2, square / 2])  # in z = 2 t / pi² − 1
+        kept = np.polynomial.chebyshev.cheb2poly(_chebyshev(list(scaled))[: degree + 1])
+        exact, *others = substituted(kept, [-one, 2 * one / square])
+        constant = float(exact)
+        return constant, float(exact - Fraction(constant)), [float(c) for c in others]
 
     def kernel(t: Array) -> Array:
+        constant, low, coefficients = numbers()
         return (_horner(coefficients, t) * t + low) + constant
 
     return kernel
 
 
-cos_half_near = _economised(_alternating(0, 30, 4), 10)
+cos_half_near = _economised(lambda: _alternating(0, 30, 4), 10)
 """`cos(theta/2)` as a function of `theta^2`, for `theta <= pi`."""
-sinc_half_near = _economised(_alternating(1, 30, 4), 9)
+sinc_half_near = _economised(lambda: _alternating(1, 30, 4), 9)
 """`sin(theta/2) / (theta/2)` as a function of `theta^2`, for `theta <= pi`."""
-sine_defect_near = _economised(_alternating(3, 30), 11)
+sine_defect_near = _economised(lambda: _alternating(3, 30), 11)
 """`(theta - sin(theta)) / theta^3` as a function of `theta^2`, for `theta <= pi`."""
-bernoulli_near = _economised(_bernoulli_series(60), 16)
+bernoulli_near = _economised(lambda: _bernoulli_series(60), 16)
 """`(1 - (theta/2) cot(theta/2)) / theta^2` as a function of `theta^2`, for `theta <= pi`."""
 
 
