@@ -140,17 +140,25 @@ def _newton(
     return jax.lax.while_loop(proceed, body, (iterate, jnp.zeros((), jnp.int32)))[0]
 
 
-def _advance(
-    task: Task, it: Iterate, point: Point, options: StepOptions, weaken, pending: Array
-) -> Iterate:
-    """Takes a Newton step with one of four right-hand sides.
+class _Stage(eqx.Module):
+    """What the next Newton step of each problem is for; arrays of booleans, and its regularisation `eps`.
 
-    - `−F` of the tilted problem, towards its solution. A step that makes it larger is shortened on the path.
-    - At that solution (`landing`), in addition the derivative by the tilt, times the tilt: towards the limit.
-    - `−F`, towards a solution where no tilt is left, and to polish a limit.
-    - `−eps z` at a start that already solves `F = 0`: the step `−U z`, `U = eps (J + eps)^-1`, is minus the
-      null-space part of `z`. Where that is zero, the start is the limit and `stays`.
+    - `solved`: the start already solves `F = 0`, and is looked at for a null-space part.
+    - `on_path`: near enough to a tilted solution to follow it to a smaller tilt. `landing`: at the last one.
+    - `short`: the limit is not reached in the step from it. `more`: and a smaller tilt can be tried.
+    - `longer`: the last step made the residual of the tilted problem larger and is shortened.
     """
+
+    solved: Array
+    on_path: Array
+    landing: Array
+    short: Array
+    more: Array
+    longer: Array
+    eps: Array
+
+
+def _stage(task: Task, it: Iterate, point: Point, options: StepOptions, weaken) -> _Stage:
     tilt = tilt_for(task.size.dtype)
     norm, residual = point.norm, point.residual
     far = options.damping * weaken**0.5 * jnp.minimum(residual, 1.0)
@@ -171,6 +179,22 @@ def _advance(
     more = short & (it.tilted_at > least_tilt(task.size.dtype))
     longer = it.follows & it.is_tilted & ~landing & ~solved & ~on_path
     longer &= (residual > it.before) & (it.cuts < CUTS)
+    return _Stage(solved, on_path, landing, short, more, longer, eps)
+
+
+def _advance(
+    task: Task, it: Iterate, point: Point, options: StepOptions, weaken, pending: Array
+) -> Iterate:
+    """Takes a Newton step with one of four right-hand sides.
+
+    - `−F` of the tilted problem, towards its solution. A step that makes it larger is shortened on the path.
+    - At that solution (`landing`), in addition the derivative by the tilt, times the tilt: towards the limit.
+    - `−F`, towards a solution where no tilt is left, and to polish a limit.
+    - `−eps z` at a start that already solves `F = 0`: the step `−U z`, `U = eps (J + eps)^-1`, is minus the
+      null-space part of `z`. Where that is zero, the start is the limit and `stays`.
+    """
+    tilt, stage = tilt_for(task.size.dtype), _stage(task, it, point, options, weaken)
+    solved, landing, longer, eps = stage.solved, stage.landing, stage.longer, stage.eps
 
     # Towards the tilted solution, and from there to the limit, with the natural map of the tilted problem.
     towards = it.is_tilted & ~solved
@@ -194,27 +218,27 @@ def _advance(
     tilted_z = where(landing, point.z, by_block(lambda z, d: z + d / SLIGHT, point.z, dz))
     # Rounding must not move `z` out of the sets.
     z = where(landing, by_block(projected, task.problem.blocks, z), z)
-    softer = jnp.where(on_path, jnp.maximum(tilt, it.tilt / SOFTER), it.tilt)
+    softer = jnp.where(stage.on_path, jnp.maximum(tilt, it.tilt / SOFTER), it.tilt)
 
-    z = where(more, it.tilted_z, z)
+    z = where(stage.more, it.tilted_z, z)
     back = by_block(lambda z, d: z - (1 - SHORTEN) * d, point.z, it.taken)
     z = where(longer, back, z)
     taken = where(
         longer, by_block(lambda d: SHORTEN * d, it.taken), by_block(jnp.subtract, z, point.z)
     )
-    fresh = landing | short | on_path
+    fresh = landing | stage.short | stage.on_path
     return dataclasses.replace(
         it,
         z=where(it.done | solved, it.z, z),
-        before=jnp.where(fresh, jnp.inf, jnp.where(longer, it.before, residual)),
+        before=jnp.where(fresh, jnp.inf, jnp.where(longer, it.before, point.residual)),
         taken=taken,
-        follows=it.follows | more,
+        follows=it.follows | stage.more,
         cuts=jnp.where(longer, it.cuts + 1, 0),
         passes=it.passes + jnp.where(it.done, 0, 1),
-        tilt=jnp.where(landing, 0, jnp.where(more, it.tilted_at / SOFTER, softer)),
+        tilt=jnp.where(landing, 0, jnp.where(stage.more, it.tilted_at / SOFTER, softer)),
         tilted_z=where(landing | stays, tilted_z, it.tilted_z),
         tilted_at=jnp.where(landing, it.tilt, jnp.where(stays, tilt, it.tilted_at)),
-        has_tilted=(it.has_tilted & (it.done | ~short)) | landing | stays,
+        has_tilted=(it.has_tilted & (it.done | ~stage.short)) | landing | stays,
         done=it.done | stays,
     )
 
