@@ -68,6 +68,11 @@ def with_slopes(function, p):
     return value, jacobian
 
 
+def quickly_with_slopes(function, p):
+    """The same, where nothing else shares the program."""
+    return quick_jit(lambda p: with_slopes(function, p))(p)
+
+
 LOCATED = nsd.Located(nsd.MoreauJean())
 
 
@@ -85,13 +90,13 @@ def test_integrals_see_the_jump_inside_a_step(method, bounds):
         square, both = run(p, method, 1e-3, integrals=(SQUARE, BOTH)).integrals
         return jnp.concatenate([square[None], both])
 
-    value, jacobian = with_slopes(integrals, PARAMETERS)
+    value, jacobian = quickly_with_slopes(integrals, PARAMETERS)
     truth, slopes = exact(np.asarray(PARAMETERS)), slopes_of(exact, PARAMETERS)
     np.testing.assert_allclose(value, truth, atol=bounds[0] * 10)
     np.testing.assert_allclose(jacobian, slopes, atol=bounds[1] * 10)
     if method is LOCATED:
         np.testing.assert_allclose(
-            jax.jacrev(integrals)(PARAMETERS), jacobian, rtol=1e-9, atol=1e-9
+            quick_jit(jax.jacrev(integrals))(PARAMETERS), jacobian, rtol=1e-9, atol=1e-9
         )
 
 
@@ -155,7 +160,7 @@ def test_impulses_have_the_derivative_of_the_motion(method):
             [(1 + p[1]) * G * fall, up * rest - G * rest**2 / 2, (up - G * rest) ** 2 / 2]
         )
 
-    value, jacobian = with_slopes(derived, PARAMETERS)
+    value, jacobian = quickly_with_slopes(derived, PARAMETERS)
     exact, truth = closed_form(np.asarray(PARAMETERS)), slopes_of(closed_form, PARAMETERS)
     np.testing.assert_allclose(jacobian, truth, rtol=1e-9)
     np.testing.assert_allclose(value, exact, atol=1e-10 if method is LOCATED else 0.1)
@@ -180,7 +185,7 @@ def test_details_have_the_derivative_of_the_motion(wrap):
         end = nsd.simulate(model, method, 0.0, 1.8, 1e-2, start, saveat=nsd.SaveAt.end())
         return end.details.outputs[0][0, 0]
 
-    value, slope = quick_jit(lambda p: with_slopes(output, p))(jnp.array(0.52))
+    value, slope = quickly_with_slopes(output, jnp.array(0.52))
     np.testing.assert_allclose(value, switched(0.52), atol=3e-2)  # first order
     np.testing.assert_allclose(slope, switched(0.52 + 1e-30j).imag / 1e-30, rtol=1e-9)
 
@@ -198,12 +203,12 @@ def test_times_of_impacts(method):
             model, method, 0.0, 1.2, 1e-2, start, saveat=nsd.SaveAt.end(impacts=3)
         ).impact_times
 
-    value, jacobian = with_slopes(times, PARAMETERS)
+    value, jacobian = quickly_with_slopes(times, PARAMETERS)
     np.testing.assert_allclose(value[:2], times_of(PARAMETERS), rtol=1e-10)
     assert value[2] == np.inf
     np.testing.assert_allclose(jacobian[:2], slopes_of(times_of, PARAMETERS), atol=1e-9)
     if method is LOCATED:
-        reverse = jax.jacrev(lambda p: times(p)[:2])(PARAMETERS)
+        reverse = quick_jit(jax.jacrev(lambda p: times(p)[:2]))(PARAMETERS)
         np.testing.assert_allclose(reverse, jacobian[:2], atol=1e-9)
 
 
@@ -238,7 +243,7 @@ AT = jnp.array([1.0, 0.8, 0.02])
 
 @pytest.mark.slow
 def test_reverse_mode_of_an_event():
-    jacobian = jax.jacrev(point_of(1e-2))(AT)
+    jacobian = quick_jit(jax.jacrev(point_of(1e-2)))(AT)
     np.testing.assert_allclose(jacobian, slopes_of(event_of, AT), rtol=1e-8, atol=1e-9)
 
 
@@ -268,7 +273,7 @@ def test_an_event_at_an_impact():
         event = nsd.Event(falling, locate=True)
         return run(jnp.stack([q0, jnp.array(0.8)]), LOCATED, 1e-2, event=event).event.t
 
-    value, slope = with_slopes(time, jnp.array(1.0))
+    value, slope = quickly_with_slopes(time, jnp.array(1.0))
     np.testing.assert_allclose(value, np.sqrt(2 / G), rtol=1e-10)
     np.testing.assert_allclose(slope, 1 / np.sqrt(2 * G), rtol=1e-9)
 
