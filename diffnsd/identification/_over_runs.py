@@ -87,7 +87,7 @@ class SumOverRuns(AbstractOverRuns):
 
         loss(params) = sum_i function(params, run_i)
 
-        mesh = jax.make_mesh((8,), ("run",))
+        mesh = jax.sharding.Mesh(jax.devices(), ("run",))
         loss = identification.SumOverRuns(squared_error_of_toss, tosses, mesh)
         result = identification.fit(loss, params, optax.adam(0.05))
 
@@ -123,7 +123,7 @@ class ResidualOverRuns(AbstractOverRuns):
 
         residual(params) = stack of function(params, run_i)
 
-        mesh = jax.make_mesh((8,), ("run",))
+        mesh = jax.sharding.Mesh(jax.devices(), ("run",))
         residual = identification.ResidualOverRuns(error_of_toss, tosses, mesh)
         result = identification.least_squares(residual, params)
 
