@@ -86,6 +86,11 @@ class Parts:
         self._digest = _digest((save.every, given))
         self._going = True
 
+    @property
+    def every(self) -> int:
+        """Steps between two files."""
+        return self._save.every
+
     def found(self, like: Callable[[], PyTree]) -> PyTree | None:
         """The next part, if its file is there; what follows a part that is not is made anew.
 

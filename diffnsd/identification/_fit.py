@@ -92,7 +92,7 @@ def fit(
 
 
 def _at_start(params, optimizer) -> tuple:
-    """What the iteration carries: iterate, last good one, optimizer state, idle, previous, change, reference."""
+    """Iterate, last good one, optimizer state; steps without gain; previous loss, change, loss to improve."""
     return params, params, optimizer.init(params), 0, float("nan"), float("inf"), float("inf")
 
 

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -85,10 +84,7 @@ class SavedFit:
             if part is None:
                 break
             last, rows = part, part["rows"]
-            for i in range(self._every):
-                loss, norm, accepted, values, count, seconds = jax.tree.map(lambda x: x[i], rows)
-                row = float(loss), float(norm), bool(accepted), values, int(count), float(seconds)
-                record.rows.append(row)
+            record.rows.extend(_row(rows, i) for i in range(self._every))
         if last is None:
             return carry, known
         record.start = time.perf_counter() - record.rows[-1][-1]
@@ -101,6 +97,12 @@ class SavedFit:
         record.last = loss, norm, values
         carry = jax.tree.map(_as_before, self._like()[0], last["carry"])
         return carry, last["known"][1] if last["known"][0] else None
+
+
+def _row(rows: tuple, i: int) -> tuple:
+    """The `i`-th of stacked rows of a `Recorder`."""
+    loss, norm, accepted, values, count, seconds = jax.tree.map(lambda x: x[i], rows)
+    return float(loss), float(norm), bool(accepted), values, int(count), float(seconds)
 
 
 def _maybe(x: PyTree | None, like: PyTree) -> tuple[np.ndarray, PyTree]:
