@@ -12,6 +12,7 @@ if a success has a residual above its tolerance.
 
 import argparse
 import json
+from importlib import metadata
 from pathlib import Path
 
 import jax
@@ -20,7 +21,6 @@ import numpy as np
 
 import _device_programs
 import _harness
-import diffnsd as nsd
 
 TOLERANCE = {"float64": 1e-8, "float32": 1e-5}
 WORKLOADS = ("ball", "circuit", "solver", "cube", "hopper")
@@ -39,7 +39,7 @@ def measured(workload: str, method: str, dtype: str, batch: int) -> dict[str, np
             states, residual, failed_step, gaps = rest
             for gap in jax.tree.leaves(gaps):  # a circuit has none
                 gap = np.asarray(gap, float).reshape(batch, -1)
-                depth = np.maximum(depth, -np.min(gap, axis=1, initial=0))
+                depth = np.maximum(depth, -np.min(gap, axis=1, initial=0)) + 0.0  # not -0
             end = jnp.concatenate([x.reshape(batch, -1) for x in jax.tree.leaves(states)], axis=1)
             failed = failed_step >= 0
         gradient = np.concatenate(
@@ -117,7 +117,7 @@ def main() -> None:
     )
     _harness.print_table(columns, table)
     if options.json:
-        facts = {"jax": jax.__version__, "diffnsd": nsd.__version__}
+        facts = {"jax": jax.__version__, "diffnsd": metadata.version("diffnsd")}
         options.json.write_text(
             json.dumps({"facts": facts, "rows": rows}, indent=1) + "\n", "utf-8"
         )

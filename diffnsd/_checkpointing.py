@@ -147,7 +147,7 @@ class _Digest:
 
     def leaf(self, x: Any) -> None:
         if eqx.is_array(x):
-            if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+            if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
                 x = jax.random.key_data(x)
             x = np.asarray(x)
             self.words(f"{x.dtype} {x.shape}")

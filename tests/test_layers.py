@@ -50,6 +50,8 @@ SIDEWAYS_ALLOWED = {
     ("_arguments", "_expects"),
     ("_checkpointing", "_arguments"),
     ("_checkpointing", "_outline"),
+    ("linear", "_arguments"),
+    ("linear", "_expects"),
     ("linear", "_numerics"),
     ("linear", "_optional"),
     ("diagnostics", "simulation"),

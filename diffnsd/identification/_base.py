@@ -8,6 +8,8 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from .._expects import shown
+from .._jax import is_traced
 from ._transforms import AbstractTransform, Unbounded
 
 
@@ -115,5 +117,26 @@ def check_parameters(params: PyTree) -> None:
                 "make `params` with `parameters(model, where, bounds)` or convert the leaf with "
                 "`jnp.asarray(..., dtype=float)`."
             )
-        if not np.all(np.isfinite(np.asarray(leaf))):
+        if not is_traced(leaf) and not np.all(np.isfinite(np.asarray(leaf))):
             raise ValueError(f"The leaf {name} of `params` is not finite: {leaf}.")
+
+
+def check_of_runs(**given: PyTree) -> None:
+    """Checks that pytrees are of arrays with one leading axis, the runs.
+
+    **Raises:** `TypeError` for a leaf that is no array; `ValueError` for different lengths.
+    """
+    lengths = set()
+    for name, tree in given.items():
+        for leaf in jtu.tree_leaves(tree):
+            words = isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OSU"
+            if not eqx.is_array(leaf) or words or not leaf.ndim:
+                raise TypeError(
+                    f"{name} must be arrays with a leading axis, one entry for each; got {shown(leaf)}."
+                )
+            lengths.add(leaf.shape[0])
+    if len(lengths) > 1:
+        raise ValueError(
+            f"{' and '.join(given)} must have leading axes of one length; these lengths differ: "
+            f"{sorted(lengths)}."
+        )

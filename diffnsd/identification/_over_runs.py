@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from .._arguments import AbstractChecked
 from .._jax import is_traced
 from ..rollout import rollout
+from ._base import check_of_runs
 from ._linearise import AbstractJacobian, AbstractRobustLoss, Linearisation, linearise, spread_mask
 
 
@@ -39,7 +40,8 @@ class AbstractOverRuns(AbstractChecked):
         chunk: int | None = None,
     ):
         if not isinstance(mesh, Mesh) or len(mesh.axis_names) != 1:
-            raise ValueError("mesh must have one axis of devices: jax.make_mesh((8,), ('run',)).")
+            raise ValueError("mesh must have one axis of devices: Mesh(jax.devices(), ('run',)).")
+        check_of_runs(runs=runs)
         leaves = [np.shape(x) for x in jax.tree.leaves(runs)]
         counts = {shape[0] if shape else 0 for shape in leaves}
         if len(counts) != 1 or 0 in counts:

@@ -1,7 +1,7 @@
 """Robust least squares whose scale is estimated from the residuals themselves."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -39,7 +39,7 @@ class RobustFit(eqx.Module):
 
 @checked_arguments
 def robust_least_squares(
-    residual: Callable[[PyTree], PyTree[Array]],
+    residual: Annotated[Callable[[PyTree], PyTree[Array]], "(params)"],
     params: PyTree[Array],
     *,
     tuning: float = 1.345,

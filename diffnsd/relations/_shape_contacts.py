@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._arguments import AbstractChecked
+from .._arguments import AbstractChecked, Numbers, checked_arguments
 from .._block_rows import Bodies
 from .._expects import expects
 from .._jax import eval_now
@@ -219,12 +219,13 @@ def _bounding(
     return Closest(point1, point1 - gap * n, n)
 
 
+@checked_arguments
 def shape_contacts(
     pairs: Sequence[tuple[Geom, Geom]],
     rolling: bool = False,
     near: int | None = None,
-    spin=None,
-    roll=None,
+    spin: Numbers | None = None,
+    roll: Numbers | None = None,
 ) -> ContactFrame:
     """Contacts between shapes on bodies, see `diffnsd.shapes`.
 

@@ -170,6 +170,7 @@ def _around(density: Target, x: Array) -> Mode:
     return Mode(at, value, root, np.zeros((0, at.size)), 0.0, float("nan"))
 
 
+@checked_arguments
 def coverage(
     predictions: ArrayLike,
     measured: ArrayLike,
@@ -192,8 +193,8 @@ def coverage(
     predictions, measured = np.asarray(predictions), np.asarray(measured)
     if predictions.ndim < 1 or predictions.shape[1:] != measured.shape:
         raise ValueError(
-            f"predictions have shape (n, {', '.join(map(str, measured.shape))}), one per draw; got "
-            f"{predictions.shape}."
+            f"predictions must be arrays like measured, of shape {measured.shape}, one per draw, (n, ...); "
+            f"got {predictions.shape}."
         )
     keep = np.ones(measured.shape, bool)
     if mask is not None:
