@@ -89,6 +89,10 @@ ALIASES = {
 }
 
 
+# What is asked for in good order and takes long: 100,000 fits.
+LONG = {("profile(values)", "a huge vector")}
+
+
 class Hangs(BaseException):
     """Raised into a call that takes too long; no handler of `Exception` catches it."""
 
@@ -123,7 +127,12 @@ def attempts(count: int, seed: int, skip: int = 0, only: str = "") -> Iterator[O
     choose = random.Random(seed)
     values = WRONG | NOT_NUMBERS
     all_places = [place for place in places() if only in f"{place[0]}({place[-1][1]})"]
-    pairs = [(place, value) for place in all_places for value in values]
+    pairs = [
+        (place, value)
+        for place in all_places
+        for value in values
+        if (f"{place[0]}({place[-1][1]})", value) not in LONG
+    ]
     choose.shuffle(pairs)
     for k in range(skip, skip + count):
         if k % 500 == 499:

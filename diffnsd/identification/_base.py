@@ -124,7 +124,7 @@ def check_parameters(params: PyTree) -> None:
 def check_of_runs(**given: PyTree) -> None:
     """Checks that pytrees are of arrays with one leading axis, the runs.
 
-    **Raises:** `TypeError` for a leaf that is no array; `ValueError` for different lengths.
+    **Raises:** `TypeError` for a leaf that is no array; `ValueError` for different lengths, or none.
     """
     lengths = set()
     for name, tree in given.items():
@@ -134,7 +134,11 @@ def check_of_runs(**given: PyTree) -> None:
                 raise TypeError(
                     f"{name} must be arrays with a leading axis, one entry for each; got {shown(leaf)}."
                 )
+            if not leaf.size:
+                raise ValueError(f"{name} must not be empty, got an array of shape {leaf.shape}.")
             lengths.add(leaf.shape[0])
+    if not lengths:
+        raise ValueError(f"{' and '.join(given)} must have arrays, and have none.")
     if len(lengths) > 1:
         raise ValueError(
             f"{' and '.join(given)} must have leading axes of one length; these lengths differ: "

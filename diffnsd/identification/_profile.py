@@ -150,7 +150,10 @@ def profile(
             )
             start = found[i].params
     fits = [found[i] for i in range(grid.size)]
-    count = int(np.sum(np.asarray(fits[0].linearisation.mask)))
+    found_rows = [f.linearisation for f in fits if f.linearisation is not None]
+    if not found_rows:
+        raise ValueError(f"the residuals are not finite at any of the values {grid}.")
+    count = int(np.sum(np.asarray(found_rows[0].mask)))
     return Profile(
         name=name,
         values=grid,

@@ -301,6 +301,11 @@ def shape_contacts(
     one, two = (_of_contacts([pairs[i][side].body for i in contacts]) for side in (0, 1))
     names = tuple(f"{one.name} with {two.name}" for one, two in pairs)
     function = ShapePairs(tables, groups, tuple(contacts), places, names, near)
+    for name, x in (("spin", spin), ("roll", roll)):
+        if x is not None and np.shape(x) not in ((), (len(pairs),)):
+            raise ValueError(
+                f"{name} must be one length or one for each of {len(pairs)} pairs, got shape {np.shape(x)}."
+            )
     ones = np.ones(len(pairs))
     lengths = (None if x is None else (x * ones)[np.array(contacts)] for x in (spin, roll))
     return ContactFrame(function, one, two, rolling, *lengths)
