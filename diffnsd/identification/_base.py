@@ -130,9 +130,11 @@ def check_of_runs(**given: PyTree) -> None:
     for name, tree in given.items():
         for leaf in jtu.tree_leaves(tree):
             words = isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OSU"
-            if not eqx.is_array(leaf) or words or not leaf.ndim:
-                raise TypeError(
-                    f"{name} must be arrays with a leading axis, one entry for each; got {shown(leaf)}."
+            kind = None if eqx.is_array(leaf) and not words else TypeError
+            if kind or not leaf.ndim:
+                raise (kind or ValueError)(
+                    f"{name} must be arrays that share one leading axis, one entry for each; got "
+                    f"{shown(leaf)}."
                 )
             if not leaf.size:
                 raise ValueError(f"{name} must not be empty, got an array of shape {leaf.shape}.")
@@ -141,6 +143,6 @@ def check_of_runs(**given: PyTree) -> None:
         raise ValueError(f"{' and '.join(given)} must have arrays, and have none.")
     if len(lengths) > 1:
         raise ValueError(
-            f"{' and '.join(given)} must have leading axes of one length; these lengths differ: "
-            f"{sorted(lengths)}."
+            f"{' and '.join(given)} must be arrays that share one leading axis, of the same length; these "
+            f"lengths differ: {sorted(lengths)}."
         )
