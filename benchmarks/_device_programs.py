@@ -106,7 +106,7 @@ def _simulated(model, scheme, steps, dt, state, args=None):
 
 
 def _outcome(solution):
-    return solution.states, solution.stats.residual, solution.stats.failed_step
+    return solution.states, solution.stats.residual, solution.stats.failed_step, solution.gaps
 
 
 def _cube(lane, wrapper):

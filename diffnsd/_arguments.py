@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import AbstractArray, AbstractDtype, Key
+from jaxtyping import AbstractArray, AbstractDtype, Key, UInt32
 
 from ._expects import shown
 from ._jax import is_traced
@@ -227,7 +227,7 @@ def _rule(kind: Any) -> _Rule | None:
         dtype = getattr(kind, "dtype", None)
         if dtype is not None and getattr(dtype, "__name__", "") == "Bool":
             return None  # `booleans` checks them
-        if dtype is Key:
+        if dtype in (Key, UInt32):
             return _Rule("a key of jax.random, such as jax.random.key(0)", _is_key)
         return _Rule("numbers", _of_numbers, True)
     if issubclass(kind, AbstractDtype) or kind.__module__.startswith("jaxtyping"):

@@ -35,6 +35,14 @@ def shown(value) -> str:
     return f"an object of type {name}"
 
 
+def of_shape(name: str, value, *shape: int) -> Array:
+    """Numbers as an array. **Raises:** `ValueError` if it has another shape."""
+    array = jnp.asarray(value)
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}.")
+    return array
+
+
 def booleans(name: str, value) -> Bool[Array, "..."]:
     """Booleans as an array; known integers 0 and 1 are booleans too.
 

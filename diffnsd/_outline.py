@@ -119,7 +119,7 @@ class _Reader:
         if isinstance(x, np.ndarray | np.generic) and not x.dtype.hasobject:
             key = kind, x.shape, x.dtype.str, x.tobytes()
             return _Value(key, x.copy())
-        if isinstance(x, types.FunctionType) and not _in_library(_module(x)):
+        if isinstance(x, types.FunctionType) and not in_library(module_of(x)):
             return self.function_by_name(x)
         self.is_complete &= _is_constant(x)
         return _Same(x)
@@ -137,7 +137,7 @@ class _Reader:
             self.is_complete = False
             return _Same(f)
         self.seen[id(f)] = len(self.seen)
-        names, written = _names(f.__code__)
+        names, written = global_names(f.__code__)
         before = self.is_complete
         self.is_complete = not written
         cells = []
@@ -160,14 +160,14 @@ class _Reader:
         if id(f) in self.seen:
             return self.seen[id(f)]
         self.seen[id(f)] = len(self.seen)
-        names, written = _names(f.__code__)
+        names, written = global_names(f.__code__)
         self.is_complete &= not written and not f.__closure__
         defaults = self.tree((f.__defaults__, f.__kwdefaults__), self.looked_up)
         return _Same(f), defaults, self.reached(f, names, written)
 
     def reached(self, f: types.FunctionType, names, written):
         """The values of the global names that a function reads."""
-        if _in_library(_module(f)):
+        if in_library(module_of(f)):
             return ()
         found = [(n, f.__globals__[n]) for n in names if n in f.__globals__ and n not in written]
         return tuple([(name, self.content(x, self.named)) for name, x in found])
@@ -274,7 +274,7 @@ class _Function(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def _names(code: types.CodeType) -> tuple[tuple[str, ...], frozenset[str]]:
+def global_names(code: types.CodeType) -> tuple[tuple[str, ...], frozenset[str]]:
     """Global names that code may read, and the names outside of it that it writes."""
     reads, writes = set(), set()
     for step in dis.get_instructions(code):
@@ -284,18 +284,18 @@ def _names(code: types.CodeType) -> tuple[tuple[str, ...], frozenset[str]]:
             writes.add(step.argval)
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
-            more, written = _names(inner)
+            more, written = global_names(inner)
             reads.update(more)
             writes.update(written - set(code.co_cellvars))
     return tuple(sorted(reads)), frozenset(writes)
 
 
-def _module(f: types.FunctionType) -> str:
+def module_of(f: types.FunctionType) -> str:
     """The module where a function looks up global names; under decorators `__module__` differs."""
     return f.__globals__.get("__name__", "")
 
 
-def _in_library(module: str) -> bool:
+def in_library(module: str) -> bool:
     return module.partition(".")[0] in LIBRARIES
 
 
@@ -305,11 +305,11 @@ def _is_constant(x) -> bool:
         return True
     if isinstance(x, type):
         # The attributes of a user's class may change.
-        return _in_library(x.__module__)
+        return in_library(x.__module__)
     if isinstance(x, types.BuiltinFunctionType):
         return isinstance(x.__self__, types.ModuleType | type | None)
     if isinstance(x, types.ModuleType):
-        return _in_library(x.__name__)
+        return in_library(x.__name__)
     # Functions of libraries: Python functions, ufuncs, compiled functions and custom rules.
     module = getattr(x, "__module__", None) if hasattr(x, "__name__") else None
-    return callable(x) and isinstance(module, str) and _in_library(module)
+    return callable(x) and isinstance(module, str) and in_library(module)

@@ -47,6 +47,8 @@ class Luenberger(AbstractController):
     ):
         self.controller = controller
         self.A, self.B, self.C, self.L = (eval_now(as_float, x) for x in (A, B, C, L))
+        if any(x.ndim != 2 for x in (self.A, self.B, self.C, self.L)):
+            raise ValueError("A, B, C and L must be matrices, such as [[1.0]].")
         n = self.A.shape[0]
         self.x0 = jnp.zeros(n, self.A.dtype) if x0 is None else as_float(x0)
         shapes = self.A.shape, self.B.shape[:1], self.C.shape[1:], self.L.shape, self.x0.shape

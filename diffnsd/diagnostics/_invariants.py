@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._arguments import checked_arguments
 from .._types import Args, Scalar, State, Vector
 from ..groups import AbstractGroup
 from ..integrators import AbstractIntegrator, step_residuals
@@ -16,11 +17,13 @@ from ..model import Model
 from ..simulation import Solution
 
 
+@checked_arguments
 def defect(model: Model, state: State) -> Scalar:
     """Distance of a configuration from its group or space: norms, orthogonality, determinants."""
     return model.system.defect(state.q)
 
 
+@checked_arguments
 def spatial_momentum(group: AbstractGroup, g, mu: Vector) -> Vector:
     """The momentum in the spatial frame, `Ad(g^-1)^T mu`, shape `(n,)`; constant for a free motion.
 
@@ -29,6 +32,7 @@ def spatial_momentum(group: AbstractGroup, g, mu: Vector) -> Vector:
     return group.coAd(group.inverse(g), mu)
 
 
+@checked_arguments
 def casimirs(group: AbstractGroup, mu: Vector) -> Float[Array, " k"]:
     """Functions of a momentum that are constant on its coadjoint orbit, shape `(k,)`.
 
@@ -42,12 +46,17 @@ def casimirs(group: AbstractGroup, mu: Vector) -> Float[Array, " k"]:
     return group.casimirs(mu)
 
 
+@checked_arguments
 def drift(values: Float[Array, "t *k"]) -> Scalar:
     """Largest change of an invariant along a solution, relative to `max(1, |first value|)`."""
+    values = jnp.asarray(values)
+    if not values.ndim or not values.size:
+        raise ValueError(f"values must have an axis of times, got shape {values.shape}.")
     scale = jnp.maximum(1.0, jnp.max(jnp.abs(values[0])))
     return jnp.max(jnp.abs(values - values[:1])) / scale
 
 
+@checked_arguments
 def first_order_residuals(
     model: Model, integrator: AbstractIntegrator, solution: Solution, args: Args = None
 ) -> tuple[Float[Array, "t n"], tuple[Float[Array, "t c k"], ...]]:
@@ -75,6 +84,7 @@ def first_order_residuals(
     return jax.vmap(one)(ts[1:-1], ts[2:], x[1:-1], x[2:], before, after)
 
 
+@checked_arguments
 def step_map(
     model: Model, integrator: AbstractIntegrator, t0: float, h: float, args: Args = None
 ) -> Callable[[State], State]:

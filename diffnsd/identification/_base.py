@@ -8,6 +8,8 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from .._expects import shown
+from .._jax import is_traced
 from ._transforms import AbstractTransform, Unbounded
 
 
@@ -115,5 +117,32 @@ def check_parameters(params: PyTree) -> None:
                 "make `params` with `parameters(model, where, bounds)` or convert the leaf with "
                 "`jnp.asarray(..., dtype=float)`."
             )
-        if not np.all(np.isfinite(np.asarray(leaf))):
+        if not is_traced(leaf) and not np.all(np.isfinite(np.asarray(leaf))):
             raise ValueError(f"The leaf {name} of `params` is not finite: {leaf}.")
+
+
+def check_of_runs(**given: PyTree) -> None:
+    """Checks that pytrees are of arrays with one leading axis, the runs.
+
+    **Raises:** `TypeError` for a leaf that is no array; `ValueError` for different lengths, or none.
+    """
+    lengths = set()
+    for name, tree in given.items():
+        for leaf in jtu.tree_leaves(tree):
+            words = isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OSU"
+            kind = None if eqx.is_array(leaf) and not words else TypeError
+            if kind or not leaf.ndim:
+                raise (kind or ValueError)(
+                    f"{name} must be arrays that share one leading axis, one entry for each; got "
+                    f"{shown(leaf)}."
+                )
+            if not leaf.size:
+                raise ValueError(f"{name} must not be empty, got an array of shape {leaf.shape}.")
+            lengths.add(leaf.shape[0])
+    if not lengths:
+        raise ValueError(f"{' and '.join(given)} must have arrays, and have none.")
+    if len(lengths) > 1:
+        raise ValueError(
+            f"{' and '.join(given)} must be arrays that share one leading axis, of the same length; these "
+            f"lengths differ: {sorted(lengths)}."
+        )

@@ -14,6 +14,7 @@ doi:10.1002/9780470316665.
 """
 
 from collections.abc import Callable
+from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -21,6 +22,8 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
+from .._arguments import checked_arguments
+from ._base import check_of_runs, check_parameters
 from ._linearise import AbstractRobustLoss, Linearisation
 
 
@@ -64,8 +67,11 @@ class ByRun(eqx.Module):
         return Linearisation(rows[:, -1], rows[:, :-1], mask, ((n, r),), n * m)
 
 
+@checked_arguments
 def linearise_by_run(
-    residual: Callable[[PyTree, PyTree, PyTree], PyTree[Array]],
+    residual: Annotated[
+        Callable[[PyTree, PyTree, PyTree], PyTree[Array]], "(params, unknowns, run)"
+    ],
     params: PyTree[Array],
     unknowns: PyTree[Array],
     runs: PyTree,
@@ -81,6 +87,8 @@ def linearise_by_run(
 
     **Returns:** a `ByRun`.
     """
+    check_parameters(params)
+    check_of_runs(unknowns=unknowns, runs=runs)
     shared, rebuild = ravel_pytree(params)
 
     def one(own, run):

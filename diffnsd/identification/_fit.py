@@ -3,15 +3,18 @@
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, PyTree
 
 from .._arguments import checked_arguments
+from .._checkpointing import Checkpointing
 from ._base import check_parameters, named_values
 from ._outcome import FIT_RESULTS, Callback, FitResult, Recorder, all_finite, midpoint
 from ._programs import Programs
+from ._saved import MISSING, SavedFit
 
 
 @checked_arguments
@@ -27,6 +30,7 @@ def fit(
     max_rejections: int = 8,
     callback: Callback | None = None,
     programs: Programs | None = None,
+    save: Checkpointing | None = None,
     throw: bool = True,
 ) -> FitResult:
     """Minimises `loss(params)` with a gradient-based optimizer and keeps the best iterate.
@@ -54,6 +58,8 @@ def fit(
     - `callback`: `callback(step, FitProgress)`, called before compiling and after each evaluated
       iterate.
     - `programs`: avoids recompilation across fits that differ only in values; see `Programs`.
+    - `save`: a `Checkpointing`, which writes the fit to files and goes on from them, also with a larger
+      `max_steps`; all but the `seconds` is as without an interruption.
     - `throw`: whether a failed fit raises.
 
     **Returns:** a `FitResult`. Its counts include evaluations inside a line search.
@@ -64,34 +70,43 @@ def fit(
     """
     check_parameters(params)
     optimizer = optax.with_extra_args_support(optimizer)
-    record = Recorder(params, max_steps, max_rejections, callback, programs)
+    files = None
+    if save is not None:
+        given = loss, optimizer, rtol, atol, patience, max_rejections
+
+        def like():
+            return _at_start(params, optimizer), *eqx.filter_eval_shape(_evaluate, loss, params)
+
+        files = SavedFit(save, given, params, like)
+    record = Recorder(params, max_steps, max_rejections, callback, programs, files)
     try:
         evaluate = record.compiled(_evaluate, loss, params)
         result = _descend(loss, evaluate, params, optimizer, record, rtol, atol, patience)
-        if record.extra is _MISSING:
+        if record.extra is MISSING:
             record.spent(1, 1)
             record.extra = evaluate(loss, record.params)[1]
     except KeyboardInterrupt:
         result = FIT_RESULTS.interrupted
-    aux = None if record.extra is _MISSING else record.extra
+    aux = None if record.extra is MISSING else record.extra
     return record.finish(result, aux, None, throw)
 
 
-_MISSING = object()
-"""Placeholder for an `aux` that a line search has discarded."""
+def _at_start(params, optimizer) -> tuple:
+    """Iterate, last good one, optimizer state; steps without gain; previous loss, change, loss to improve."""
+    return params, params, optimizer.init(params), 0, float("nan"), float("inf"), float("inf")
 
 
 def _descend(loss, evaluate, params, optimizer, record: Recorder, rtol, atol, patience):
     """Runs the iteration, writes its iterates to `record` and returns the outcome."""
-    opt_state, update, known, missing = optimizer.init(params), None, None, None
-    good, idle = params, 0
-    previous, change, reference = float("nan"), float("inf"), float("inf")
+    carry, update, known = _at_start(params, optimizer), None, None
     while record.steps < record.max_steps:
-        aux = missing
+        carry, known = record.kept(carry, known)
+        params, good, opt_state, idle, previous, change, reference = carry
+        # A line search has no `aux`.
+        aux = None if record.extra is None else MISSING
         if known is None:
             known, aux = evaluate(loss, params)
             record.spent(1, 1)
-            missing = None if aux is None else _MISSING
         value, grad, values, norm, finite = known
         record.note(params, value, norm, values, aux, accepted=bool(finite))
         if not bool(finite):
@@ -99,6 +114,7 @@ def _descend(loss, evaluate, params, optimizer, record: Recorder, rtol, atol, pa
             if end is not None:
                 return end
             params, known = midpoint(good, params), None
+            carry = params, good, opt_state, idle, previous, change, reference
             continue
 
         good, current = params, float(value)
@@ -121,6 +137,7 @@ def _descend(loss, evaluate, params, optimizer, record: Recorder, rtol, atol, pa
         record.spent(*_spent_in_line_search(opt_state))
         # A failed line search leaves no usable value: evaluate again.
         known = known if known is not None and bool(known[-1]) else None
+        carry = params, good, opt_state, idle, previous, change, reference
     return FIT_RESULTS.max_steps_reached
 
 

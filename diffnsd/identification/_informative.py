@@ -1,16 +1,18 @@
 """Design of experiments: what another measurement would tell of the parameters."""
 
 from collections.abc import Callable
+from typing import Annotated
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
+from .._arguments import Numbers, checked_arguments
 from ..rollout import rollout
-from ._base import check_parameters
+from ._base import check_of_runs, check_parameters
 from ._uncertainty import physical
 
 
@@ -34,11 +36,12 @@ class Informative(eqx.Module):
         return int(np.argmin(self.standard_errors[:, self.labels.index(label)]))
 
 
+@checked_arguments
 def fisher_information(
-    observe: Callable[[PyTree, PyTree], PyTree[Array]],
+    observe: Annotated[Callable[[PyTree, PyTree], PyTree[Array]], "(params, design)"],
     params: PyTree[Array],
     design: PyTree,
-    deviation: ArrayLike = 1.0,
+    deviation: Numbers = 1.0,
 ) -> Float[Array, "p p"]:
     """`J^T J / s^2` of one design, `J` the derivative of what is observed by the raw parameters.
 
@@ -46,21 +49,24 @@ def fisher_information(
 
     **Arguments:** as in `informative`, for one design.
     """
+    check_parameters(params)
     flat, unravel = ravel_pytree(params)
 
     def observed(x):
         return ravel_pytree(observe(unravel(x), design))[0]
 
+    _check_deviation(deviation)
     jacobian = jax.jacfwd(observed)(flat) / jnp.asarray(deviation, flat.dtype)
     return jacobian.T @ jacobian
 
 
+@checked_arguments
 def informative(
-    observe: Callable[[PyTree, PyTree], PyTree[Array]],
+    observe: Annotated[Callable[[PyTree, PyTree], PyTree[Array]], "(params, design)"],
     params: PyTree[Array],
     designs: PyTree[Array],
     *,
-    deviation: ArrayLike = 1.0,
+    deviation: Numbers = 1.0,
     given: Float[Array, "p p"] | None = None,
 ) -> Informative:
     """Expected standard errors of parameters for each of several experiments.
@@ -89,6 +95,8 @@ def informative(
     (2007), doi:10.1093/oso/9780199296590.001.0001.
     """
     check_parameters(params)
+    check_of_runs(designs=designs)
+    _check_deviation(deviation)
     _, transfer, numbers, _ = physical(params)
     p = transfer.shape[1]
     before = np.zeros((p, p)) if given is None else np.asarray(given, float)
@@ -105,6 +113,14 @@ def informative(
         standard_errors=np.stack([_errors(before + one, transfer) for one in information]),
         information=information,
     )
+
+
+def _check_deviation(deviation) -> None:
+    if np.ndim(deviation):
+        raise ValueError(
+            f"deviation must be one number, got an array of shape {np.shape(deviation)}; divide what has "
+            "several units by their deviations in observe."
+        )
 
 
 class _Information(eqx.Module):

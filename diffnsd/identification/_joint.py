@@ -1,6 +1,7 @@
 """Least squares over shared parameters and the unknowns of every run, by the Schur complement."""
 
 from collections.abc import Callable
+from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -8,7 +9,8 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
-from ._base import check_parameters, named_values
+from .._arguments import checked_arguments
+from ._base import check_of_runs, check_parameters, named_values
 from ._by_run import ByRun, linearise_by_run
 from ._chart import Chart
 from ._linearise import AbstractRobustLoss, Linearisation
@@ -22,8 +24,11 @@ _IDLE = 2
 """Number of accepted steps in a row without improvement after which the fit has converged."""
 
 
+@checked_arguments
 def joint_least_squares(
-    residual: Callable[[PyTree, PyTree, PyTree], PyTree[Array]],
+    residual: Annotated[
+        Callable[[PyTree, PyTree, PyTree], PyTree[Array]], "(params, unknowns, run)"
+    ],
     params: PyTree[Array],
     unknowns: PyTree[Array],
     runs: PyTree,
@@ -72,12 +77,7 @@ def joint_least_squares(
     H. B. Nielsen, "Damping parameter in Marquardt's method" (1999), IMM-REP-1999-05.
     """
     check_parameters(params)
-    counts = {leaf.shape[:1] for leaf in jax.tree.leaves((unknowns, runs))}
-    if len(counts) != 1 or counts <= {()}:
-        raise ValueError(
-            "`unknowns` and `runs` must be arrays with one leading axis of runs, of the same length; "
-            f"these lengths differ or are missing: {sorted(counts)}."
-        )
+    check_of_runs(unknowns=unknowns, runs=runs)
     chart, record = (
         Chart.of(params),
         Recorder(params, max_steps, max_rejections, callback, programs),

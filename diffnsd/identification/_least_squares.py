@@ -19,6 +19,7 @@ import optimistix as optx
 from jaxtyping import Array, PyTree
 
 from .._arguments import checked_arguments
+from .._checkpointing import Checkpointing
 from .._jax import where
 from ._base import check_parameters, named_values
 from ._chart import Chart
@@ -26,6 +27,7 @@ from ._linearise import FORWARD, AbstractJacobian, AbstractRobustLoss, linearise
 from ._outcome import FIT_RESULTS, Callback, FitResult, Recorder, all_finite, midpoint
 from ._over_runs import ResidualOverRuns, Shares
 from ._programs import Programs
+from ._saved import SavedFit
 
 _INITIAL_DAMPING = 1e-2
 """First Levenberg-Marquardt damping, relative to the squared norms of the Jacobian's columns."""
@@ -49,6 +51,7 @@ def least_squares(
     max_rejections: int = 8,
     callback: Callback | None = None,
     programs: Programs | None = None,
+    save: Checkpointing | None = None,
     throw: bool = True,
 ) -> FitResult:
     """Minimises `loss = sum(residual^2) / 2` over the parameters.
@@ -77,6 +80,7 @@ def least_squares(
     - `max_rejections`: how many trials in a row may be rejected.
     - `callback`: `callback(step, FitProgress)`, called before compiling and after each evaluation.
     - `programs`: avoids recompilation across fits that differ only in values; see `Programs`.
+    - `save`: a `Checkpointing`, which writes the fit to files and goes on from them, as in `fit`.
     - `throw`: whether a failed fit raises.
 
     **Returns:** a `FitResult` with `linearisation`, from which `uncertainty` computes standard errors.
@@ -99,10 +103,19 @@ def least_squares(
     if mask is not None and not any(np.any(np.asarray(m)) for m in jax.tree.leaves(mask)):
         raise ValueError("the mask leaves no residual to fit.")
     chart = Chart.of(params)
-    record = Recorder(params, max_steps, max_rejections, callback, programs)
+    start = jax.jit(lambda p: chart.start(p))(params)
+    fixed = residual, chart, robust, jacobian
+    files = None
+    if save is not None:
+
+        def like():
+            point, (_, here), *_ = eqx.filter_eval_shape(_evaluate, *fixed, start, mask)
+            return (start, eqx.filter_eval_shape(_start, solver, point), 0, 0.0), None, here
+
+        given = residual, solver, mask, robust, jacobian, rtol, atol, max_rejections
+        files = SavedFit(save, given, params, like)
+    record = Recorder(params, max_steps, max_rejections, callback, programs, files)
     try:
-        start = jax.jit(lambda p: chart.start(p))(params)
-        fixed = residual, chart, robust, jacobian
         run = record.compiled(_evaluate, *fixed, start, mask)
         result = _iterate(lambda x: run(*fixed, x, mask), start, chart, solver, record, rtol, atol)
     except KeyboardInterrupt:
@@ -157,9 +170,9 @@ class _Carry(eqx.Module):
 
 def _iterate(evaluate, start, chart: Chart, solver, record: Recorder, rtol, atol):
     """Runs the iteration, writes its iterates to `record` and returns the outcome."""
-    trial, carry, propose = start, None, _propose
-    idle, previous = 0, float("inf")
+    going, propose = (start, None, 0, float("inf")), None
     while record.steps < record.max_steps:
+        (trial, carry, idle, previous), _ = record.kept(going)
         point, (params, here), loss, norm, finite, values = evaluate(trial)
         record.spent(1, 1)
         if not bool(finite):
@@ -167,12 +180,13 @@ def _iterate(evaluate, start, chart: Chart, solver, record: Recorder, rtol, atol
             end = record.nonfinite_end()
             if carry is None or end is not None:
                 return end
-            trial = midpoint(carry.point.x, trial)
+            going = midpoint(carry.point.x, trial), carry, idle, previous
             continue
 
         first = jnp.asarray(carry is None)
         if carry is None:
             carry = record.compiled(_start, solver, point)(solver, point)
+        if propose is None:
             propose = record.compiled(_propose, solver, chart, first, carry, point)
         carry, following, accept, gain = propose(solver, chart, first, carry, point)
         accepted, loss = bool(accept), float(loss)
@@ -187,7 +201,7 @@ def _iterate(evaluate, start, chart: Chart, solver, record: Recorder, rtol, atol
                 return FIT_RESULTS.successful
         if record.rejects_too_many or not np.all(np.isfinite(np.asarray(following))):
             return FIT_RESULTS.stalled
-        trial = following
+        going = following, carry, idle, previous
     return FIT_RESULTS.max_steps_reached
 
 

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -10,9 +11,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .._arguments import AbstractChecked
+from .._arguments import AbstractChecked, checked_arguments
 from .._jax import is_traced
-from ._base import with_axes
+from ._base import check_parameters, with_axes
 
 
 class AbstractJacobian(AbstractChecked):
@@ -178,8 +179,9 @@ class Linearisation(eqx.Module):
         )
 
 
+@checked_arguments
 def linearise(
-    residual: Callable[[PyTree], PyTree[Array]],
+    residual: Annotated[Callable[[PyTree], PyTree[Array]], "(params)"],
     params: PyTree[Array],
     *,
     mask: PyTree | None = None,
@@ -199,6 +201,7 @@ def linearise(
 
     **Returns:** a `Linearisation`. **Raises:** `ValueError` for a mask that does not fit.
     """
+    check_parameters(params)
     flat, unravel = ravel_pytree(params)
     structures, shapes = [], []
 

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from .._result import RESULTS
 from ._base import named_values
 from ._programs import Programs
+from ._saved import SavedFit
 
 
 class FIT_RESULTS(RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
@@ -167,12 +168,13 @@ class Recorder:
         max_rejections: int,
         callback: Callback | None,
         programs: Programs | None,
+        files: SavedFit | None = None,
     ):
         if max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, got {max_steps}.")
         self.start = time.perf_counter()
         self.max_steps, self.max_rejections, self.callback = max_steps, max_rejections, callback
-        self.programs = Programs() if programs is None else programs
+        self.programs, self.files = Programs() if programs is None else programs, files
         self.params, self.loss, self.extra = params, float("nan"), None
         self.loss_evaluations = self.gradient_evaluations = self.rejected = self.in_a_row = 0
         self.compile_seconds = 0.0
@@ -223,6 +225,10 @@ class Recorder:
             self.params, self.loss, self.extra = params, loss, extra
         self.last = (loss, norm, values)
         self.report(Stage.RUNNING)
+
+    def kept(self, carry: PyTree, known: PyTree | None = None) -> tuple[PyTree, PyTree | None]:
+        """What the iteration carries, to be called before every iterate; see `SavedFit.kept`."""
+        return (carry, known) if self.files is None else self.files.kept(self, carry, known)
 
     @property
     def rejects_too_many(self) -> bool:

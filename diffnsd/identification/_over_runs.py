@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from .._arguments import AbstractChecked
 from .._jax import is_traced
 from ..rollout import rollout
+from ._base import check_of_runs
 from ._linearise import AbstractJacobian, AbstractRobustLoss, Linearisation, linearise, spread_mask
 
 
@@ -39,7 +40,8 @@ class AbstractOverRuns(AbstractChecked):
         chunk: int | None = None,
     ):
         if not isinstance(mesh, Mesh) or len(mesh.axis_names) != 1:
-            raise ValueError("mesh must have one axis of devices: jax.make_mesh((8,), ('run',)).")
+            raise ValueError("mesh must have one axis of devices: Mesh(jax.devices(), ('run',)).")
+        check_of_runs(runs=runs)
         leaves = [np.shape(x) for x in jax.tree.leaves(runs)]
         counts = {shape[0] if shape else 0 for shape in leaves}
         if len(counts) != 1 or 0 in counts:
@@ -87,7 +89,7 @@ class SumOverRuns(AbstractOverRuns):
 
         loss(params) = sum_i function(params, run_i)
 
-        mesh = jax.make_mesh((8,), ("run",))
+        mesh = jax.sharding.Mesh(jax.devices(), ("run",))
         loss = identification.SumOverRuns(squared_error_of_toss, tosses, mesh)
         result = identification.fit(loss, params, optax.adam(0.05))
 
@@ -123,7 +125,7 @@ class ResidualOverRuns(AbstractOverRuns):
 
         residual(params) = stack of function(params, run_i)
 
-        mesh = jax.make_mesh((8,), ("run",))
+        mesh = jax.sharding.Mesh(jax.devices(), ("run",))
         residual = identification.ResidualOverRuns(error_of_toss, tosses, mesh)
         result = identification.least_squares(residual, params)
 

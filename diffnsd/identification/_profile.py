@@ -1,11 +1,13 @@
 """Profile likelihoods: the loss as a function of one parameter, all others at their best."""
 
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
+from .._arguments import checked_arguments
 from ._base import Parameters
 from ._least_squares import least_squares
 from ._linearise import AbstractRobustLoss
@@ -79,8 +81,9 @@ class _Held(eqx.Module):
         return self.residual(eqx.tree_at(lambda p: p.raw, self.params, tuple(raw)))
 
 
+@checked_arguments
 def profile(
-    residual: Callable[[PyTree], PyTree[Array]],
+    residual: Annotated[Callable[[PyTree], PyTree[Array]], "(params)"],
     fit: FitResult,
     name: str,
     values: Sequence[float] | np.ndarray,
@@ -147,7 +150,10 @@ def profile(
             )
             start = found[i].params
     fits = [found[i] for i in range(grid.size)]
-    count = int(np.sum(np.asarray(fits[0].linearisation.mask)))
+    found_rows = [f.linearisation for f in fits if f.linearisation is not None]
+    if not found_rows:
+        raise ValueError(f"the residuals are not finite at any of the values {grid}.")
+    count = int(np.sum(np.asarray(found_rows[0].mask)))
     return Profile(
         name=name,
         values=grid,

@@ -1,7 +1,7 @@
 """Robust least squares whose scale is estimated from the residuals themselves."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
 from .._arguments import checked_arguments
+from .._checkpointing import Checkpointing
 from ._least_squares import least_squares
 from ._linearise import Huber
 from ._outcome import FitResult
@@ -38,7 +39,7 @@ class RobustFit(eqx.Module):
 
 @checked_arguments
 def robust_least_squares(
-    residual: Callable[[PyTree], PyTree[Array]],
+    residual: Annotated[Callable[[PyTree], PyTree[Array]], "(params)"],
     params: PyTree[Array],
     *,
     tuning: float = 1.345,
@@ -46,6 +47,7 @@ def robust_least_squares(
     scale_rtol: float = 1e-3,
     mask: Any = None,
     programs: Programs | None = None,
+    save: Checkpointing | None = None,
     **options: Any,
 ) -> RobustFit:
     """Fits with Huber's loss beyond `tuning` scales, where the scale is that of the residuals.
@@ -62,6 +64,7 @@ def robust_least_squares(
     - `residual`, `params`, `mask`, `programs`: as in `least_squares`; residuals in one unit.
     - `tuning`: 1.345 keeps 95 % of the efficiency of least squares for normal noise.
     - `rounds`: at most so many fits; `scale_rtol`: the relative change of `s` that ends them.
+    - `save`: a `Checkpointing`; every fit has a folder in its folder.
     - `options`: further arguments of `least_squares`.
 
     **Returns:** a `RobustFit`.
@@ -91,6 +94,7 @@ def robust_least_squares(
         count += 1
         delta = tuning * scale
         given["robust"] = Huber(jnp.asarray(delta, dtype))
+        given["save"] = None if save is None else save.within(f"round_{count:02d}")
         fit = least_squares(residual, fit.params, **given)
         if fit.linearisation is None:
             break

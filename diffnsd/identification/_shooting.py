@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from .._arguments import checked_arguments
 from .._types import Scalar
 from ._base import with_axes
 
@@ -190,6 +191,7 @@ class ShootingPlan(eqx.Module):
         return weight * total / count.astype(jnp.result_type(total))
 
 
+@checked_arguments
 def segments(
     lengths: Sequence[int] | np.ndarray, frames_per_segment: int, *, min_frames: int = 1
 ) -> ShootingPlan:

@@ -1,6 +1,7 @@
 """Fits from several starts, for losses with several valleys."""
 
 from collections.abc import Callable
+from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -44,7 +45,7 @@ class Starts(eqx.Module):
 
 @checked_arguments
 def several_starts(
-    minimise: Callable[[PyTree], FitResult],
+    minimise: Annotated[Callable[[PyTree], FitResult], "(params)"],
     params: PyTree[Array],
     *,
     count: int = 8,

@@ -27,6 +27,7 @@ from jax.flatten_util import ravel_pytree
 from jax.scipy.special import betainc
 from jaxtyping import Array, Bool, Float, PyTree
 
+from .._arguments import checked_arguments
 from ._base import check_parameters, parameter_nodes
 from ._linearise import Linearisation
 
@@ -86,6 +87,7 @@ class Uncertainty(eqx.Module):
         return {label: (float(lo), float(hi)) for label, lo, hi in ends}
 
 
+@checked_arguments
 def uncertainty(
     params: PyTree[Array],
     linearisation: Linearisation,

@@ -4,6 +4,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array
 
+from .._arguments import Numbers
 from .._jax import is_traced
 from ..sets import AbstractSet, Polytope
 from ._base import AbstractLaw, parameter
@@ -30,7 +31,7 @@ class NormalCone(AbstractLaw):
 
     never_opens = True
 
-    def __init__(self, H, b):
+    def __init__(self, H: Numbers, b: Numbers):
         H, b = parameter(H), parameter(b)
         if H.ndim != 2 or b.shape != H.shape[:1] or 0 in H.shape:
             raise ValueError(f"H must have shape (p, k) and b (p,), got {H.shape} and {b.shape}.")

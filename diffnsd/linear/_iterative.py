@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array
 
+from .._arguments import AbstractChecked
 from ._base import AbstractSolver, positive, square, symmetric
 from ._preconditioners import AbstractPreconditioner, BlockJacobi, Jacobi
 
@@ -23,7 +24,7 @@ class Products(eqx.Module):
     inverse: Callable[[Array], Array]
 
 
-class AbstractKrylov(AbstractSolver):
+class AbstractKrylov(AbstractSolver, AbstractChecked):
     """A method that ends where `|b − A x| <= rtol |b|`, or after `max_steps` iterations."""
 
     preconditioner: eqx.AbstractVar[AbstractPreconditioner]

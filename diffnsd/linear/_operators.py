@@ -14,10 +14,11 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .._arguments import AbstractChecked
 from .._numerics import as_float, matrix_inverse, matvec
 
 
-class AbstractLargeOperator(lx.AbstractLinearOperator):
+class AbstractLargeOperator(lx.AbstractLinearOperator, AbstractChecked):
     """A square matrix of order `size` that is not stored as one array.
 
     **Arguments:** `size`: order `n` of the matrix; `tags`: what is known of it, of lineax's tags:
@@ -119,6 +120,8 @@ class ElementSum(AbstractSparse):
         self.size = size
         self.added = None if added is None else as_float(added, self.blocks.dtype)
         self.tags = frozenset(tags) if isinstance(tags, Iterable) else frozenset([tags])
+        if self.dofs.ndim != 2:
+            raise ValueError(f"dofs must have shape (e, k), got {self.dofs.shape}.")
         e, k = self.dofs.shape
         if self.blocks.shape != (e, k, k):
             raise ValueError(
@@ -177,6 +180,8 @@ class ElementSum(AbstractSparse):
         return ElementSum(blocks, dofs, self.size, self.added, tags)
 
     def coordinates(self) -> tuple[Array, Array, Array]:
+        if self.dofs.ndim != 2:
+            raise ValueError(f"dofs must have shape (e, k), got {self.dofs.shape}.")
         e, k = self.dofs.shape
         i = jnp.broadcast_to(self.dofs[:, :, None], (e, k, k)).reshape(-1)
         j = jnp.broadcast_to(self.dofs[:, None, :], (e, k, k)).reshape(-1)
@@ -216,6 +221,8 @@ class BlockTridiagonal(AbstractLargeOperator):
         self.middle = as_float(middle)
         self.lower, self.upper = (as_float(x, self.middle.dtype) for x in (lower, upper))
         self.tags = frozenset(tags) if isinstance(tags, Iterable) else frozenset([tags])
+        if self.middle.ndim != 3:
+            raise ValueError(f"middle must have shape (m, s, s), got {self.middle.shape}.")
         m, s, _ = self.middle.shape
         for name, x in (("lower", self.lower), ("upper", self.upper)):
             if x.shape != (m - 1, s, s):

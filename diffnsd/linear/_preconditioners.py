@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array
 
+from .._arguments import AbstractChecked
 from ._operators import AbstractLargeOperator
 
 
-class AbstractPreconditioner(eqx.Module):
+class AbstractPreconditioner(AbstractChecked):
     """How an iterative solver is preconditioned."""
 
     @abstractmethod

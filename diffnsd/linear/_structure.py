@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array
 
+from .._arguments import checked_arguments
+from .._expects import of_shape
 from .._jax import with_value
 from ._base import AbstractSolver
 from ._direct import BlockTridiagonalLU, Cholesky, Tridiagonal
@@ -159,6 +161,7 @@ UNSOLVED = (
 )
 
 
+@checked_arguments
 def linear_solve(
     operator: lx.AbstractLinearOperator,
     right: Array,
@@ -175,6 +178,7 @@ def linear_solve(
     compiled program, if the solve fails: a matrix that is singular, as the stiffness of a body that
     nothing holds, or not definite where the solver needs it.
     """
+    right = of_shape("right", right, operator.in_size())
     found = Factored(operator, solver)
     x, result = found.values(jax.lax.stop_gradient(right))
     x = eqx.error_if(x, result == lx.RESULTS.breakdown, INDEFINITE)

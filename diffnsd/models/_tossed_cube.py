@@ -3,7 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 
-from .._arguments import Number, checked_arguments
+from .._arguments import Number, Numbers, checked_arguments
+from .._expects import of_shape
 from .._jax import is_traced
 from .._types import State
 from ..groups import Pose
@@ -53,7 +54,9 @@ def tossed_cube(
 
 
 @checked_arguments
-def cube_state(position, quaternion_wxyz, velocity, angular_velocity) -> State:
+def cube_state(
+    position: Numbers, quaternion_wxyz: Numbers, velocity: Numbers, angular_velocity: Numbers
+) -> State:
     """The state of one body, with `q` a `Pose` and `v (6,)`.
 
     **Arguments:**
@@ -63,7 +66,8 @@ def cube_state(position, quaternion_wxyz, velocity, angular_velocity) -> State:
     - `velocity`: of the centre of mass [m/s], world frame, shape `(3,)`.
     - `angular_velocity` [rad/s], body frame, shape `(3,)`.
 
-    **Raises:** `ValueError` when simulated with other shapes or a quaternion that is not of unit length.
+    **Raises:** `ValueError` for other shapes; when simulated, for a quaternion that is not of unit length.
     """
-    pose = Pose(jnp.asarray(position)[None], jnp.asarray(quaternion_wxyz)[None])
-    return State(pose, jnp.concatenate([jnp.asarray(velocity), jnp.asarray(angular_velocity)]))
+    place = of_shape("position", position, 3), of_shape("quaternion_wxyz", quaternion_wxyz, 4)
+    moves = of_shape("velocity", velocity, 3), of_shape("angular_velocity", angular_velocity, 3)
+    return State(Pose(*(x[None] for x in place)), jnp.concatenate(moves))

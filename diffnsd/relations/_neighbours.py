@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .._arguments import Number, checked_arguments
 from .._block_rows import ListedRows
 from .._expects import expects
 from .._numerics import as_float, safe_norm
@@ -217,11 +218,12 @@ def _nowhere(t: Scalar, q: Config):
     raise NotImplementedError  # only the rows of a `ContactFrame` are used
 
 
+@checked_arguments
 def neighbour_contacts(
     geoms: Sequence[Geom],
     others: Sequence[Geom] | None = None,
     *,
-    reach,
+    reach: Number,
     capacity: int,
     per_cell: int = 8,
 ) -> NeighbourContacts:

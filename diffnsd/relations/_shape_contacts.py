@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._arguments import AbstractChecked
+from .._arguments import AbstractChecked, Numbers, checked_arguments
 from .._block_rows import Bodies
 from .._expects import expects
 from .._jax import eval_now
@@ -219,12 +219,13 @@ def _bounding(
     return Closest(point1, point1 - gap * n, n)
 
 
+@checked_arguments
 def shape_contacts(
     pairs: Sequence[tuple[Geom, Geom]],
     rolling: bool = False,
     near: int | None = None,
-    spin=None,
-    roll=None,
+    spin: Numbers | None = None,
+    roll: Numbers | None = None,
 ) -> ContactFrame:
     """Contacts between shapes on bodies, see `diffnsd.shapes`.
 
@@ -300,6 +301,11 @@ def shape_contacts(
     one, two = (_of_contacts([pairs[i][side].body for i in contacts]) for side in (0, 1))
     names = tuple(f"{one.name} with {two.name}" for one, two in pairs)
     function = ShapePairs(tables, groups, tuple(contacts), places, names, near)
+    for name, x in (("spin", spin), ("roll", roll)):
+        if x is not None and np.shape(x) not in ((), (len(pairs),)):
+            raise ValueError(
+                f"{name} must be one length or one for each of {len(pairs)} pairs, got shape {np.shape(x)}."
+            )
     ones = np.ones(len(pairs))
     lengths = (None if x is None else (x * ones)[np.array(contacts)] for x in (spin, roll))
     return ContactFrame(function, one, two, rolling, *lengths)

@@ -27,6 +27,13 @@ class Polytope(AbstractSet):
     normals: tuple[tuple[Array, ...], ...]
     offsets: tuple[Array, ...]
 
+    def __check_init__(self):
+        if len({len(row) for row in self.normals}) > 1 or len(self.normals) != len(self.offsets):
+            raise ValueError(
+                f"normals must be rows of one length, one for each of {len(self.offsets)} offsets, got "
+                f"lengths {[len(row) for row in self.normals]}."
+            )
+
     def refuses(self, rows: int) -> str | None:
         lengths = {len(row) for row in self.normals}
         if lengths == {rows}:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from .._arguments import checked_arguments
 from ._base import AbstractShape, Closest, Frame
 from ._boxes import box_box
 from ._convex import convex_pair
@@ -73,6 +74,7 @@ PAIRS: dict[tuple[type[AbstractShape], type[AbstractShape]], Callable] = {
 """`(shape1, frame1, shape2, frame2) -> Closest` for pairs of types, in one of the two orders."""
 
 
+@checked_arguments
 def closest(shape1: AbstractShape, frame1: Frame, shape2: AbstractShape, frame2: Frame) -> Closest:
     """The places where two shapes touch or would touch first.
 

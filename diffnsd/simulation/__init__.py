@@ -1,11 +1,11 @@
 """Running a model over time."""
 
+from .._checkpointing import Checkpointing as Checkpointing
 from .._jax import (
     AbstractLoopAdjoint as AbstractLoopAdjoint,
     Checkpointed as Checkpointed,
     Direct as Direct,
 )
-from ._checkpointing import Checkpointing as Checkpointing
 from ._event import Event as Event, EventPoint as EventPoint
 from ._integral import Integral as Integral
 from ._save import SaveAt as SaveAt

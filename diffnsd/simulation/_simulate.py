@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._arguments import checked_arguments
+from .._checkpointing import Checkpointing
 from .._jax import AbstractLoopAdjoint, Checkpointed, differentiable_once, is_traced
 from .._result import failed
 from .._types import Args, State
 from ..integrators import AbstractIntegrator
 from ..model import Model
-from ._checkpointing import Checkpointing, run_saved
+from ._checkpointing import run_saved
 from ._checks import checked, not_kept, number_of_steps
 from ._event import Event, EventPoint
 from ._integral import Augmented, Integral, OfMotion

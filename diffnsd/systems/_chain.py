@@ -1,11 +1,10 @@
 """Masses in a line, with springs between neighbours."""
 
-from typing import Any
-
 import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Float
 
+from .._arguments import Numbers
 from .._numerics import as_float
 from .._types import Args, Config, Matrix, Scalar, State, Vector
 from ..groups import Euclidean
@@ -44,10 +43,10 @@ class SpringChain(AbstractSystem):
         masses,
         stiffness,
         *,
-        coupling: Any = 0.0,
-        damping: Any = 0.0,
-        ground: Any = 0.0,
-        load: Any = 0.0,
+        coupling: Numbers = 0.0,
+        damping: Numbers = 0.0,
+        ground: Numbers = 0.0,
+        load: Numbers = 0.0,
         hardening=None,
     ):
         self.masses = as_float(masses)

@@ -6,10 +6,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._arguments import AbstractChecked
+from .._arguments import AbstractChecked, checked_arguments
+from .._expects import of_shape
 from .._numerics import as_float, cross, safe_norm
 from .._types import Args, Scalar, State
-from ..groups import rotation_matrix
+from ..groups import Pose, rotation_matrix
 
 
 class SpringDamper(AbstractChecked):
@@ -54,6 +55,7 @@ class Wrenches(AbstractChecked):
         return sum(part(t, state, args) for part in self.parts)  # pyright: ignore[reportReturnType]
 
 
+@checked_arguments
 def wrench_at(
     state: State,
     body: int,
@@ -67,10 +69,17 @@ def wrench_at(
     forces in the world frame and torques about the origin of the frame of the body (of free bodies the
     centre of mass) in that frame.
     """
-    torque = cross(point - state.q.position[body], force)
-    torque = torque if couple is None else torque + couple
-    own = jnp.concatenate([force, rotation_matrix(state.q.orientation[body]).T @ torque])
+    if not isinstance(state.q, Pose):
+        raise TypeError(
+            "state must have a Pose of its bodies, such as that of a NewtonEulerSystem."
+        )
     bodies = state.q.position.shape[0]
+    if not -bodies <= body < bodies:
+        raise ValueError(f"body must be below {bodies}, the number of bodies, got {body}.")
+    force = of_shape("force", force, 3)
+    torque = cross(of_shape("point", point, 3) - state.q.position[body], force)
+    torque = torque if couple is None else torque + of_shape("couple", couple, 3)
+    own = jnp.concatenate([force, rotation_matrix(state.q.orientation[body]).T @ torque])
     return jnp.stack([own if i == body else jnp.zeros_like(own) for i in range(bodies)])
 
 

@@ -9,23 +9,25 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 device_programs = pytest.importorskip("_device_programs")
 
-QUICK = (
+QUICK = {
     ("ball", "plain", "gradient", "float32"),
-    ("solver", "plain", "forward", "float64"),
+    ("solver", "plain", "gradient", "float64"),
+    ("circuit", "Corrected", "forward", "float64"),
     ("circuit", "plain", "forward", "float32"),
     ("cube", "plain", "forward", "float32"),
-)
-# The others are lowered by `benchmarks/gpu.py --count`: together they take many minutes.
-SLOW = (
-    ("ball", "Located", "gradient", "float64"),
-    ("ball", "Corrected", "gradient", "float32"),
-    ("cube", "plain", "gradient", "float64"),
-    ("hopper", "plain", "forward", "float32"),
-)
+}
+ALL = [
+    (*name, way, dtype)
+    for name in device_programs.names()
+    for way in device_programs.WAYS
+    for dtype in ("float64", "float32")
+]
 
 
 @pytest.mark.parametrize(
-    "program", [*QUICK, *(pytest.param(p, marks=pytest.mark.slow) for p in SLOW)], ids="-".join
+    "program",
+    [pytest.param(p, marks=() if p in QUICK else pytest.mark.slow) for p in ALL],
+    ids="-".join,
 )
 def test_lowers_for_cuda_without_the_host(program):
     with jax.enable_x64(program[-1] == "float64"):

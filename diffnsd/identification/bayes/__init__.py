@@ -1,6 +1,8 @@
 """Posterior distributions of identified parameters: priors, likelihoods, Laplace's method, samplers."""
 
+from ._ensemble import Ensemble as Ensemble
 from ._likelihood import GaussianNoise as GaussianNoise, StudentNoise as StudentNoise
+from ._nuts import NUTS as NUTS
 from ._posterior import Posterior as Posterior, coverage as coverage, posterior as posterior
 from ._priors import (
     AbstractPrior as AbstractPrior,
@@ -8,9 +10,4 @@ from ._priors import (
     LogNormal as LogNormal,
     Normal as Normal,
 )
-from ._samplers import (
-    NUTS as NUTS,
-    AbstractSampler as AbstractSampler,
-    Ensemble as Ensemble,
-    Laplace as Laplace,
-)
+from ._samplers import AbstractSampler as AbstractSampler, Laplace as Laplace

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
+from ..._arguments import AbstractChecked, Numbers
 from .._linearise import spread_mask
 
 
-class GaussianNoise(eqx.Module):
+class GaussianNoise(AbstractChecked):
     """Log-likelihood of residuals with normal errors of one standard deviation.
 
         log L = w (-|r|^2 / (2 s^2) - n log s),      s given
@@ -33,7 +33,7 @@ class GaussianNoise(eqx.Module):
     """
 
     residual: Callable[[PyTree], PyTree[Array]]
-    deviation: ArrayLike | None = None
+    deviation: Numbers | None = None
     mask: PyTree | None = None
     weight: float = 1.0
 
@@ -51,7 +51,7 @@ class GaussianNoise(eqx.Module):
         return -self.weight * (jnp.sum(r**2) / (2 * s**2) + count * jnp.log(s))
 
 
-class StudentNoise(eqx.Module):
+class StudentNoise(AbstractChecked):
     """Log-likelihood of residuals with Student's t distribution: outliers count little.
 
         log L = w sum_i (-(nu + 1)/2 log(1 + r_i^2 / (nu s^2)) - log s)
@@ -66,7 +66,7 @@ class StudentNoise(eqx.Module):
     """
 
     residual: Callable[[PyTree], PyTree[Array]]
-    deviation: ArrayLike
+    deviation: Numbers
     mask: PyTree | None = None
     weight: float = 1.0
     freedom: float = 4.0

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..._checkpointing import Parts
 from ..._jax import SecondDerivativeError
 
 _FLAT = 1e-8
@@ -33,18 +34,27 @@ class Mode(eqx.Module):
     log_evidence: float
 
 
-def find_mode(target: Callable, x, max_steps: int = 40) -> Mode:
+def find_mode(target: Callable, x, max_steps: int = 40, files: Parts | None = None) -> Mode:
     """Newton's method with damping on the log-density.
 
     Its Hessian is exact (forward over reverse), or, where second derivatives are refused because they would
-    not be true, of central differences of the gradient.
+    not be true, of central differences of the gradient. `files` keep the mode.
 
     **Raises:** `ValueError` if the log-density or a derivative is not finite at the start.
     """
+    if files is None:
+        return _described(*_search(target, x, max_steps))
+    numbers = np.zeros(x.size)
+    like = numbers, np.zeros(()), numbers, np.zeros((x.size, x.size))
+    return _described(*files.next(lambda: _search(target, x, max_steps), lambda: like))
+
+
+def _search(target: Callable, x, max_steps: int):
+    """Raw numbers of the mode; log-density, gradient and Hessian there."""
 
     def at(x):
         value, slope, hessian = (np.asarray(a, float) for a in _evaluate(target, x))
-        return float(value), slope, (hessian + hessian.T) / 2
+        return value, slope, (hessian + hessian.T) / 2
 
     dtype, x = x.dtype, np.asarray(x, float)
     value, slope, hessian = at(jnp.asarray(x, dtype))
@@ -67,7 +77,11 @@ def find_mode(target: Callable, x, max_steps: int = 40) -> Mode:
             break
         else:
             damping = max(10 * damping, 1e-3)
+    return x, value, slope, hessian
 
+
+def _described(x, value, slope, hessian) -> Mode:
+    value = float(value)
     spread, vectors, curvature = _axes(-hessian)
     none = curvature < _FLAT
     root = spread[:, None] * vectors / np.sqrt(np.where(none, 1.0, curvature))

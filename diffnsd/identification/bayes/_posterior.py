@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from ..._arguments import checked_arguments
+from ..._checkpointing import Checkpointing, Parts
 from ..._expects import expects
 from .._base import check_parameters
 from .._uncertainty import physical
@@ -96,6 +97,7 @@ def posterior(
     priors: Mapping[str, AbstractPrior] | None = None,
     sampler: AbstractSampler | None = None,
     key: PRNGKeyArray | None = None,
+    save: Checkpointing | None = None,
 ) -> Posterior:
     """Draws from the posterior `p(params | data) ~ L(params) prior(params)`.
 
@@ -113,6 +115,8 @@ def posterior(
     - `priors`: a prior of the physical value by name; `Flat()` within the bounds by default.
     - `sampler`: `Laplace()` by default, `NUTS()`, or `Ensemble()`.
     - `key`: for the random numbers; `jax.random.key(0)` by default.
+    - `save`: a `Checkpointing`, which writes the mode and then the draws to files and goes on from them;
+      `every` counts the steps of a chain or the sweeps of an ensemble, warm-up and all.
 
     **Returns:** a `Posterior`.
 
@@ -124,8 +128,11 @@ def posterior(
     expects("sampler", sampler, AbstractSampler, "a sampler such as NUTS(draws=500)")
     density, x = target(log_likelihood, params, priors)
     key = jax.random.key(0) if key is None else key
-    mode = find_mode(density, x) if sampler.uses_curvature else _around(density, x)
-    drawn = sampler(density, jnp.asarray(mode.x, x.dtype), jnp.asarray(mode.root, x.dtype), key)
+    given = log_likelihood, params, priors, sampler, key
+    files = None if save is None else Parts(save, given)
+    mode = find_mode(density, x, files=files) if sampler.uses_curvature else _around(density, x)
+    near = jnp.asarray(mode.x, x.dtype), jnp.asarray(mode.root, x.dtype)
+    drawn = sampler.prepare(density, *near, key).drawn(files)
 
     _, _, numbers, raw_labels = physical(density.unravel(jnp.asarray(mode.x, x.dtype)))
     raw = np.asarray(drawn.x, float)
@@ -163,6 +170,7 @@ def _around(density: Target, x: Array) -> Mode:
     return Mode(at, value, root, np.zeros((0, at.size)), 0.0, float("nan"))
 
 
+@checked_arguments
 def coverage(
     predictions: ArrayLike,
     measured: ArrayLike,
@@ -185,8 +193,8 @@ def coverage(
     predictions, measured = np.asarray(predictions), np.asarray(measured)
     if predictions.ndim < 1 or predictions.shape[1:] != measured.shape:
         raise ValueError(
-            f"predictions have shape (n, {', '.join(map(str, measured.shape))}), one per draw; got "
-            f"{predictions.shape}."
+            f"predictions must be arrays like measured, of shape {measured.shape}, one per draw, (n, ...); "
+            f"got {predictions.shape}."
         )
     keep = np.ones(measured.shape, bool)
     if mask is not None:

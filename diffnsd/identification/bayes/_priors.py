@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from ..._arguments import AbstractChecked
+from ..._arguments import AbstractChecked, Numbers
 
 
 class AbstractPrior(AbstractChecked):
@@ -41,8 +41,8 @@ class Normal(AbstractPrior):
     **Raises:** `ValueError` if a number is not finite or a deviation not positive.
     """
 
-    mean: ArrayLike
-    deviation: ArrayLike
+    mean: Numbers
+    deviation: Numbers
 
     def __check_init__(self):
         _check(self.mean, self.deviation)
@@ -65,8 +65,8 @@ class LogNormal(AbstractPrior):
     **Raises:** `ValueError` if a number is not finite, or median or deviation not positive.
     """
 
-    median: ArrayLike
-    deviation: ArrayLike
+    median: Numbers
+    deviation: Numbers
 
     def __check_init__(self):
         _check(self.median, self.deviation)
@@ -87,6 +87,9 @@ class LogNormal(AbstractPrior):
 
 def _check(centre: ArrayLike, deviation: ArrayLike) -> None:
     if not (np.all(np.isfinite(centre)) and np.all(np.isfinite(deviation))):
-        raise ValueError(f"a prior has finite numbers, got {centre} and {deviation}.")
+        raise ValueError(
+            "mean (or median) and deviation of a prior must be finite numbers, got "
+            f"{centre} and {deviation}."
+        )
     if not np.all(np.asarray(deviation) > 0):
         raise ValueError(f"the deviation of a prior must be positive, got {deviation}.")

@@ -24,7 +24,7 @@ class Quadrature(AbstractChecked):
     order: int = eqx.field(static=True)
 
     def __check_init__(self):
-        if not self.nodes or len(self.nodes) != len(self.weights):
+        if not len(self.nodes) or len(self.nodes) != len(self.weights):
             raise ValueError(
                 f"a quadrature needs as many weights as nodes, at least one: got {len(self.nodes)} "
                 f"nodes and {len(self.weights)} weights."

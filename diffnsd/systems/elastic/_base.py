@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..._arguments import AbstractChecked
 from ..._jax import eval_now
 from ..._types import Scalar
 from ._materials import Shared
@@ -24,7 +25,7 @@ Nodal = Float[Array, "p w"]
 """Coordinates of all nodes; here and below only the first `w`, those that the elements use."""
 
 
-class AbstractElements(eqx.Module):
+class AbstractElements(AbstractChecked):
     """Elements of one kind: which nodes they connect, their energy and their inertia.
 
     Every other array among the fields has one value, `()`, or one per element, leading axis `e`;

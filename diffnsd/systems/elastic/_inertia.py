@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._arguments import AbstractChecked
 from ..._numerics import as_float, short_sum
 from ._base import AbstractElements, Nodal, gathered, over_elements, scattered
 
@@ -65,7 +66,7 @@ class Consistent(AbstractMass):
         return jnp.transpose(table, (4, 1, 0, 2, 3)).reshape(e, k * w, k * w)
 
 
-class Rayleigh(eqx.Module):
+class Rayleigh(AbstractChecked):
     """Damping by the mass and by the stiffness of the body where it is: `f = −(α M + β K(q)) v`.
 
     A mode of angular frequency `ω` has the damping ratio `α/(2 ω) + β ω/2`. The second part is

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._arguments import AbstractChecked
 from ..._jax import concrete, is_traced
 from ..._numerics import as_float, entries, implicit_root, short_sum
 from ..._types import Scalar
@@ -25,7 +26,7 @@ class Shared(eqx.Module):
     value: Any
 
 
-class AbstractMaterial(eqx.Module):
+class AbstractMaterial(AbstractChecked):
     """A hyperelastic material: an energy per reference volume.
 
     Every array among its fields has one value, shape `()`, or one for each element, leading axis `e`. What

@@ -4,17 +4,17 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..._arguments import AbstractChecked, checked_arguments
 from ..._jax import eval_now
 from ..._numerics import as_float
 from ..._optional import require
 
 
-class Mesh(eqx.Module):
+class Mesh(AbstractChecked):
     """Nodes and cells of one kind.
 
     **Arguments:** `points`: coordinates at rest [m], `(p, d)`; `cells`: node numbers, `(e, k)`, `k` = 2 for
@@ -85,6 +85,7 @@ class Mesh(eqx.Module):
         return Mesh(self.points[used], cells.reshape(self.cells.shape))
 
 
+@checked_arguments
 def bar(length: float, n: int, dimension: int = 1) -> Mesh:
     """A straight line along the first axis, from 0 to `length` [m], in `n` equal cells."""
     points = np.zeros((n + 1, dimension))
@@ -93,6 +94,7 @@ def bar(length: float, n: int, dimension: int = 1) -> Mesh:
     return Mesh(points, np.stack([first, first + 1], axis=1))
 
 
+@checked_arguments
 def sheet(size: tuple[float, float], shape: tuple[int, int], dimension: int = 2) -> Mesh:
     """A rectangle from the origin in the plane of the first two axes, as triangles.
 
@@ -108,6 +110,7 @@ def sheet(size: tuple[float, float], shape: tuple[int, int], dimension: int = 2)
     return Mesh(points, np.concatenate([first, second], axis=1).reshape(-1, 3))
 
 
+@checked_arguments
 def block(size: tuple[float, float, float], shape: tuple[int, int, int]) -> Mesh:
     """A box from the origin as tetrahedra, six in each of `shape` cells along the axes.
 

@@ -7,6 +7,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._arguments import checked_arguments
 from ..._jax import is_traced, without_derivative
 from ..._numerics import max_abs
 from ..._types import Args, Scalar, State, Vector
@@ -30,6 +31,7 @@ class Equilibrium(eqx.Module):
     reactions: Float[Array, "p w"]
 
 
+@checked_arguments
 def equilibrium(
     body: Elastic,
     args: Args = None,
