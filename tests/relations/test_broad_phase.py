@@ -168,8 +168,8 @@ def test_how_far_away_a_surface_is_must_be_known():
 @pytest.mark.parametrize(
     ("pairs", "words"),
     [
-        ((GROUND, GROUND), "a list of pairs of Geom"),
-        ([(GROUND, shapes.HalfSpace())], "pair 0 must be of two Geom"),
+        ((GROUND, GROUND), "each entry a tuple of 2: a Geom"),
+        ([(GROUND, shapes.HalfSpace())], "each entry a tuple of 2: a Geom"),
     ],
 )
 def test_pairs_are_of_geoms(pairs, words):
