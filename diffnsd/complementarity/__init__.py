@@ -1,17 +1,9 @@
 """The complementarity kernel: problems, residuals, solvers and the implicit derivative."""
 
-from ._adjoint import (
-    AbstractAdjoint as AbstractAdjoint,
-    ImplicitAdjoint as ImplicitAdjoint,
-    SmoothedAdjoint as SmoothedAdjoint,
-)
-from ._dense import Statistics as Statistics
 from ._nonlinear import (
     NonlinearComplementarityProblem as NonlinearComplementarityProblem,
     solve_nonlinear_complementarity as solve_nonlinear_complementarity,
 )
-from ._operators import Delassus as Delassus
-from ._problem import Block as Block, MixedProblem as MixedProblem
 from ._public import (
     ComplementarityProblem as ComplementarityProblem,
     ComplementaritySolution as ComplementaritySolution,
@@ -19,6 +11,14 @@ from ._public import (
 )
 from ._solve import solve_mixed as solve_mixed
 from ._solver import Auto as Auto
+from .derivatives._adjoint import (
+    AbstractAdjoint as AbstractAdjoint,
+    ImplicitAdjoint as ImplicitAdjoint,
+    SmoothedAdjoint as SmoothedAdjoint,
+)
+from .problem._dense import Statistics as Statistics
+from .problem._operators import Delassus as Delassus
+from .problem._problem import Block as Block, MixedProblem as MixedProblem
 from .solvers import (
     AbstractContactSolver as AbstractContactSolver,
     AbstractSolver as AbstractSolver,

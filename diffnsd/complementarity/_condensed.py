@@ -6,11 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._adjoint import AbstractAdjoint
-from ._dense import Contacts, DenseProblem, Statistics
-from ._least_norm import least_norm_tangents
-from ._problem import MixedProblem, join, split
 from ._solve import solve_mixed
+from .derivatives._adjoint import AbstractAdjoint
+from .derivatives._least_norm import least_norm_tangents
+from .problem._dense import Contacts, DenseProblem, Statistics
+from .problem._problem import MixedProblem, join, split
 from .solvers._base import AbstractSolver
 from .solvers._certificate import certificate, far
 from .solvers._drive import given, judge, solve_batch

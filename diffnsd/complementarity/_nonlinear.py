@@ -9,9 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._numerics import as_float
-from ._adjoint import AbstractAdjoint, ImplicitAdjoint
 from ._condensed import Condensed, Outcome, solve_condensed
-from ._dense import Statistics
 from ._public import (
     ComplementaritySolution,
     Laws,
@@ -23,6 +21,8 @@ from ._public import (
     report,
 )
 from ._solver import Auto
+from .derivatives._adjoint import AbstractAdjoint, ImplicitAdjoint
+from .problem._dense import Statistics
 from .solvers._base import AbstractSolver
 
 

@@ -14,12 +14,12 @@ from .._numerics import as_float
 from .._result import RESULTS
 from ..laws._base import AbstractLaw
 from ..sets import AbstractSet
-from ._adjoint import AbstractAdjoint, ImplicitAdjoint
 from ._condensed import Condensed, Outcome, solve_condensed
-from ._dense import Contacts, DenseProblem
-from ._operators import DENSE_LIMIT, Products, without_derivative
-from ._problem import broadcast_law
 from ._solver import Auto
+from .derivatives._adjoint import AbstractAdjoint, ImplicitAdjoint
+from .problem._dense import Contacts, DenseProblem
+from .problem._operators import DENSE_LIMIT, Products, without_derivative
+from .problem._problem import broadcast_law
 from .solvers._base import AbstractSolver
 from .solvers._drive import judge, solve_batch
 

@@ -17,11 +17,11 @@ from jaxtyping import Array
 from .._block_diagonal import BlockDiagonal
 from .._jax import SAVED_NAME, AbstractKernel, call
 from .._numerics import UNROLL_LIMIT, newton_solve
-from ._adjoint import AbstractAdjoint, ImplicitAdjoint, central_path
-from ._dense import Contacts, Statistics
-from ._many_bodies import is_of_many, solve_many
-from ._problem import Block, MixedProblem
-from ._tangents import solution_tangents
+from .derivatives._adjoint import AbstractAdjoint, ImplicitAdjoint, central_path
+from .derivatives._tangents import solution_tangents
+from .problem._dense import Contacts, Statistics
+from .problem._problem import Block, MixedProblem
+from .step._many_bodies import is_of_many, solve_many
 
 
 def solve_mixed(

@@ -3,10 +3,7 @@
 import equinox as eqx
 import jax.numpy as jnp
 
-from ._closed_form import one_unknown
-from ._problem import MixedProblem
-from ._step_newton import solve_step_problem
-from ._step_point import StepOptions
+from .problem._problem import MixedProblem
 from .solvers._anderson import AndersonGradient
 from .solvers._base import AbstractContactSolver, AbstractSolver, check_tolerance
 from .solvers._chain import Chain
@@ -16,6 +13,9 @@ from .solvers._pivoting import Enumeration, Lemke
 from .solvers._regularised import RegularisedNewton
 from .solvers._semismooth import LevenbergMarquardt, Newton
 from .solvers._splitting import Splitting
+from .step._closed_form import one_unknown
+from .step._newton import solve_step_problem
+from .step._point import StepOptions
 
 
 class Auto(AbstractSolver):

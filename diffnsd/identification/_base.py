@@ -10,7 +10,7 @@ from jaxtyping import Array, PyTree
 
 from .._expects import shown
 from .._jax import is_traced
-from ._transforms import AbstractTransform, Unbounded
+from .unknowns._transforms import AbstractTransform, Unbounded
 
 
 class Parameters(eqx.Module):

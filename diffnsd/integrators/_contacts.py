@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Int
 from .._numerics import short_sum
 from .._types import Scalar, State
 from ..complementarity import Block
-from ..complementarity._problem import broadcast_law
+from ..complementarity.problem._problem import broadcast_law
 from ..laws import AbstractLaw, Context
 from ..model import Interaction, Model
 from ..relations._base import Contacts

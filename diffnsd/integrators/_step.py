@@ -35,7 +35,7 @@ from .._numerics import max_abs
 from .._result import RESULTS, first_error
 from .._types import Vector
 from ..complementarity import Auto, Block, ImplicitAdjoint, MixedProblem, solve_mixed
-from ..complementarity._problem import gather
+from ..complementarity.problem._problem import gather
 from ..laws import AbstractLaw
 
 # Multipliers of relays follow a small quotient of states, and sensitivities of events are exact to rounding

@@ -28,21 +28,11 @@ from ._circuits import (
     diode_bridge_state as diode_bridge_state,
     rlc_diode as rlc_diode,
 )
-from ._gravity_gradient import gravity_gradient as gravity_gradient
 from ._impacting import (
     ball_on_vibrating_table as ball_on_vibrating_table,
     column_of_beads as column_of_beads,
     impacting_bar as impacting_bar,
     rocking_block as rocking_block,
-)
-from ._kepler import kepler as kepler, kepler_state as kepler_state
-from ._lie_poisson import (
-    free_rigid_body as free_rigid_body,
-    heavy_top as heavy_top,
-    heavy_top_state as heavy_top_state,
-    kirchhoff_body as kirchhoff_body,
-    kirchhoff_state as kirchhoff_state,
-    rigid_body_state as rigid_body_state,
 )
 from ._pendulum_wall import (
     pendulum_impact_rate as pendulum_impact_rate,
@@ -51,10 +41,6 @@ from ._pendulum_wall import (
     pendulum_state as pendulum_state,
     pendulum_wall as pendulum_wall,
     pendulum_wall_angle as pendulum_wall_angle,
-)
-from ._pendulums import (
-    double_pendulum as double_pendulum,
-    spherical_pendulum as spherical_pendulum,
 )
 from ._ready import READY as READY, ReadyModel as ReadyModel
 from ._relays import gene_network as gene_network, relay_oscillator as relay_oscillator
@@ -76,3 +62,17 @@ from ._tippe_top import (
 )
 from ._tossed_cube import cube_state as cube_state, tossed_cube as tossed_cube
 from ._woodpecker import woodpecker as woodpecker, woodpecker_state as woodpecker_state
+from .smooth._gravity_gradient import gravity_gradient as gravity_gradient
+from .smooth._kepler import kepler as kepler, kepler_state as kepler_state
+from .smooth._lie_poisson import (
+    free_rigid_body as free_rigid_body,
+    heavy_top as heavy_top,
+    heavy_top_state as heavy_top_state,
+    kirchhoff_body as kirchhoff_body,
+    kirchhoff_state as kirchhoff_state,
+    rigid_body_state as rigid_body_state,
+)
+from .smooth._pendulums import (
+    double_pendulum as double_pendulum,
+    spherical_pendulum as spherical_pendulum,
+)

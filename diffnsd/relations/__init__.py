@@ -1,9 +1,7 @@
 """Relations between the state and the local variables of contacts."""
 
 from ._base import AbstractRelation as AbstractRelation, ContactPlaces as ContactPlaces
-from ._body_points import BodyPointsPlane as BodyPointsPlane, tangents as tangents
 from ._compliant import CompliantRelation as CompliantRelation
-from ._contact_frame import ContactFrame as ContactFrame
 from ._first_order import (
     FirstOrderLinear as FirstOrderLinear,
     FirstOrderRelation as FirstOrderRelation,
@@ -22,19 +20,21 @@ from ._joint import (
     hinge as hinge,
     prismatic as prismatic,
 )
-from ._neighbours import (
-    NeighbourContacts as NeighbourContacts,
-    neighbour_contacts as neighbour_contacts,
-)
-from ._nodes import NodesHalfSpace as NodesHalfSpace
 from ._part import OnPart as OnPart
-from ._planar_contact import PlanarContact as PlanarContact
 from ._rates import (
     Harmonic as Harmonic,
     PrescribedVelocity as PrescribedVelocity,
     RateRelation as RateRelation,
 )
-from ._round import (
+from .contacts._body_points import BodyPointsPlane as BodyPointsPlane, tangents as tangents
+from .contacts._contact_frame import ContactFrame as ContactFrame
+from .contacts._neighbours import (
+    NeighbourContacts as NeighbourContacts,
+    neighbour_contacts as neighbour_contacts,
+)
+from .contacts._nodes import NodesHalfSpace as NodesHalfSpace
+from .contacts._planar_contact import PlanarContact as PlanarContact
+from .contacts._round import (
     capsule_on_plane as capsule_on_plane,
     disk_on_disk as disk_on_disk,
     disk_on_line as disk_on_line,
@@ -42,4 +42,4 @@ from ._round import (
     sphere_on_sphere as sphere_on_sphere,
     sphere_on_surface as sphere_on_surface,
 )
-from ._shape_contacts import Geom as Geom, shape_contacts as shape_contacts
+from .contacts._shape_contacts import Geom as Geom, shape_contacts as shape_contacts

@@ -25,7 +25,7 @@ from .._numerics import as_float
 from .._types import Config, Scalar
 from ..groups import Pose, rotation_matrix
 from ._base import Indices, body_indices, out_of_range, reads_bodies
-from ._body_points import tangents
+from .contacts._body_points import tangents
 
 
 class Joint(eqx.Module):

@@ -11,17 +11,7 @@ from ._first_order_form import (
     velocity_after as velocity_after,
 )
 from ._flow import LieFlow as LieFlow
-from ._joints import (
-    AbstractTreeJoint as AbstractTreeJoint,
-    Ball as Ball,
-    Body as Body,
-    Fixed as Fixed,
-    Free as Free,
-    Hinge as Hinge,
-    Slide as Slide,
-)
 from ._lagrangian import LagrangianSystem as LagrangianSystem
-from ._multibody import Multibody as Multibody
 from ._newton_euler import NewtonEulerSystem as NewtonEulerSystem
 from ._product import Gyrator as Gyrator, SystemProduct as SystemProduct
 from ._springs import (
@@ -30,3 +20,13 @@ from ._springs import (
     wrench_at as wrench_at,
 )
 from .elastic import Elastic as Elastic
+from .trees._joints import (
+    AbstractTreeJoint as AbstractTreeJoint,
+    Ball as Ball,
+    Body as Body,
+    Fixed as Fixed,
+    Free as Free,
+    Hinge as Hinge,
+    Slide as Slide,
+)
+from .trees._multibody import Multibody as Multibody

@@ -9,10 +9,10 @@ import pytest
 from quick import quick_jit
 
 from diffnsd import RESULTS, ComplementarityProblem, solve_complementarity
-from diffnsd.complementarity._dense import DenseProblem
-from diffnsd.complementarity._elimination import back_substitute, eliminate, linearised
-from diffnsd.complementarity._problem import join
 from diffnsd.complementarity._public import contacts_of
+from diffnsd.complementarity.problem._dense import DenseProblem
+from diffnsd.complementarity.problem._elimination import back_substitute, eliminate, linearised
+from diffnsd.complementarity.problem._problem import join
 from diffnsd.laws import CoulombFriction
 from diffnsd.sets import Box, Free, HalfLine
 

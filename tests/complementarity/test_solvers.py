@@ -21,7 +21,7 @@ from diffnsd.complementarity import (
     Splitting,
     solve_nonlinear_complementarity,
 )
-from diffnsd.complementarity._operators import DENSE_LIMIT
+from diffnsd.complementarity.problem._operators import DENSE_LIMIT
 from diffnsd.laws import CoulombFriction
 from diffnsd.sets import Box, Free, HalfLine, Polytope
 

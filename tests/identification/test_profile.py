@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from diffnsd import identification as ident
-from diffnsd.identification._uncertainty import student_quantile
+from diffnsd.identification.information._uncertainty import student_quantile
 
 T = np.linspace(0.0, 2.0, 15)
 Y = 2.0 * np.exp(-0.7 * T) + 0.05 * np.random.default_rng(1).normal(size=15)

@@ -23,7 +23,7 @@ from diffnsd.complementarity import (
     solve_complementarity,
     solve_mixed,
 )
-from diffnsd.complementarity._problem import Block, MixedProblem
+from diffnsd.complementarity.problem._problem import Block, MixedProblem
 from diffnsd.laws import CoulombFriction, GapStabilized
 from diffnsd.relations import Geom, neighbour_contacts, sphere_on_plane, sphere_on_sphere
 from diffnsd.sets import HalfLine

@@ -11,7 +11,7 @@ from quick import quick_jit
 import diffnsd as nsd
 from diffnsd import shapes
 from diffnsd.relations import Geom, shape_contacts
-from diffnsd.relations._shape_contacts import _bounding
+from diffnsd.relations.contacts._shape_contacts import _bounding
 from diffnsd.shapes import Frame, closest
 
 GROUND = Geom(shapes.HalfSpace())

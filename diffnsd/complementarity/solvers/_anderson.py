@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._jax import one_by_one
-from .._dense import DenseProblem, norm
+from ..problem._dense import DenseProblem, norm
 from ._base import AbstractContactSolver, AbstractSolver, check_tolerance
 from ._first_order import BLOCK, gradient_steps
 

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._arguments import AbstractChecked
-from .._dense import DenseProblem, Statistics
-from .._problem import MixedProblem
-from .._step_newton import least_norm
-from .._step_point import StepOptions
+from ..problem._dense import DenseProblem, Statistics
+from ..problem._problem import MixedProblem
+from ..step._newton import least_norm
+from ..step._point import StepOptions
 from ._drive import solve_step
 
 
@@ -78,7 +78,7 @@ class AbstractSolver(AbstractChecked):
         """Solves the problem of a step.
 
         **Returns:** `v`, `z`, `Statistics`, and `(v, z)` of the tilted problem, which decides on which
-        side of a kink a contact is (`_step_newton`).
+        side of a kink a contact is (`step`).
         """
         v, z, stats = solve_step(self, problem, z0)
         dtype = v.dtype

@@ -13,8 +13,8 @@ so along such a `y`; otherwise the initially violated velocities are also tried 
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._dense import DenseProblem, norm
-from .._problem import join, split
+from ..problem._dense import DenseProblem, norm
+from ..problem._problem import join, split
 from ._drive import Best
 
 SLACK = 1e-7

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._numerics import matrix_inverse, matvec
-from .._dense import Contacts, DenseProblem, Statistics, norm
-from .._problem import MixedProblem, join, moved, split
+from ..problem._dense import Contacts, DenseProblem, Statistics, norm
+from ..problem._problem import MixedProblem, join, moved, split
 
 FEW = 16
 """Largest batch whose problems go through all methods together."""

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._dense import DenseProblem, norm
-from .._natural_map import argument, projected
+from ..problem._dense import DenseProblem, norm
+from ..problem._natural_map import argument, projected
 from ._base import AbstractContactSolver, AbstractSolver, check_tolerance
 
 BLOCK = 10

@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._adjoint import pair, surface
-from .._dense import DenseProblem, norm, solve_damped, solve_matrix
-from .._natural_map import argument
-from .._problem import join
+from ..derivatives._adjoint import pair, surface
+from ..problem._dense import DenseProblem, norm, solve_damped, solve_matrix
+from ..problem._natural_map import argument
+from ..problem._problem import join
 from ._base import AbstractContactSolver, check_tolerance, ladder, shortest
 from ._pivoting import intervals
 from ._semismooth import POLISH, LevenbergMarquardt

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array
 
 from ..._jax import one_by_one
-from .._dense import DenseProblem, solve_matrix
-from .._problem import join
+from ..problem._dense import DenseProblem, solve_matrix
+from ..problem._problem import join
 from ._base import AbstractContactSolver, check_tolerance
 from ._semismooth import POLISH, LevenbergMarquardt
 

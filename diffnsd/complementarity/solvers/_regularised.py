@@ -1,13 +1,13 @@
-"""The step solver as a link of a chain, see `_step_newton`."""
+"""The step solver as a link of a chain, see `step`."""
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._dense import DenseProblem
-from .._problem import join
-from .._step_newton import solve_step_problem
-from .._step_point import StepOptions
+from ..problem._dense import DenseProblem
+from ..problem._problem import join
+from ..step._newton import solve_step_problem
+from ..step._point import StepOptions
 from ._base import AbstractContactSolver, check_tolerance
 from ._drive import FEW
 

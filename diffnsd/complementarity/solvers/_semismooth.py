@@ -15,7 +15,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._dense import DenseProblem, norm, solve_damped, solve_matrix
+from ..problem._dense import DenseProblem, norm, solve_damped, solve_matrix
 from ._base import AbstractContactSolver, AbstractSolver, check_tolerance, ladder, shortest
 
 

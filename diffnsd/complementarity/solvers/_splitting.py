@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._jax import one_by_one
-from .._dense import DenseProblem, norm, ratio
+from ..problem._dense import DenseProblem, norm, ratio
 from ._base import AbstractContactSolver, check_tolerance
 
 BLOCK = 25

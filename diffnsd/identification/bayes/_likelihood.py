@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ..._arguments import AbstractChecked, Numbers
-from .._linearise import spread_mask
+from ..residuals._linearise import spread_mask
 
 
 class GaussianNoise(AbstractChecked):

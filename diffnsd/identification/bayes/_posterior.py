@@ -14,7 +14,7 @@ from ..._arguments import checked_arguments
 from ..._checkpointing import Checkpointing, Parts
 from ..._expects import expects
 from .._base import check_parameters
-from .._uncertainty import physical
+from ..information._uncertainty import physical
 from ._mode import Mode, find_mode
 from ._priors import AbstractPrior
 from ._samplers import AbstractSampler, Laplace

@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
 from .._base import named_values, parameter_nodes
-from .._transforms import AbstractTransform
+from ..unknowns._transforms import AbstractTransform
 from ._likelihood import log_density
 from ._priors import AbstractPrior, Flat
 

@@ -6,7 +6,7 @@ from jaxtyping import Array
 
 from ..._types import Args, Scalar, State
 from ...complementarity import ComplementarityProblem, solve_complementarity
-from ...complementarity._problem import broadcast_law
+from ...complementarity.problem._problem import broadcast_law
 from ...model import Model
 from .._impact import slip_rows
 from ._event_phase import Phase, limits, rows_of, tiny_of, velocities

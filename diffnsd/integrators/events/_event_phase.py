@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..._numerics import implicit_root, lu_solve, short_sum
 from ..._types import Args, Scalar, State, Vector
-from ...complementarity._problem import broadcast_law
+from ...complementarity.problem._problem import broadcast_law
 from ...model import Model
 from .._impact import normal_motion, slip_rows
 

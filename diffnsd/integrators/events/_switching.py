@@ -19,7 +19,7 @@ from ..._jax import repeat_where_pending, with_value, without_derivative
 from ..._numerics import implicit_root, is_least, max_abs
 from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State
-from ...complementarity._problem import broadcast_law
+from ...complementarity.problem._problem import broadcast_law
 from ...model import Model
 from .._base import AbstractIntegrator, Carry, StepInfo
 

@@ -17,7 +17,7 @@ from ...complementarity import (
     MixedProblem,
     solve_mixed,
 )
-from ...complementarity._problem import broadcast_law
+from ...complementarity.problem._problem import broadcast_law
 from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, StepInfo, WarmStart
 from .._contacts import all_solved, build_block, zero_impulses

@@ -8,7 +8,7 @@ from jaxtyping import Array
 
 from ..._jax import is_traced
 from ..._types import Args, Scalar, State, Vector
-from ...complementarity._problem import broadcast_law
+from ...complementarity.problem._problem import broadcast_law
 from ...model import Interaction, Model
 from .._step import own_parts
 from ._theta_step import Step, rows

@@ -31,8 +31,8 @@ from ..._numerics import max_abs
 from ..._result import RESULTS, first_error
 from ..._types import Vector
 from ...complementarity import Block, MixedProblem, Statistics, solve_mixed
-from ...complementarity._dense import Contacts
-from ...complementarity._problem import join, split
+from ...complementarity.problem._dense import Contacts
+from ...complementarity.problem._problem import join, split
 from ...linear import Factored
 from .._contacts import build_block
 from .._step import outcome

@@ -43,7 +43,7 @@ from ..._numerics import matrix_inverse, matvec, max_abs
 from ..._result import RESULTS, first_error
 from ..._types import Vector
 from ...complementarity import Block, Statistics
-from ...complementarity._natural_map import argument, derivative, lost_power, projected
+from ...complementarity.problem._natural_map import argument, derivative, lost_power, projected
 from ...linear import AbstractSparse, Factored
 from .._step import outcome
 from ._line_search import shortened

@@ -8,7 +8,7 @@ from ..._numerics import matvec
 from ..._result import RESULTS
 from ..._types import Args, Scalar, State
 from ...complementarity import AbstractAdjoint, AbstractSolver, Auto, ImplicitAdjoint
-from ...complementarity._problem import apply
+from ...complementarity.problem._problem import apply
 from ...laws import Context
 from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, Multistep, StepInfo

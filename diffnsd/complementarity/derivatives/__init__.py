@@ -1,0 +1,1 @@
+"""The implicit derivative of the solution, and what it is of."""

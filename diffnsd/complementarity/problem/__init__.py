@@ -1,0 +1,1 @@
+"""The step problem: its laws as one map, its operators and its elimination."""

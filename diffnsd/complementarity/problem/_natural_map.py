@@ -1,0 +1,220 @@
+"""The natural map of the laws, its derivative, and residuals.
+
+    F(v, z) = z − P_K(x),     x = z − rho (w + lift(w) e_N),     w = H v + offset
+
+A contact that is not active has F = z. Solutions do not depend on `rho`, nor do derivatives.
+"""
+
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ..._numerics import dot, short_sum, stacked
+from ...laws._base import AbstractLaw
+from ._problem import MixedProblem, apply
+
+EDGE = 1e-5, 1e-8
+"""Distance from a change of mode that counts as zero, relative to the largest argument: float32, float64."""
+
+ROUNDED = 0.1, 3e-6
+"""Least size of a problem relative to the terms of its velocities, above rounding error: float32, float64."""
+
+
+def tilt_for(dtype) -> float:
+    """The compliance, relative to a contact's own, that selects a solution where impulses are not unique."""
+    return 1e-6 if jnp.finfo(dtype).bits >= 64 else 1e-3
+
+
+class UnderLaw(Protocol):
+    """Contacts under one law, with or without the matrices of a step."""
+
+    @property
+    def law(self) -> AbstractLaw: ...
+
+    @property
+    def active(self) -> Array: ...
+
+
+def argument(block: UnderLaw, w: Array, z: Array, rho: Array) -> Array:
+    """The argument `x` of the projection, shape `(k, c, ...)`."""
+    lifted = jnp.concatenate([(w[0] + block.law.lift(w))[None], w[1:]])
+    return z - rho[None] * lifted
+
+
+def residual(block: UnderLaw, x: Array, z: Array) -> Array:
+    """The natural map `F`, shape `(k, c, ...)`."""
+    return z - projected(block, x)
+
+
+def projected(block: UnderLaw, x: Array) -> Array:
+    """Projection of `x` on the sets; zero where a contact is not active."""
+    return jnp.where(block.active[None], block.law.set().project(x), 0)
+
+
+def derivative(block: UnderLaw, w: Array, x: Array, rho: Array, rows=None) -> tuple[Array, Array]:
+    """`D = dP_K/dx` and `N = rho D S`, `S = 1 + e_N grad(lift)^T`, each `(k, k, c, ...)`.
+
+    `rows`, `k x k` arrays `(c, ...)`, take the place of `dP_K/dx` where another map is used.
+    The tangent of the natural map is `dF = (1 − D) dz + N dw`.
+    """
+    rows = block.law.set().jacobian(x) if rows is None else rows
+    slope = block.law.lift_gradient(w)
+    k = w.shape[0]
+    d = [[jnp.where(block.active, rows[i][j], 0) for j in range(k)] for i in range(k)]
+    n = [[rho * (d[i][j] + d[i][0] * slope[j]) for j in range(k)] for i in range(k)]
+    return stacked(d), stacked(n)
+
+
+def resting(blocks, w, z, rho, kappa) -> list[Array]:
+    """The local velocities at which derivatives are taken, constants `(k, c, ...)` per block.
+
+    A contact inside its set is at rest, `w = 0`. The computed velocity is only rounding error, and the
+    derivatives of `lift`, which has a kink there, would be noise. On the central path (`kappa`) no contact
+    is at rest.
+    """
+    out = []
+    for block, u, p, r in zip(blocks, w, z, rho, strict=True):
+        x = argument(block, u, p, r)
+        inside = jnp.all(block.law.set().project(x) == x, axis=0) & (kappa is None)
+        out.append(jax.lax.stop_gradient(jnp.where(inside[None], 0, u)))
+    return out
+
+
+def sides(problem: MixedProblem, point, tilted, rho, kappa) -> tuple[list, list]:
+    """The points of the natural map at which derivatives are taken, one side of each kink, as constants.
+
+    A contact inside its set is at rest, as in `resting`. A contact on the edge of its set with no load to
+    spare, such as the fourth corner of a face carried by three, also has a velocity that is only rounding
+    error: there the solution of the tilted problem decides.
+
+    **Arguments:** `point`, `tilted`: `(v, z)` of the solution and of the tilted problem.
+
+    **Returns:** local velocities and arguments of the projections, `(k, c, ...)` per block.
+    """
+    (v, z), (tilted_v, tilted_z) = point, tilted
+    if kappa is not None:
+        return jax.lax.stop_gradient(at_point(problem, v, z, rho))
+    velocities, arguments = [], []
+    for block, w, part, w_tilted, part_tilted, r in zip(
+        problem.blocks,
+        problem.local(v),
+        z,
+        problem.local(tilted_v),
+        tilted_z,
+        rho,
+        strict=True,
+    ):
+        law_set = block.law.set()
+        x, x_tilted = argument(block, w, part, r), argument(block, w_tilted, part_tilted, r)
+        on_edge = at_edge(block, x)[None]
+        seen = jnp.where(on_edge, x_tilted, x)
+        inside = jnp.all(law_set.project(seen) == seen, axis=0)[None]
+        u = jnp.where(inside, 0, jnp.where(on_edge, w_tilted, w))
+        velocities.append(u)
+        arguments.append(jnp.where(on_edge, x_tilted, argument(block, u, part, r)))
+    return jax.lax.stop_gradient((velocities, arguments))
+
+
+def at_edge(block: UnderLaw, x: Array) -> Array:
+    """Which contacts are at a change of mode up to the accuracy of a solution, shape `(c, ...)`."""
+    size = jnp.max(jnp.where(block.active[None], jnp.abs(x), 0), axis=(0, 1))
+    return block.law.set().margin(x) <= EDGE[jnp.finfo(x.dtype).bits >= 64] * size[None]
+
+
+def distance_of_choice(problem: MixedProblem, x, tilted_x, size: Array, tilt: Array) -> Array:
+    """Distance to the nearest change of mode of the choice among redundant impulses, relative to `size`.
+
+    Where redundant contacts share a load, some of them lie exactly at a change of mode, and stay there as
+    long as the contacts are redundant: the fourth corner of a face that three carry, or a corner that
+    slides without speed. In the solution with the compliance `tilt` they are a distance away that is
+    proportional to it, and the factor says how far the choice is from another one. The other contacts must
+    be in the same mode in both solutions.
+
+    **Arguments:** `x`, `tilted_x`: arguments of the projections at the limit and at the tilted solution.
+    """
+    least = jnp.full_like(size, jnp.inf)
+    for block, y, y_tilted in zip(problem.blocks, x, tilted_x, strict=True):
+        margin = block.law.set().margin
+        near = jnp.maximum(margin(y) - (tilt * size)[None], 0)
+        distance = jnp.where(at_edge(block, y), margin(y_tilted) / tilt[None], near)
+        distance = jnp.where(block.active, distance, jnp.inf)
+        least = jnp.minimum(least, jnp.min(distance, axis=0, initial=jnp.inf))
+    return least / jnp.where(size > 0, size, 1)
+
+
+def at_point(problem: MixedProblem, v, z, rho) -> tuple[list, list]:
+    """Local velocities and arguments of the projections at a point `(v, z)`, per block."""
+    w = list(problem.local(v))
+    return w, list(map(argument, problem.blocks, w, z, rho))
+
+
+def distances(problem: MixedProblem, w, z, x, rho, size: Array) -> tuple[Array, Array]:
+    """Distance to the nearest change of mode, relative to `size`, and violation of the laws, `(...)`.
+
+    The violation is the largest `rho |z · (w + lift e_N)|` of a contact, relative to the larger of
+    `|z| |rho w|` and `|z| size`. `w`, `z`, the arguments `x` of the projections and `rho` are per block.
+    """
+    margin = jnp.full_like(size, jnp.inf)
+    power, motion = jnp.zeros_like(size), jnp.zeros_like(size)
+    for block, u, p, y, r in zip(problem.blocks, w, z, x, rho, strict=True):
+        distance = jnp.where(block.active, block.law.set().margin(y), jnp.inf)
+        margin = jnp.minimum(margin, jnp.min(distance, axis=0, initial=jnp.inf))
+        power = jnp.maximum(power, jnp.max(r * lost_power(block, u, p), axis=0, initial=0))
+        motion = motion + short_sum(jnp.where(block.active, dot(u, u) * r * r, 0), 0)
+    norm = jnp.sqrt(squared(tuple(z))) * jnp.maximum(jnp.sqrt(motion), size)
+    return margin / jnp.where(size > 0, size, 1), power / jnp.where(norm > 0, norm, 1)
+
+
+def lost_power(block: UnderLaw, w: Array, z: Array) -> Array:
+    """`|z · (w + lift e_N)|` of every contact, zero where the law holds, shape `(c, ...)`.
+
+    Where a row is held at a bound, the distance from that bound takes the place of `z`.
+    """
+    bounds = block.law.set().interval()
+    u = jnp.concatenate([(w[0] + block.law.lift(w))[None], w[1:]])
+    if bounds is not None and not all(isinstance(x, float) for x in bounds):
+        lower, upper = (jnp.asarray(x)[None] for x in bounds)
+        z = z - jnp.where(u > 0, lower, jnp.where(u < 0, upper, z))
+        z = jnp.where(jnp.isfinite(z), z, 0)
+    return jnp.where(block.active, jnp.abs(dot(z, u)), 0)
+
+
+def scale(problem: MixedProblem, v: Array, rho: tuple[Array, ...]) -> Array:
+    """Size `|rho w_free|` of the problem, `v` the velocity without multipliers, shape `(...)`.
+
+    Only contacts that would close at that velocity count, because distant contacts do not make a solution
+    less accurate. Where contacts close only by rounding, the size is that of the rounded terms; where
+    none closes, it is that of all contacts.
+    """
+    met, rounded, every = (jnp.zeros_like(problem.rhs[0]) for _ in range(3))
+    for block, r in zip(problem.blocks, rho, strict=True):
+        w = jnp.where(block.active[None], block.local(v) + block.offset, 0)
+        closes = jnp.any(projected(block, argument(block, w, jnp.zeros_like(w), r)) != 0, axis=0)
+        parts = apply(jax.tree.map(jnp.abs, block.output), jnp.abs(v)) + jnp.abs(block.offset)
+        own = dot(w, w) * r * r
+        every = every + short_sum(own, 0)
+        met = met + short_sum(jnp.where(closes, own, 0), 0)
+        rounded = rounded + short_sum(jnp.where(closes, dot(parts, parts) * r * r, 0), 0)
+    size = jnp.maximum(met, ROUNDED[jnp.finfo(v.dtype).bits >= 64] ** 2 * rounded)
+    return jnp.sqrt(jnp.where(size > 0, size, every))
+
+
+def squared(parts: tuple[Array, ...]) -> Array:
+    """Sum of squares over rows and contacts of all blocks, shape `(...)`."""
+    return sum(short_sum(dot(part, part), 0) for part in parts)  # pyright: ignore[reportReturnType]
+
+
+def relative(residuals: tuple[Array, ...], z: tuple[Array, ...], size: Array) -> Array:
+    """`|F|` relative to `|z|`, clipped to at least `size` and at most `1e3 size`, shape `(...)`.
+
+    Multipliers grow without bound where a problem has no solution; the upper limit keeps them from
+    making any residual look small. Zero where `F` is zero.
+    """
+    if not residuals:
+        return jnp.zeros_like(size)
+    reference = jnp.clip(jnp.sqrt(squared(z)), size, 1e3 * size)
+    norm = jnp.sqrt(squared(residuals))
+    # A residual that is NaN stays NaN: the point is not a solution.
+    return jnp.where(norm == 0, 0, norm / jnp.where(reference > 0, reference, 1))

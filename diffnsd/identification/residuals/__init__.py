@@ -1,0 +1,1 @@
+"""What is compared with measurements, run by run, and its linearisation."""

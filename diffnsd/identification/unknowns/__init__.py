@@ -1,0 +1,1 @@
+"""What is estimated: parameters, their bounds and the coordinates of the search."""

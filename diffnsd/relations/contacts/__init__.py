@@ -1,0 +1,1 @@
+"""Contacts of points, nodes, round bodies and shapes."""

@@ -1,0 +1,282 @@
+"""Contacts between those of many shapes that are near each other, from a list that every step makes."""
+
+import math
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ..._arguments import Number, checked_arguments
+from ..._block_rows import ListedRows
+from ..._expects import expects
+from ..._numerics import as_float, safe_norm
+from ..._types import Config, PerContact, Scalar
+from ...groups import AbstractGroup, Pose
+from ...shapes import Frame, closest
+from .._base import AbstractBodyRelation, AbstractWrappedRelation, Contacts, check_body
+from ._contact_frame import ContactFrame
+from ._shape_contacts import Geom, _Alike, _bounding, _kind, _places, _rows
+
+CELLS = np.array(np.meshgrid([-1, 0, 1], [-1, 0, 1], [-1, 0, 1])).reshape(3, -1).T
+"""A cell and its neighbours."""
+
+
+class Pairs(eqx.Module):
+    """A list of pairs of geoms.
+
+    **Arguments:** `one`, `two`: which geoms; `listed`: which places of the list are in use, the others
+    hold any pair; `beyond`: no pair that is not listed has a smaller gap than this [m].
+    """
+
+    one: Int[Array, " p"]
+    two: Int[Array, " p"]
+    listed: Bool[Array, " p"]
+    beyond: Float[Array, ""]
+
+
+class NeighbourContacts(AbstractBodyRelation):
+    """Contacts between those of many shapes that are near each other; see `neighbour_contacts`.
+
+    A step lists the pairs whose bounding spheres are nearer than `reach`; a contact has another place in the
+    list from step to step, and warm starts are matched by pairs.
+
+    **Arguments:** `geoms`, `others`: the shapes; `capacity`, `reach`, `per_cell`: as in `neighbour_contacts`;
+    `places`: of a pair.
+    """
+
+    geoms: _Alike
+    others: _Alike | None
+    reach: Float[Array, ""]
+    capacity: int = eqx.field(static=True)
+    per_cell: int = eqx.field(static=True)
+    places: int = eqx.field(static=True)
+
+    rows = 3
+    lists_contacts = True
+    is_scleronomic = True
+
+    @property
+    def most_known(self) -> int:
+        return self.capacity * self.places
+
+    @property
+    def contact_names(self) -> tuple[str, ...]:
+        # A step knows that its list is too short, not for which pair.
+        return ("a pair that may be missing in the list of neighbour_contacts",)
+
+    def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
+        return self.most_known
+
+    def gap(self, t: Scalar, q: Config) -> PerContact:
+        return self.listed(q).gap(t, q)
+
+    def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
+        return self.listed(q).observe(group, t, q)
+
+    def listed(self, q: Config) -> "ListedContacts":
+        """The contacts of the pairs that are near each other at a configuration."""
+        return ListedContacts(self, self.pairs(q))
+
+    def pairs(self, q: Config) -> Pairs:
+        """The pairs that are near each other."""
+        q = jax.lax.stop_gradient(q)
+        candidates = self._within if self.others is None else self._between
+        one, two, gap, crowded = candidates(q, self.geoms.frames(q))
+        near = gap < self.reach
+        at = jnp.nonzero(near, size=self.capacity, fill_value=0)[0]
+        count = jnp.sum(near, dtype=jnp.int32)
+        listed = jnp.arange(self.capacity, dtype=jnp.int32) < count
+        full = crowded | (count > self.capacity)
+        beyond = jnp.where(full, -jnp.inf, self.reach)
+        return Pairs(one[at], two[at], listed, beyond)
+
+    def _between(self, q: Config, frames: Frame):
+        """All pairs of a geom with one of `others`, and the gaps of their bounding spheres."""
+        table: Any = self.others
+        others = table.frames(q)
+        b, o = len(frames.centre), len(others.centre)
+        one, two = (x.astype(np.int32) for x in np.divmod(np.arange(b * o), o))
+        placed = (
+            *_rows((self.geoms.shapes, frames), one),
+            *_rows((table.shapes, others), two),
+        )
+        gap = eqx.filter_vmap(_bounding)(*placed).gap
+        return jnp.asarray(one), jnp.asarray(two), gap, jnp.array(False)
+
+    def _within(self, q: Config, frames: Frame):
+        """Pairs of geoms in the same or neighbouring cells of a grid, found by sorting hashed cells.
+
+        A cell is as wide as the largest distance of the centres of two geoms within reach.
+        """
+        del q
+        centre = frames.centre
+        radius = eqx.filter_vmap(lambda s: s.bound())(self.geoms.shapes)
+        b = len(centre)
+        width = 2 * jnp.max(radius) + self.reach
+        cell = jnp.floor(centre / width).astype(jnp.int32)
+        buckets = 2 ** math.ceil(math.log2(4 * b))
+
+        def bucket(cell):
+            x, y, z = cell[..., 0], cell[..., 1], cell[..., 2]
+            mixed = (x * 73856093) ^ (y * 19349663) ^ (z * 83492791)
+            return mixed & (buckets - 1)
+
+        keys = bucket(cell)
+        order = jnp.argsort(keys)
+        ordered = keys[order]
+        sought = cell[:, None] + CELLS[None].astype(np.int32)
+        wanted = bucket(sought)
+        first = jnp.searchsorted(ordered, jnp.arange(buckets + 1, dtype=ordered.dtype))
+        first = first.astype(jnp.int32)
+        slots = np.arange(self.per_cell, dtype=np.int32)
+        place = first[wanted][..., None] + slots[None, None]
+        inside = place < first[wanted + 1][..., None]
+        other = order.astype(jnp.int32)[jnp.minimum(place, b - 1)]
+        one = jnp.broadcast_to(jnp.arange(b, dtype=jnp.int32)[:, None, None], other.shape)
+        same = jnp.all(cell[other] == sought[:, :, None], axis=-1)
+        apart = safe_norm((centre[one] - centre[other]).reshape(-1, 3).T).reshape(other.shape)
+        gap = apart - radius[one] - radius[other]
+        gap = jnp.where(inside & same & (one < other), gap, jnp.inf)
+        crowded = jnp.max(first[1:] - first[:-1]) > self.per_cell
+        return one.reshape(-1), other.reshape(-1), gap.reshape(-1), crowded
+
+    def check(self, group: AbstractGroup) -> str | None:
+        return check_body("neighbour_contacts: body", self.geoms.bodies, group)
+
+
+class ListedContacts(AbstractWrappedRelation):
+    """The contacts of listed pairs; places of the list that are not in use have the gap `beyond`.
+
+    **Arguments:** `relation`; `list`: its pairs.
+    """
+
+    relation: NeighbourContacts
+    list: Pairs
+
+    is_of_bodies = True  # pyright: ignore[reportAssignmentType]
+
+    @property
+    def keys(self) -> Int[Array, " c"]:
+        """A number for each contact that is the same in every list, −1 where a place is not in use."""
+        relation, pairs, others = self.relation, self.list, self.relation.others
+        width = len((relation.geoms if others is None else others).positions)
+        key = jnp.where(pairs.listed, pairs.one * width + pairs.two, -1)
+        place = np.arange(relation.places, dtype=np.int32)
+        keys = key[:, None] * relation.places + place[None]
+        return jnp.where(pairs.listed[:, None], keys, -1).reshape(-1)
+
+    def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
+        return self.relation.most_known
+
+    def gap(self, t: Scalar, q: Config) -> PerContact:
+        return self._places(q)[0]
+
+    def _places(self, q: Config):
+        """Gaps `(c,)`, points and normals `(3, c)`."""
+        relation, pairs = self.relation, self.list
+        two = relation.geoms if relation.others is None else relation.others
+        placed = (
+            *_rows((relation.geoms.shapes, relation.geoms.frames(q)), pairs.one),
+            *_rows((two.shapes, two.frames(q)), pairs.two),
+        )
+        found = eqx.filter_vmap(closest)(*placed)
+        listed = jnp.repeat(pairs.listed, relation.places)
+        gap = jnp.where(listed, found.gap.reshape(-1), jnp.maximum(pairs.beyond, 0))
+        points = (x.reshape(-1, 3).T for x in (found.point1, found.point2, found.normal))
+        return gap, *points
+
+    def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
+        relation, pairs = self.relation, self.list
+        gap, p1, p2, n = self._places(q)
+        points = ContactFrame(_nowhere)
+        frame = points.frame(n)
+        sides = [(relation.geoms.bodies, pairs.one, p1, 1.0)]
+        if relation.others is None:
+            sides.append((relation.geoms.bodies, pairs.two, p2, -1.0))
+        listed = jnp.repeat(pairs.listed, relation.places)
+        values, bodies = [], []
+        for table, which, p, sign in sides:
+            own = jnp.asarray(np.asarray(table, np.int32))[jnp.repeat(which, relation.places)]
+            at = Pose(q.position[own], q.orientation[own])
+            rows = sign * points.rows_of(at, tuple(range(len(own))), p, frame)
+            values.append(jnp.where(listed, rows, 0))
+            bodies.append(own)
+        rows = ListedRows(tuple(values), tuple(bodies), len(q.position))
+        drift = jnp.zeros((3, len(gap)), gap.dtype)
+        return Contacts(gap, rows, drift, listed)
+
+    def output(self, group: AbstractGroup, t: Scalar, state: Any, lam: Any):
+        return self.observe(group, t, state.q).velocity(state.v).T
+
+
+def _nowhere(t: Scalar, q: Config):
+    raise NotImplementedError  # only the rows of a `ContactFrame` are used
+
+
+@checked_arguments
+def neighbour_contacts(
+    geoms: Sequence[Geom],
+    others: Sequence[Geom] | None = None,
+    *,
+    reach: Number,
+    capacity: int,
+    per_cell: int = 8,
+) -> NeighbourContacts:
+    """Contacts between those of many shapes that are near each other: piles, grains, bricks.
+
+        balls = [Geom(Sphere(0.05), body=i) for i in range(1000)]
+        among = neighbour_contacts(balls, reach=0.01, capacity=5000)
+        walls = neighbour_contacts(balls, [Geom(HalfSpace())], reach=0.01, capacity=1000)
+
+    A step lists the pairs whose bounding spheres are nearer than `reach`, found in a grid of cells, so that
+    its work grows with the number of bodies, not of pairs. The list has `capacity` places, and the contacts
+    of the pairs come in the order of the list, which differs from step to step: impulses are those of the
+    list, and warm starts are matched by pairs. With more pairs, more than `per_cell` bodies in
+    a cell, or where a pair might cross the reach within the step, the result is `contact_overflow`. For
+    `MoreauJean` and `BackwardEuler`, whose steps are then solved through products with the blocks of bodies
+    and contacts (`complementarity.Auto.by_products`) and are not differentiated.
+
+    **Arguments:** `geoms`: of one kind of shape, each on a body of its own; `others`: of one kind, of the
+    world, whose contacts with `geoms` these are, all pairs tested; `None`: contacts among `geoms`;
+    `reach` [m], positive: more than a pair approaches in a step; `capacity`, `per_cell`: see above.
+
+    **Raises:** `ValueError` if the geoms are of several kinds, not on bodies of their own, or too many, or a
+    number is out of range.
+    """
+    geoms = list(geoms)
+    fixed = None if others is None else list(others)
+    for geom in (*geoms, *(fixed or ())):
+        expects("a geom", geom, Geom, "such as Geom(Sphere(0.05), body=0)")
+    if len(geoms) < 2 or fixed == []:
+        raise ValueError(
+            "neighbour_contacts needs at least two geoms, and one of `others` if given."
+        )
+    for name, listed in (("geoms", geoms), ("others", fixed or [])):
+        if len({str(_kind(g.shape)) for g in listed}) > 1:
+            raise ValueError(
+                f"{name} must be of one kind of shape; give each two kinds a relation of their own."
+            )
+    bodies = [g.body for g in geoms]
+    if None in bodies or len(set(bodies)) < len(bodies):
+        raise ValueError("every one of geoms must be on a body of its own, Geom(shape, body=i).")
+    if any(g.body is not None for g in fixed or ()):
+        raise ValueError("others must be of the world, Geom(shape) without a body.")
+    for name, value in (("capacity", capacity), ("per_cell", per_cell)):
+        if not isinstance(value, Integral) or value < 1:
+            raise ValueError(f"{name} must be an integer, 1 or more, got {value}.")
+    if not 0 < float(reach) < math.inf:
+        raise ValueError(f"reach must be positive and finite, got {reach}.")
+    if fixed is None and not np.isfinite(float(geoms[0].shape.bound())):
+        raise ValueError("geoms must have bounds; a half space belongs to `others`.")
+    places = _places((geoms[0], (fixed or geoms)[0 if fixed else 1]))
+    if len(geoms) * len(fixed or geoms) * places >= 2**31:
+        raise ValueError(f"{len(geoms)} geoms are too many: pairs are numbered by 31 bits.")
+    table = None if fixed is None else _Alike(fixed)
+    return NeighbourContacts(
+        _Alike(geoms), table, as_float(reach), int(capacity), int(per_cell), places
+    )

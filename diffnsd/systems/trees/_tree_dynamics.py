@@ -1,0 +1,216 @@
+"""Kinematics and dynamics of a tree of joints, as sums over ancestors and subtrees.
+
+Arrays have components first. Spatial vectors, angular before linear, are taken about the frame of the first
+link of their tree, in the directions of the world.
+
+Reference: R. Featherstone, Rigid Body Dynamics Algorithms (2008), doi:10.1007/978-1-4899-7560-7, chapters
+5 and 6.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..._block_rows import BlockRows, JointRows, PickedRows, dense
+from ..._numerics import cross, dot, weighted_sum
+from ..._types import Config, Matrix, Vector
+from ...groups import quaternion_product, rotate, rotation_matrix
+
+
+class Links(NamedTuple):
+    """The frames of all links: `position (3, l)`, quaternions `turn (4, l)`, `rotation (3, 3, l)`."""
+
+    position: Array
+    turn: Array
+    rotation: Array
+
+
+class Placed(NamedTuple):
+    """A `Multibody` at a configuration; positions are relative to the origin of the tree, world directions.
+
+    **Arguments:** `position (3, b)`, `rotation (3, 3, b)`: frames of the bodies; `middle (3, b)`: their
+    centres of mass; `origin (3, b)`: origin of their tree; `motion (6, n)`: angular and linear velocity, at
+    the origin of the tree, for each entry of `v`.
+    """
+
+    position: Array
+    rotation: Array
+    middle: Array
+    origin: Array
+    motion: Array
+
+
+def unit_vectors(axes: Array) -> Array:
+    """Unit vectors `(3, j)`; zero for joints without an axis."""
+    square = dot(axes, axes)[None]
+    return jnp.where(square > 0, axes / jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+
+
+def local_frames(system: Any, q: Config) -> tuple[Array, Array]:
+    """Positions `(3, l)` and quaternions `(4, l)` of all links in the frames of their parents."""
+    tables = system.tree.tables
+    alone = np.array([k.coordinates == 1 for k in tables.kind])
+    slides = np.array([k.slides for k in tables.kind])
+    free = np.array([k.moves_freely for k in tables.kind])
+    joint = np.maximum(tables.joint, 0)
+    none, upright = np.zeros((3, 1), q.dtype), np.array([[1.0], [0], [0], [0]], q.dtype)
+    begins = (tables.first & ~free)[None]
+    position = jnp.where(begins, system.positions.T[:, tables.body], none)
+    rotation = jnp.where(begins, system.orientations.T[:, tables.body], upright)
+    if len(system.axes) == 0:
+        return position, rotation
+
+    where = np.where(alone, tables.q_start[joint], 0)
+    amount = jnp.where(alone, q[where] - system.reference[joint], 0)
+    axis, point = unit_vectors(system.axes.T)[:, joint], system.points.T[:, joint]
+    half = jnp.where(slides, 0, amount) / 2
+    turn = jnp.concatenate([jnp.cos(half)[None], jnp.sin(half)[None] * axis])
+    turning = np.array([i for i, k in enumerate(tables.kind) if k.coordinates >= 4], np.int32)
+    if len(turning):
+        ends = tables.q_start[joint[turning]] + [tables.kind[i].coordinates for i in turning]
+        given = q[(ends[:, None] + np.arange(-4, 0)).astype(np.int32)].T
+        turn = turn.at[:, turning].set(given)
+    shift = point - rotate(turn, point) + jnp.where(slides, amount, 0)[None] * axis
+    if np.any(free):
+        starts = tables.q_start[joint[free]]
+        shift = shift.at[:, np.flatnonzero(free)].set(
+            q[starts[:, None] + np.arange(3, dtype=np.int32)].T
+        )
+    return position + rotate(rotation, shift), quaternion_product(rotation, turn)
+
+
+@eqx.filter_jit
+def tree_pass(system: Any, q: Config) -> tuple[Links, Placed]:
+    """The frames of all links, and what follows from them: everything that depends on `q` alone."""
+    links = _links(system, q)
+    return links, _placed(system, links)
+
+
+def _links(system: Any, q: Config) -> Links:
+    """The frames of all links."""
+    tables = system.tree.tables
+    shift, turn = local_frames(system, q)
+    for hop in tables.hops:
+        turn = jnp.where(hop[None] >= 0, quaternion_product(turn[:, hop], turn), turn)
+    rotation = rotation_matrix(turn)
+    if tables.hops:
+        # Positions need no doubling: they are sums over ancestors, once these are turned.
+        parent = tables.hops[0]
+        moved = weighted_sum(rotation[:, :, parent], shift, axis=1)
+        shift = jnp.where(parent[None] >= 0, moved, shift)
+    return Links(shift @ tables.above.T.astype(shift.dtype), turn, rotation)
+
+
+def _placed(system: Any, links: Links) -> Placed:
+    tables, position, rotation = system.tree.tables, links.position, links.rotation
+    link, joint = tables.link, tables.joint[tables.link]
+    unit = tables.unit.T.astype(position.dtype)
+    axes = jnp.where(tables.by_axis[None], unit_vectors(system.axes.T)[:, joint], unit)
+    own = rotation[:, :, link]
+    along = jnp.where(tables.in_world[None], unit, weighted_sum(own, axes, axis=1))
+    point = position[:, link] + weighted_sum(own, system.points.T[:, joint], axis=1)
+    origin = position[:, tables.root]
+    linear = jnp.where(tables.turns[None], cross(point - origin[:, link], along), along)
+    angular = jnp.where(tables.turns[None], along, 0)
+    last = tables.last
+    rotation = rotation[:, :, last]
+    middle = position[:, last] + weighted_sum(rotation, system.centres.T, axis=1)
+    return Placed(
+        position=position[:, last] - origin[:, last],
+        rotation=rotation,
+        middle=middle - origin[:, last],
+        origin=origin[:, last],
+        motion=jnp.concatenate([angular, linear]),
+    )
+
+
+def body_jacobian(system: Any, at: Placed) -> Array:
+    """The velocities of all bodies per rate of a joint, as `Multibody.jacobian`."""
+    tables, angular, linear = system.tree.tables, at.motion[:3, None], at.motion[3:, None]
+    moved = linear + cross(angular, at.position[:, :, None])
+    turned = weighted_sum(jnp.swapaxes(at.rotation, 0, 1)[..., None], angular, axis=1)
+    rows = jnp.where(tables.moves[tables.last][None], jnp.concatenate([moved, turned]), 0)
+    return jnp.swapaxes(rows, 0, 1).reshape(-1, rows.shape[2])
+
+
+def joint_rows(system: Any, at: Placed, rows: Any) -> Any:
+    """Rows `(k, 6 b, c)` on the velocities of bodies as rows on `v`, by virtual power.
+
+    Of contacts that touch few bodies without their Jacobian: every row is a wrench on its body.
+    """
+    if not isinstance(rows, BlockRows | PickedRows):
+        return jnp.einsum("kmc,mn->knc", dense(rows), body_jacobian(system, at))
+    tables = system.tree.tables
+    moves = tables.moves[tables.last].astype(at.motion.dtype)
+    arms = rows.of_sides(at.position.T)
+    turns = rows.of_sides(jnp.moveaxis(at.rotation, -1, 0))
+    wrenches = []
+    for x, arm, turn in zip(rows.values, arms, turns, strict=True):
+        force, own = jnp.swapaxes(x[:, :3], 0, 1), jnp.swapaxes(x[:, 3:], 0, 1)
+        torque = weighted_sum(turn[:, :, None], own, axis=1) + cross(arm[:, None], force)
+        wrenches.append(jnp.swapaxes(jnp.concatenate([torque, force]), 0, 1))
+    return JointRows(tuple(wrenches), tuple(rows.of_sides(jnp.asarray(moves))), at.motion)
+
+
+def generalised(system: Any, at: Placed, torque: Array, force: Array) -> Vector:
+    """Generalised forces of torques about the origin of the tree and forces on bodies, `(3, b)`."""
+    tables = system.tree.tables
+    total = jnp.concatenate([torque, force]) @ tables.moves[tables.last].astype(force.dtype)
+    return dot(at.motion, total)
+
+
+def momenta(system: Any, at: Placed, twist: Array) -> tuple[Array, Array]:
+    """Angular momenta about the origin of the tree and linear momenta, `(3, b)`, for velocities `(6, b)`."""
+    omega, speed = twist[:3], twist[3:]
+    momentum = system.masses[None] * (speed + cross(omega, at.middle))
+    spin = weighted_sum(_inertia_in_world(system, at), omega, axis=1)
+    return spin + cross(at.middle, momentum), momentum
+
+
+def _inertia_in_world(system: Any, at: Placed) -> Array:
+    """Inertias about the centres of mass, `(3, 3, b)`."""
+    half = jnp.einsum("ijb,bjk->ikb", at.rotation, system.inertia)
+    return jnp.einsum("ikb,jkb->ijb", half, at.rotation)
+
+
+def composite_mass(system: Any, at: Placed) -> Matrix:
+    """`M_jk = s_j · I_j s_k`, with the inertia `I_j` of all that entry j moves, k on the way to the root."""
+    tables, m, c = system.tree.tables, system.masses, at.middle
+    unit = np.eye(3, dtype=m.dtype)[:, :, None]
+    moved = dot(c, c)[None, None] * unit - c[:, None] * c[None]
+    about = _inertia_in_world(system, at) + m[None, None] * moved
+    parts = jnp.concatenate([m[None], m[None] * c, about.reshape(9, -1)])
+    parts = parts @ tables.moves[tables.last].astype(m.dtype)
+    mass, first, second = parts[0], parts[1:4], parts[4:].reshape(3, 3, -1)
+    angular, linear = at.motion[:3], at.motion[3:]
+    momentum = mass[None] * linear + cross(angular, first)
+    spin = weighted_sum(second, angular, axis=1) + cross(first, linear)
+    rows = jnp.concatenate([spin, momentum]).T @ at.motion
+    lower = tables.moves[tables.link] & np.tri(len(tables.link), dtype=bool)
+    below = jnp.where(lower, rows, 0)
+    return below + jnp.where(np.eye(len(tables.link), dtype=bool), 0, below).T
+
+
+def bias(system: Any, at: Placed, v: Vector, gravity: Array) -> Vector:
+    """The generalised force that keeps `v` constant, by the recursive Newton-Euler equations."""
+    tables = system.tree.tables
+    moves = tables.moves.T.astype(v.dtype)
+    twist = (at.motion * v[None]) @ moves
+    own = twist[:, tables.link]
+    changing = jnp.concatenate(
+        [
+            cross(own[:3], at.motion[:3]),
+            cross(own[:3], at.motion[3:]) + cross(own[3:], at.motion[:3]),
+        ]
+    )
+    rates = jnp.where(tables.in_world[None], 0, changing * v[None]) @ moves
+    last = tables.last
+    omega, speed = twist[:3, last], twist[3:, last]
+    alpha, acceleration = rates[:3, last], rates[3:, last] - gravity[:, None]
+    spin, momentum = momenta(system, at, twist[:, last])
+    torque, force = momenta(system, at, jnp.concatenate([alpha, acceleration]))
+    torque = torque + cross(omega, spin) + cross(speed, momentum)
+    return generalised(system, at, torque, force + cross(omega, momentum))
