@@ -14,6 +14,11 @@ Each round draws a model of one kind and compares with what does not share its c
 All of them: a batch against one after the other, reverse against forward derivatives, and that no run is
 called successful with a residual above its tolerance or with NaN in it. Ends with status 1 if anything
 disagrees.
+
+    PYTHONPATH=LAST python benchmarks/soak.py --rounds 40 --save last.npz
+    python benchmarks/soak.py --minutes 120 --last last.npz
+
+also compares with an earlier version, whose checkout is in `LAST`: ends and derivatives of the same seeds.
 """
 
 import argparse
@@ -43,6 +48,8 @@ TOLERANCE = 1e-8
 
 Found = Iterator[tuple[str, float, float]]
 """What was compared, how far it is off, and how far it may be."""
+Kept = dict[str, np.ndarray]
+"""Ends and derivatives of the runs of a round, which another version may be compared with."""
 
 
 def off(found, exact) -> float:
@@ -61,7 +68,7 @@ def honest(outcome) -> Found:
     yield "NaN in a success", float(np.any(broken & succeeded)), 0.5
 
 
-def both_ways(run, x, seed: int) -> Found:
+def both_ways(run, x, seed: int, kept: Kept) -> Found:
     """Batched as single; reverse as forward along a random direction. `run(x)`: end, and its outcome.
 
     Lanes are independent: a derivative that is not finite in both ways is no disagreement of the two.
@@ -83,6 +90,7 @@ def both_ways(run, x, seed: int) -> Found:
         return sum(jnp.vdot(a, b) for a, b in zip(*map(jax.tree.leaves, (slope, d)), strict=True))
 
     a, b = (np.asarray(eqx.filter_jit(jax.vmap(f))(x)) for f in (forward, reverse))
+    kept |= {"ends": np.asarray(together[0]), "derivatives": a}
     yield (
         "forward and reverse",
         off(b / np.maximum(1, np.abs(a)), a / np.maximum(1, np.abs(a))),
@@ -103,7 +111,7 @@ def flat(state: nsd.State):
 # ------------------------------------------------------------------------------------------
 
 
-def mechanism(seed: int) -> Found:
+def mechanism(seed: int, kept: Kept) -> Found:
     name = ("line", "arm")[seed % 2]
     family = FAMILIES[name]
     p, ends, slopes, _ = (
@@ -119,7 +127,7 @@ def mechanism(seed: int) -> Found:
         float(np.median(errors[~missing])) if (~missing).any() else 0,
         0.05,
     )
-    yield from both_ways(functools.partial(_mechanism_run, name), jnp.asarray(p), seed)
+    yield from both_ways(functools.partial(_mechanism_run, name), jnp.asarray(p), seed, kept)
 
 
 def _mechanism_run(name, p):
@@ -160,7 +168,7 @@ def _mechanism(name: str):
     return all_of
 
 
-def circuit(seed: int) -> Found:
+def circuit(seed: int, kept: Kept) -> Found:
     rng = np.random.default_rng(seed)
     scales = {"resistance": 1e3, "inductance": 1e-2, "capacitance": 1e-6}
     lanes = {n: jnp.asarray(s * rng.uniform(0.5, 2, LANES)) for n, s in scales.items()}
@@ -195,7 +203,7 @@ def circuit(seed: int) -> Found:
             max_step=end / 500,
         )
         yield "circuit and SciPy", off(ends[k], known.y[:, -1] * [0.1, 10.0]), 2e-3
-    yield from both_ways(run, lanes, seed)
+    yield from both_ways(run, lanes, seed, kept)
 
 
 def _tree_text(rng: np.random.Generator) -> str:
@@ -219,7 +227,7 @@ def _tree_text(rng: np.random.Generator) -> str:
     )
 
 
-def tree(seed: int) -> Found:
+def tree(seed: int, kept: Kept) -> Found:
     import mujoco
 
     rng = np.random.default_rng(seed)
@@ -250,10 +258,10 @@ def tree(seed: int) -> Found:
         )  # fmt: skip
         return outcome(found, flat(found.states))
 
-    yield from both_ways(run, jnp.asarray(rng.normal(size=(LANES, m.nv))), seed)
+    yield from both_ways(run, jnp.asarray(rng.normal(size=(LANES, m.nv))), seed, kept)
 
 
-def toss(seed: int) -> Found:
+def toss(seed: int, kept: Kept) -> Found:
     rng = np.random.default_rng(seed)
     n = LANES
     lanes = {
@@ -282,7 +290,14 @@ def toss(seed: int) -> Found:
     yield "a contact that pulls", float(np.max(-p[..., 0], initial=0) / scale), 1e-8
     over = np.sqrt(np.sum(p[..., 1:] ** 2, axis=-1)) - mu * p[..., 0]
     yield "friction beyond its cone", float(np.max(over, initial=0) / scale), 1e-8
-    yield from both_ways(run, lanes, seed)
+    yield from both_ways(run, lanes, seed, kept)
+
+
+def versions(kept: Kept, last: Kept) -> Found:
+    """This version against another one. A derivative of a run that branches may be of another branch: the median."""
+    for what in kept.keys() & last.keys():
+        far = [off(a, b) for a, b in zip(kept[what], last[what], strict=True)]
+        yield f"{what} of this and of the last version", float(np.median(far)), 1e-6
 
 
 KINDS = {"mechanism": mechanism, "circuit": circuit, "toss": toss, "tree": tree}
@@ -294,18 +309,25 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10**9, help="end after so many rounds")
     parser.add_argument("--seed", type=int, default=0, help="of the first round; one more each")
     parser.add_argument("--only", nargs="+", choices=tuple(KINDS), default=tuple(KINDS))
+    parser.add_argument("--save", type=Path, help="write ends and derivatives of all rounds")
+    parser.add_argument("--last", type=Path, help="compare with what another version wrote")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
+    print(f"diffnsd of {Path(nsd.__file__).parents[1]}")
 
+    saved: Kept = {}
+    last = dict(np.load(options.last)) if options.last else {}
     begin, seed, wrong, made = time.monotonic(), options.seed, 0, Counter()
     while time.monotonic() - begin < 60 * options.minutes and sum(made.values()) < options.rounds:
         kind = options.only[sum(made.values()) % len(options.only)]
         made[kind] += 1
         worst: dict[str, tuple[float, float]] = {}
-        before = wrong
+        before, kept, name = wrong, {}, f"{kind} {seed} "
         try:
-            for what, far, may in KINDS[kind](seed):
+            for what, far, may in KINDS[kind](seed, kept):
                 worst[what] = max(worst.get(what, (0.0, may)), (far, may))
+            earlier = {n.removeprefix(name): x for n, x in last.items() if n.startswith(name)}
+            worst |= {what: (far, may) for what, far, may in versions(kept, earlier)}
         except Exception as error:
             wrong += 1
             print(f"{kind}, seed {seed}: {type(error).__name__}: {str(error)[:300]}", flush=True)
@@ -317,6 +339,9 @@ def main() -> None:
             figures = (f"{what} {far:.1g}" for what, (far, _) in worst.items())
             print(f"{kind}, seed {seed}: agrees ({', '.join(figures)})", flush=True)
         seed += 1
+        saved |= {name + what: x for what, x in kept.items()}
+        if options.save:
+            np.savez(options.save, **saved)
         if sum(made.values()) % 20 == 0:
             jax.clear_caches()
     rounds = ", ".join(f"{n} of {kind}" for kind, n in made.items())
