@@ -1,4 +1,4 @@
-"""The programs that `gpu.py` lowers and counts: workload, method and way, for one lane each.
+"""The programs that `gpu.py` times, lowers and counts: workload, method and way, for one lane each.
 
 What is compiled for a device is the batched program, `jax.vmap` of a lane, without the chunks of
 `diffnsd.rollout`, which on an accelerator takes a batch at once.
@@ -13,7 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import _walkers
 import diffnsd as nsd
+from _checks import END_LIMITS, refuse
+from _harness import Prepared, timed
 from _peers import BALL, CUBE
 from _workloads import ball_lanes, cube_lanes, cube_model, cube_scheme
 from diffnsd import io, models
@@ -22,81 +25,16 @@ from diffnsd.laws import CoulombFriction, GapStabilized
 Lane = dict[str, Any]
 Run = Callable[[Lane, nsd.integrators.AbstractIntegrator], Any]
 
-HOPPER = """
-<mujoco model="hopper">
-  <compiler angle="degree" inertiafromgeom="true"/>
-  <default>
-    <joint armature="1" damping="1" limited="true"/>
-    <geom conaffinity="0" friction="0.9"/>
-  </default>
-  <option timestep="0.002"/>
-  <worldbody>
-    <geom name="floor" conaffinity="1" size="20 20 .125" type="plane"/>
-    <body name="torso" pos="0 0 1.25">
-      <joint armature="0" axis="1 0 0" damping="0" limited="false" name="rootx" pos="0 0 -1.25" type="slide"/>
-      <joint armature="0" axis="0 0 1" damping="0" limited="false" name="rootz" pos="0 0 -1.25" type="slide"/>
-      <joint armature="0" axis="0 1 0" damping="0" limited="false" name="rooty" type="hinge"/>
-      <geom size="0.05 0.2" type="capsule"/>
-      <body name="thigh" pos="0 0 -0.2">
-        <joint axis="0 -1 0" name="thigh" range="-150 0" type="hinge"/>
-        <geom pos="0 0 -0.225" size="0.05 0.225" type="capsule"/>
-        <body name="leg" pos="0 0 -0.7">
-          <joint axis="0 -1 0" name="leg" pos="0 0 0.25" range="-150 0" type="hinge"/>
-          <geom size="0.04 0.25" type="capsule"/>
-          <body name="foot" pos="0.13 0 -0.35">
-            <joint axis="0 -1 0" name="foot" pos="-0.13 0 0.1" range="-45 45" type="hinge"/>
-            <geom friction="2" pos="-0.065 0 0.1" quat="1 0 -1 0" size="0.06 0.195" type="capsule"/>
-          </body>
-        </body>
-      </body>
-    </body>
-  </worldbody>
-  <actuator>
-    <motor ctrllimited="true" ctrlrange="-1 1" gear="200" joint="thigh"/>
-    <motor ctrllimited="true" ctrlrange="-1 1" gear="200" joint="leg"/>
-    <motor ctrllimited="true" ctrlrange="-1 1" gear="200" joint="foot"/>
-  </actuator>
-</mujoco>
-"""
-"""A planar leg on a floor: 6 velocities, 8 contacts of capsules, 3 limits. Sizes as in gymnasium's Hopper."""
-
-
-def _ant() -> str:
-    """A sphere on four legs of two hinges: 14 velocities. Sizes as in gymnasium's Ant."""
-    legs, motors = [], []
-    for k, (x, y) in enumerate(((1, 1), (-1, 1), (-1, -1), (1, -1))):
-        hinge = f'axis="{-y} {x} 0" range="{"30 70" if y == x == 1 or x == -y == 1 else "-70 -30"}"'
-        near, far = f"{0.2 * x} {0.2 * y} 0", f"{0.4 * x} {0.4 * y} 0"
-        capsule = '<geom fromto="0 0 0 {}" size="0.08" type="capsule"/>'
-        legs.append(
-            f'<body>{capsule.format(near)}<body pos="{near}">'
-            f'<joint axis="0 0 1" name="hip{k}" range="-30 30" type="hinge"/>{capsule.format(near)}'
-            f'<body pos="{near}"><joint name="ankle{k}" type="hinge" {hinge}/>{capsule.format(far)}'
-            "</body></body></body>"
-        )
-        motors += [f'<motor gear="150" joint="{name}{k}"/>' for name in ("hip", "ankle")]
-    return (
-        '<mujoco model="ant"><compiler angle="degree" inertiafromgeom="true"/><option timestep="0.01"/>'
-        '<default><joint armature="1" damping="1" limited="true"/>'
-        '<geom conaffinity="0" density="5" friction="1"/></default><worldbody>'
-        '<geom conaffinity="1" name="floor" size="40 40 40" type="plane"/><body pos="0 0 0.75">'
-        '<geom size="0.25" type="sphere"/><joint armature="0" damping="0" limited="false" type="free"/>'
-        f"{''.join(legs)}</body></worldbody><actuator>{''.join(motors)}</actuator></mujoco>"
-    )
-
-
-ANT = _ant()
-STEPS = {"cube": CUBE.steps, "ball": BALL.steps, "hopper": 200, "ant": 200, "circuit": 500}
-"""Steps of a lane; a solver batch has none."""
+CIRCUIT_STEPS = 500
 METHODS = {"plain": lambda x: x, "Located": nsd.Located, "Corrected": nsd.Corrected}
 WAYS = ("forward", "gradient")
 
 
 class Workload(NamedTuple):
-    """`lanes(batch, dtype)`; `run(lane, wrapper)`: a number, and what else a lane returns; its steps."""
+    """`lanes(batch, dtype)`; `run(lane, wrapper)`: a number to differentiate, and the outcome; its steps."""
 
     lanes: Callable[[int, str], Lane]
-    run: Callable[[Lane, Callable], tuple[Any, Any]]
+    run: Callable[[Lane, Callable], tuple[Any, "Outcome"]]
     steps: int
 
 
@@ -105,8 +43,18 @@ def _simulated(model, scheme, steps, dt, state, args=None):
     return nsd.simulate(model, scheme, 0.0, steps * dt, dt, state, args, **options)
 
 
-def _outcome(solution):
-    return solution.states, solution.stats.residual, solution.stats.failed_step, solution.gaps
+class Outcome(NamedTuple):
+    """What a lane ends with: its state, its largest residual, whether it failed, and its gaps."""
+
+    end: Any
+    residual: Any
+    failed: Any
+    gaps: Any
+
+
+def _outcome(solution) -> Outcome:
+    stats = solution.stats
+    return Outcome(solution.states, stats.residual, stats.failed_step >= 0, solution.gaps)
 
 
 def _cube(lane, wrapper):
@@ -127,8 +75,8 @@ def _stabilized(mu, e):
 
 
 @functools.cache
-def _walker(text: str, dtype: str):
-    model, elements, start = io.load_mjcf(text, law=_stabilized, max_active=8)
+def _walker(name: str, dtype: str):
+    model, elements, start = io.load_mjcf(_walkers.WALKERS[name], law=_stabilized, max_active=8)
     cast = functools.partial(jax.tree.map, lambda x: _cast(x, dtype))
     return cast(model), elements.timestep, cast(start)
 
@@ -138,26 +86,23 @@ def _cast(x, dtype: str):
     return x.astype(dtype) if floating else x
 
 
-def _walking(text: str) -> Workload:
+def _walking(name: str) -> Workload:
     """Tumbles from its reference with random velocities and constant controls."""
 
     def lanes(batch, dtype):
-        model, _, start = _walker(text, dtype)
-        rng, moved = np.random.default_rng(0), len(start.v)
-        controls = 3 if text is HOPPER else 8
-        return {
-            "v": rng.normal(size=(batch, moved)).astype(dtype) / 10,
-            "controls": np.zeros((batch, controls), dtype),
-        }
+        _walker(name, dtype)  # its arrays are made here, outside of the trace that reads them
+        controls = np.zeros((batch, _walkers.CONTROLS[name]))
+        found = {"v": _walkers.velocities(name, batch), "controls": controls}
+        return {n: x.astype(dtype) for n, x in found.items()}
 
     def run(lane, wrapper):
-        model, dt, start = _walker(text, str(lane["v"].dtype))
+        model, dt, start = _walker(name, str(lane["v"].dtype))
         scheme = wrapper(nsd.MoreauJean(theta=1.0))
         state = nsd.State(start.q, lane["v"])
-        solution = _simulated(model, scheme, STEPS["hopper"], dt, state, lane["controls"])
+        solution = _simulated(model, scheme, _walkers.STEPS, dt, state, lane["controls"])
         return jnp.sum(solution.states.v**2) / 2, _outcome(solution)
 
-    return Workload(lanes, run, STEPS["hopper"])
+    return Workload(lanes, run, _walkers.STEPS)
 
 
 def _circuit_lanes(batch, dtype):
@@ -172,7 +117,7 @@ def _circuit(lane, wrapper):
     model = models.diode_bridge(lane["resistance"], lane["inductance"], lane["capacitance"])
     scheme = wrapper(nsd.EulerMoreau(theta=0.5, gamma=0.5))
     state = nsd.State(None, lane["x"])
-    solution = _simulated(model, scheme, STEPS["circuit"], 1e-6, state)
+    solution = _simulated(model, scheme, CIRCUIT_STEPS, 1e-6, state)
     return jnp.sum(solution.states.v**2) / 2, _outcome(solution)
 
 
@@ -190,15 +135,15 @@ def _solver(lane, wrapper):
     problem = nsd.ComplementarityProblem(lane["W"], lane["q"], ((law, (4, 3)),))
     solution = nsd.solve_complementarity(problem, throw=False)
     failed = solution.result != nsd.RESULTS.successful
-    return jnp.sum(solution.w**2) / 2, (solution.z, solution.residual, failed)
+    return jnp.sum(solution.w**2) / 2, Outcome(solution.z, solution.residual, failed, ())
 
 
 WORKLOADS = {
     "cube": Workload(cube_lanes, _cube, CUBE.steps),
     "ball": Workload(ball_lanes, _ball, BALL.steps),
-    "hopper": _walking(HOPPER),
-    "ant": _walking(ANT),
-    "circuit": Workload(_circuit_lanes, _circuit, STEPS["circuit"]),
+    "hopper": _walking("hopper"),
+    "ant": _walking("ant"),
+    "circuit": Workload(_circuit_lanes, _circuit, CIRCUIT_STEPS),
     "solver": Workload(_solver_lanes, _solver, 1),
 }
 
@@ -222,6 +167,52 @@ def shapes(workload: str, dtype: str, batch: int) -> Lane:
     """Shapes and dtypes of the arguments of a program."""
     lanes = WORKLOADS[workload].lanes(1, dtype)
     return {n: jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype) for n, x in lanes.items()}
+
+
+def prepare(workload: str, method: str, batch: int, dtype: str) -> Prepared:
+    """For `Worker`: the programs of a workload, compiled, their results looked at.
+
+    **Raises:** `BrokenRun` if a result that is not reported as failed cannot be trusted.
+    """
+    jax.config.update("jax_enable_x64", dtype == "float64")
+    lanes = jax.device_put(WORKLOADS[workload].lanes(batch, dtype))
+    forward, gradient = (program(workload, method, way) for way in WAYS)
+    compile_s, gradient_compile_s = (first_call(run, lanes) for run in (forward, gradient))
+    facts = facts_of(*gradient(lanes))
+    refuse(facts, LIMITS[dtype])
+    facts |= {"gradient": "reverse mode, by " + ", ".join(lanes)}
+    return Prepared(
+        lambda: forward(lanes), lambda: gradient(lanes), compile_s, gradient_compile_s, facts
+    )
+
+
+def first_call(run: Callable[[Lane], Any], lanes: Lane) -> float:
+    """Seconds that the first call takes longer than the second one: tracing and compiling."""
+    first, second = (timed(lambda: run(lanes)) for _ in range(2))
+    return max(0.0, first - second)
+
+
+LIMITS = {
+    dtype: {n: x for n, x in limits.items() if n != "failed"}
+    for dtype, limits in END_LIMITS.items()
+}
+"""Runs may fall in a way that ends in a failure, as long as it is reported; the share is in the row."""
+
+
+def facts_of(slope: Lane, outcome: Outcome) -> dict[str, Any]:
+    """Facts about a batch, for `refuse`: all but `failed` are of the lanes that did not fail."""
+    failed = np.asarray(outcome.failed).reshape(-1)
+
+    def finite(tree: Any) -> bool:
+        leaves = [np.asarray(x)[~failed] for x in jax.tree.leaves(tree)]
+        return all(bool(np.isfinite(x).all()) for x in leaves)
+
+    return {
+        "finite": finite(outcome.end),
+        "gradient_finite": finite(slope),
+        "residual": float(np.max(np.asarray(outcome.residual)[~failed], initial=0.0)),
+        "failed": float(failed.mean()),
+    }
 
 
 # ------------------------------------------------------------------------------------------
@@ -260,7 +251,7 @@ FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while
 
 
 def kernels(workload: str, method: str, way: str, dtype: str, batch: int = 64) -> Kernels:
-    """Kernels of a step of a program as the compiler of the CPU fuses it."""
+    """Kernels of a step of a program as the compiler of this machine's device fuses it."""
     lowered = program(workload, method, way).lower(shapes(workload, dtype, batch))
     return kernels_of_a_step(lowered.compile().as_text())
 

@@ -19,11 +19,12 @@ import io
 import math
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from _harness import Prepared, Worker, compile_timed, one_core
+from _walkers import STEPS as WALKER_STEPS, WALKERS, velocities
 
 # MJX did not come to an end on two cores from this batch on (mujoco-mjx 3.17.0, CPU).
 MJX_HANGS_FROM = 1024
@@ -211,10 +212,13 @@ def ball_model(ball: Ball = BALL) -> Any:
 </mujoco>""")
 
 
-def _model(text: str) -> Any:
+def _model(text: str, cone: str | None = None) -> Any:
     import mujoco
 
-    return mujoco.MjModel.from_xml_string(text)
+    model = mujoco.MjModel.from_xml_string(text)
+    if cone is not None:
+        model.opt.cone = getattr(mujoco.mjtCone, f"mjCONE_{cone.upper()}").value
+    return model
 
 
 # ------------------------------------------------------------------------------------------
@@ -271,28 +275,53 @@ class MujocoRollout:
             yield states
 
 
-def mujoco_cube(cube: Cube = CUBE, nthread: int | None = None) -> MujocoRollout:
-    """Tossed cubes in MuJoCo: `mujoco_cube()(qpos, qvel)` gives the final states."""
-    return MujocoRollout(cube_model(cube), cube.steps, nthread)
+class Task(NamedTuple):
+    """A workload of MuJoCo and MJX."""
+
+    model: Callable[[str], Any]
+    """`mujoco.MjModel` with a cone, "elliptic" or "pyramidal"."""
+    steps: int
+    initial: Callable[[int, int], tuple[np.ndarray, np.ndarray]]
+    """`qpos` and `qvel` of a batch, from a seed."""
+    facts: Callable[[np.ndarray], dict[str, Any]]
+    """What is true of trajectories of `qpos`, (B, steps, nq)."""
+    slides: bool = True
+    """Whether friction matters, so that the gradient may be by it."""
 
 
-def mujoco_ball(ball: Ball = BALL, nthread: int | None = None) -> MujocoRollout:
-    """Dropped balls in MuJoCo: `mujoco_ball()(gap, speed)` gives the final states."""
-    return MujocoRollout(ball_model(ball), ball.steps, nthread)
+def _walker(name: str) -> Task:
+    def initial(batch: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        qpos = _model(WALKERS[name]).qpos0
+        return np.tile(qpos, (batch, 1)), velocities(name, batch, seed)
+
+    def facts(qpos: np.ndarray) -> dict[str, Any]:
+        return {"finite": bool(np.isfinite(qpos).all())}
+
+    return Task(lambda cone: _model(WALKERS[name], cone), WALKER_STEPS, initial, facts)
+
+
+TASKS = {
+    "cube": Task(lambda cone: cube_model(CUBE, cone), CUBE.steps, tosses, trajectory_checks),
+    "ball": Task(
+        lambda cone: ball_model(),
+        BALL.steps,
+        drops,
+        lambda qpos: bounce_checks(qpos[..., 0]),
+        slides=False,
+    ),
+    **{name: _walker(name) for name in WALKERS},
+}
 
 
 def prepare_mujoco(workload: str, batch: int, seed: int = 0) -> Prepared:
-    """For `Worker`: the cube or the ball in MuJoCo on all cores; it has no gradient."""
+    """For `Worker`: one of `TASKS` in MuJoCo on all cores; it has no gradient."""
     import mujoco
 
-    rollout, initial = (
-        (mujoco_cube(), tosses(batch, seed))
-        if workload == "cube"
-        else (mujoco_ball(), drops(batch, seed))
-    )
-    few = tuple(array[:64] for array in initial)
-    qpos, _ = rollout.trajectory(*few)
-    checks = trajectory_checks(qpos) if workload == "cube" else bounce_checks(qpos[..., 0])
+    task = TASKS[workload]
+    rollout = MujocoRollout(task.model("elliptic"), task.steps)
+    initial = task.initial(batch, seed)
+    qpos, _ = rollout.trajectory(*(array[:64] for array in initial))
+    checks = task.facts(qpos)
     checks |= {"version": mujoco.__version__, "threads": rollout.nthread}
     checks["gradient"] = "none: the engine offers finite differences only"
     return Prepared(lambda: rollout(*initial), checks=checks)
@@ -306,7 +335,7 @@ def prepare_mujoco(workload: str, batch: int, seed: int = 0) -> Prepared:
 class MjxRollout:
     """Trajectories of one model in MJX, as pure functions to be compiled by the caller.
 
-    Made by `mjx_cube` and `mjx_ball`. `dtype` is float32 or float64, which needs `jax_enable_x64`.
+    Made by `mjx_rollout` and `mjx_ball`. `dtype` is float32 or float64, which needs `jax_enable_x64`.
     """
 
     model: Any
@@ -398,9 +427,9 @@ class MjxRollout:
         return (data.qpos, data.qvel), trajectory
 
 
-def mjx_cube(cube: Cube = CUBE, dtype: Any = np.float64, cone: str = "pyramidal") -> MjxRollout:
-    """Tossed cubes in MJX: `jax.jit(mjx_cube())(qpos, qvel)` gives the final states."""
-    return _mjx(cube_model(cube, cone), cube.steps, dtype)
+def mjx_rollout(task: Task, dtype: Any = np.float64, cone: str = "pyramidal") -> MjxRollout:
+    """A workload in MJX: `jax.jit(mjx_rollout(task))(qpos, qvel)` gives the final states."""
+    return _mjx(task.model(cone), task.steps, dtype)
 
 
 def mjx_ball(ball: Ball = BALL, dtype: Any = np.float64) -> MjxRollout:
@@ -433,9 +462,9 @@ def prepare_mjx(
     cone: str = "pyramidal",
     gradient: str = "friction",
 ) -> Prepared:
-    """For `Worker`: the "cube" or the "ball" in MJX, and its gradient.
+    """For `Worker`: one of `TASKS` in MJX, and its gradient.
 
-    The cube's is by "friction" or by "velocity"; the ball's, which has no friction, by its speed.
+    It is by "friction" or by "velocity"; the ball's, which has no friction, by its speed.
     """
     import jax
     import mujoco
@@ -444,26 +473,23 @@ def prepare_mjx(
         import mujoco.mjx  # noqa: F401
 
     jax.config.update("jax_enable_x64", dtype == "float64")
-    cube = workload == "cube"
-    rollout = mjx_cube(dtype=dtype, cone=cone) if cube else mjx_ball(dtype=dtype)
-    numbers = tosses(batch, seed) if cube else drops(batch, seed)
-    initial = tuple(jax.device_put(array.astype(dtype)) for array in numbers)
+    task = TASKS[workload]
+    rollout, by = mjx_rollout(task, dtype, cone), gradient if task.slides else "speed"
+    initial = tuple(jax.device_put(array.astype(dtype)) for array in task.initial(batch, seed))
     derivative = {
         "friction": rollout.gradient_friction,
         "velocity": rollout.gradient_velocity,
         "speed": lambda gap, speed: rollout.derivative_velocity(lambda q: q[0], gap, speed),
-    }[gradient if cube else "speed"]
+    }[by]
 
     checks: dict[str, Any] = {"version": mujoco.__version__}
-    checks["gradient"] = f"by {gradient if cube else 'speed'}, forward mode"
-    if cube:
-        checks["cone"] = cone
+    checks |= {"gradient": f"by {by}, forward mode", "cone": cone}
     if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) < (os.cpu_count() or 1):
         checks["cores"] = f"pinned to {len(os.sched_getaffinity(0))} of {os.cpu_count()}"
     if batch <= 256:  # each of these compiles the engine once more
         few = tuple(array[:16] for array in initial)
         qpos = np.asarray(jax.jit(rollout.trajectory)(*few)[0], np.float64)
-        checks |= trajectory_checks(qpos) if cube else bounce_checks(qpos[..., 0])
+        checks |= task.facts(qpos)
         checks["reverse_mode"] = rollout.reverse_refusal(*few)
 
     forward, compile_s = compile_timed(rollout, *initial)
@@ -524,7 +550,7 @@ def slide_check(
     """
     import jax
 
-    rollout = mjx_cube(cube, cone=cone)
+    rollout = _mjx(cube_model(cube, cone), cube.steps, np.float64)
     qpos, qvel = slides(batch, seed, cube)
 
     def travelled(q):

@@ -1,37 +1,39 @@
-"""The cube and the ball on a GPU: the workloads of `cube.py` and `ball.py`, in one table.
+"""Cube, ball, hopper, ant, a circuit and a batch of contact problems on a GPU, in one table.
 
     python benchmarks/gpu.py --out results
-    python benchmarks/gpu.py --out results --workloads cube --dtypes float32 --batches 65536
+    python benchmarks/gpu.py --out results --workloads cube --methods plain --dtypes float32 --batches 65536
 
 writes `results/gpu.json` (rows as of the other benchmarks) and `results/gpu.md` (device, versions,
-table, ratios), after every batch size, so that what was measured survives an interruption. A batch
-is one chunk: all lanes are stepped together. MJX runs on the GPU too where it is installed, MuJoCo
-(C) on the cores of the host.
+table, ratios), after every batch size, so that what was measured survives an interruption. A batch is
+one program: all lanes are stepped together, plainly, under `Located` and under `Corrected`. MJX runs on the
+GPU too where it is installed, MuJoCo (C) on the cores of the host; a circuit and contact problems have
+no peer here.
 
     python benchmarks/gpu.py --count --workloads cube hopper --methods plain
 
-needs no GPU: it lowers every program (cube, ball, hopper, ant, circuit, a batch of contact problems; plain,
-`Located`, `Corrected`; forward and gradient; both precisions) for CUDA and counts its operations, its calls
-out of XLA and its calls to the host, of which there must be none. `--kernels` compiles them for the CPU too
-and counts the kernels of a step: outside of inner loops, and inside, each loop once. A GPU fuses
-differently, so that these are estimates.
+needs no GPU: it lowers every program (forward and gradient, both precisions) for CUDA and counts its
+operations, its calls out of XLA and its calls to the host, of which there must be none. `--kernels` also
+compiles them for the device that JAX finds and counts the kernels of a step: outside of inner loops, and
+inside, each loop once. Counts on a CPU are estimates: a GPU fuses differently.
 
 Without a GPU it says so and ends; with `--allow-cpu` it first runs a batch of 4 on the CPU, which
 shows that it works and measures nothing.
 """
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import _device_programs
 import _harness
 import _peers
-from _drive import Start, check_physics, compare, our_worker
-from _harness import Row
+from _drive import OURS, Start, check_physics, compare, our_worker
+from _harness import Row, Worker
 
-BATCHES = (1, 1024, 16384, 65536)
-STEPS = {"cube": _peers.CUBE.steps, "ball": _peers.BALL.steps}
+BATCHES = (1, 1024, 16384, 65536, 262144)
+CHECKED = ("cube", "ball")
+"""Workloads whose whole motion is looked at first; of the others the ends of all lanes are."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -45,7 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     methods = tuple(_device_programs.METHODS)
     parser.add_argument(
-        "--methods", nargs="+", choices=methods, default=methods, help="counted ones"
+        "--methods", nargs="+", choices=methods, default=methods, help="ways to step"
     )
     parser.add_argument(
         "--kernels", action="store_true", help="with --count: compile, count kernels"
@@ -59,7 +61,6 @@ def main(arguments: list[str] | None = None) -> None:
         return count(options)
     import jax
 
-    options.workloads = [w for w in options.workloads or STEPS if w in STEPS]
     facts = _harness.header()
     gpu = jax.default_backend() == "gpu"
     if not gpu:
@@ -68,16 +69,21 @@ def main(arguments: list[str] | None = None) -> None:
             return
         print("A batch of 4 on the CPU follows; its times mean nothing.")
         options.batches = [4]
-    _harness.print_header("Cube and ball on a GPU" if gpu else "Trial on the CPU", facts)
+    _harness.print_header("On a GPU" if gpu else "Trial on the CPU", facts)
 
     rows: list[Row] = []
-    for workload in options.workloads:
+    for workload in options.workloads or _device_programs.WORKLOADS:
+        steps = _device_programs.WORKLOADS[workload].steps
         for dtype in options.dtypes:
-            physics = check_physics(workload, dtype, options)
+            physics = check_physics(workload, dtype, options) if workload in CHECKED else {}
             for batch in options.batches:
                 one = argparse.Namespace(**{**vars(options), "batches": [batch]})
                 engines = _engines(workload, dtype, gpu, options)
-                rows += compare(workload, dtype, STEPS[workload], engines, (), physics, one)
+                try:
+                    rows += compare(workload, dtype, steps, engines, (), physics, one)
+                except SystemExit:  # larger batches will not fit either
+                    print(f"{workload}, {dtype}: ends at a batch of {batch}", file=sys.stderr)
+                    break
                 _harness.write_json(rows, options.out / "gpu.json", facts)
                 (options.out / "gpu.md").write_text(_markdown(rows, facts), encoding="utf-8")
     if options.json is not None:
@@ -115,11 +121,21 @@ def count(options: argparse.Namespace) -> None:
 
 
 def _engines(workload: str, dtype: str, gpu: bool, options: argparse.Namespace) -> dict[str, Start]:
-    engines = {"diffnsd": our_worker(workload, "diffnsd", dtype, options)}
+    seed, timeout = options.seed, options.timeout
+
+    def ours(method: str) -> Start:
+        return lambda batch: Worker(
+            _device_programs.prepare, (workload, method, batch, dtype), timeout_s=timeout
+        )
+
+    engines = {
+        OURS if method == "plain" else method: ours(method)
+        for name, method in _device_programs.names()
+        if name == workload and method in options.methods
+    }
     if workload == "ball":
         engines["scan"] = our_worker("ball", "scan", dtype, options)
-    installed = _peers.installed()
-    seed, timeout = options.seed, options.timeout
+    installed = _peers.installed() if workload in _peers.TASKS else ()
     if "mujoco-mjx" in installed and gpu:
         engines["mujoco-mjx"] = lambda batch: _peers.mjx_worker(
             workload, batch, dtype, seed, timeout_s=timeout
@@ -137,16 +153,19 @@ def _markdown(rows: Sequence[Row], facts: Mapping[str, str]) -> str:
     lines += [f"- {name}: {value}" for name, value in facts.items()]
     lines += [
         "",
-        "Times in µs per step and system: median (min to max). Memory is the device's, for `mujoco` "
-        "the process's.",
+        "Times in µs per step and system: median (min to max). Steps a second are those of all systems "
+        "of a batch, gradients a second whole gradients times their steps. Memory is the device's, for "
+        "`mujoco` the process's.",
         "",
-        "| engine | workload | batch | dtype | forward | gradient | compile s | gradient compile s "
-        "| peak MB |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| engine | workload | batch | dtype | forward | steps/s | gradient | gradients x steps/s "
+        "| compile s | gradient compile s | peak MB |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         cells = (row.engine, row.workload, str(row.batch), row.dtype)
-        cells += (_spread(row, ""), _spread(row, "gradient_"))
+        for which in ("", "gradient_"):
+            middle = getattr(row, f"{which}us_per_step")
+            cells += (_spread(row, which), f"{1e6 / middle:.3g}" if middle else "")
         figures = (row.compile_s, row.gradient_compile_s, row.peak_mb)
         cells += tuple("" if x is None else f"{x:.1f}" for x in figures)
         lines.append("| " + " | ".join(cells) + " |")

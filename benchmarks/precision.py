@@ -31,26 +31,21 @@ def measured(workload: str, method: str, dtype: str, batch: int) -> dict[str, np
     with jax.enable_x64(dtype == "float64"):
         task = _device_programs.WORKLOADS[workload]
         lanes = task.lanes(batch, dtype)
-        slope, rest = _device_programs.program(workload, method, "gradient")(lanes)
+        slope, outcome = _device_programs.program(workload, method, "gradient")(lanes)
         depth = np.zeros(batch)
-        if workload == "solver":
-            end, residual, failed = rest
-        else:
-            states, residual, failed_step, gaps = rest
-            for gap in jax.tree.leaves(gaps):  # a circuit has none
-                gap = np.asarray(gap, float).reshape(batch, -1)
-                depth = np.maximum(depth, -np.min(gap, axis=1, initial=0)) + 0.0  # not -0
-            end = jnp.concatenate([x.reshape(batch, -1) for x in jax.tree.leaves(states)], axis=1)
-            failed = failed_step >= 0
+        for gap in jax.tree.leaves(outcome.gaps):  # a circuit has none
+            gap = np.asarray(gap, float).reshape(batch, -1)
+            depth = np.maximum(depth, -np.min(gap, axis=1, initial=0)) + 0.0  # not -0
+        end = [x.reshape(batch, -1) for x in jax.tree.leaves(outcome.end)]
         gradient = np.concatenate(
             [np.asarray(x, float).reshape(batch, -1) for x in jax.tree.leaves(slope)], axis=1
         )
         return {
-            "end": np.asarray(end, float).reshape(batch, -1),
+            "end": np.asarray(jnp.concatenate(end, axis=1), float),
             "gradient": gradient,
             "drift": depth,
-            "residual": np.asarray(residual, float).reshape(batch, -1).max(axis=1),
-            "failed": np.asarray(failed).reshape(batch),
+            "residual": np.asarray(outcome.residual, float).reshape(batch, -1).max(axis=1),
+            "failed": np.asarray(outcome.failed).reshape(batch),
         }
 
 

@@ -294,7 +294,7 @@ def toss(seed: int, kept: Kept) -> Found:
 
 
 def versions(kept: Kept, last: Kept) -> Found:
-    """This version against another one. A derivative of a run that branches may be of another branch: the median."""
+    """This version against another one; in the median, since a run may be near a branch."""
     for what in kept.keys() & last.keys():
         far = [off(a, b) for a, b in zip(kept[what], last[what], strict=True)]
         yield f"{what} of this and of the last version", float(np.median(far)), 1e-6
