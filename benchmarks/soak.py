@@ -342,8 +342,8 @@ def main() -> None:
         saved |= {name + what: x for what, x in kept.items()}
         if options.save:
             np.savez(options.save, **saved)
-        if sum(made.values()) % 20 == 0:
-            jax.clear_caches()
+        if sum(made.values()) % len(options.only) == 0:
+            jax.clear_caches()  # every program maps pages of memory, and their number is limited
     rounds = ", ".join(f"{n} of {kind}" for kind, n in made.items())
     print(f"{rounds}; {wrong} disagreements")
     sys.exit(bool(wrong))
