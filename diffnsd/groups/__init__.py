@@ -26,6 +26,7 @@ from ._retraction import (
     dexpinv_series as dexpinv_series,
     truncation as truncation,
 )
+from ._rotation_vectors import RotationVectors as RotationVectors
 from ._se3 import SE3 as SE3
 from ._so3 import (
     SO3 as SO3,

@@ -13,6 +13,7 @@ from .._types import Config, Scalar, Vector
 from ._base import Square, shape_problem
 from ._euclidean import Euclidean
 from ._product import AbstractDirectProduct
+from ._rotation_vectors import RotationVectors
 from ._so3 import SO3
 
 
@@ -24,11 +25,13 @@ class JointSpace(AbstractDirectProduct):
     rotation in the frame that it turns. This is the order of `qpos` and `qvel` in MuJoCo.
 
     **Arguments:** `n`: dimension; `rotations`: where the three entries of each rotation begin in a
-    tangent vector, in increasing order.
+    tangent vector, in increasing order; `rotation`: how they are stored, `SO3()`, or `RotationVectors()`,
+    with which elements have shape `(n,)` and the places of tangent vectors.
     """
 
     n: int
     rotations: tuple[int, ...] = ()
+    rotation: SO3 | RotationVectors = SO3()
 
     skew_ad = True
 
@@ -39,7 +42,12 @@ class JointSpace(AbstractDirectProduct):
     @property
     def size(self) -> int:
         """Number of entries of an element, `n + r`."""
-        return self.n + len(self.rotations)
+        return self.n + (self._width - 3) * len(self.rotations)
+
+    @property
+    def _width(self) -> int:
+        """Number of entries of a stored rotation."""
+        return jax.eval_shape(self.rotation.identity).shape[0]
 
     def _places(self, width: int) -> tuple[np.ndarray, np.ndarray]:
         """Entries of the numbers `(e,)` and of the rotations `(r, width)`; `width` is 3 or 4."""
@@ -49,12 +57,12 @@ class JointSpace(AbstractDirectProduct):
         return rest, turning
 
     def _split(self, x: Config | Vector) -> Any:
-        numbers, turning = self._places(4 if self.rotations and x.shape[0] == self.size else 3)
+        numbers, turning = self._places(self._width if x.shape[0] == self.size else 3)
         return x[numbers], x[turning]
 
     def _each(self, name: str, *shares) -> Any:
         """The results for the numbers and, with a leading axis, for the rotations."""
-        method = getattr(SO3(), name)
+        method = getattr(self.rotation, name)
         numbers = getattr(Euclidean(self.n - 3 * len(self.rotations)), name)
         turns = [s[1] for s in shares]
         if len(self.rotations) == 1:
@@ -71,7 +79,7 @@ class JointSpace(AbstractDirectProduct):
         return jnp.concatenate([values[0], values[1].reshape(-1)])[self._order(width)]
 
     def _element(self, values) -> Config:
-        return self._together(values, 4)
+        return self._together(values, self._width)
 
     def _vector(self, values) -> Vector:
         return self._together(values, 3)
@@ -88,9 +96,9 @@ class JointSpace(AbstractDirectProduct):
         return jnp.maximum(values[0], jnp.max(values[1]))
 
     def identity(self) -> Config:
-        numbers, turning = self._places(4)
+        numbers, turning = self._places(self._width)
         return self._element(
-            (jnp.zeros(len(numbers)), jnp.tile(SO3().identity(), (len(turning), 1)))
+            (jnp.zeros(len(numbers)), jnp.tile(self.rotation.identity(), (len(turning), 1)))
         )
 
     def hat(self, xi: Vector) -> Square:
@@ -115,5 +123,5 @@ class JointSpace(AbstractDirectProduct):
     def check(self, q: Config) -> str | None:
         if problem := shape_problem("q", q, (self.size,)):
             return problem
-        turning = np.asarray(q)[self._places(4)[1]]
-        return next((m for m in map(SO3().check, turning) if m), None)
+        turning = np.asarray(q)[self._places(self._width)[1]]
+        return next((m for m in map(self.rotation.check, turning) if m), None)

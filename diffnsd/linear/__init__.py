@@ -19,6 +19,7 @@ from ._operators import (
     ElementSum as ElementSum,
 )
 from ._preconditioners import (
+    SSOR as SSOR,
     AbstractPreconditioner as AbstractPreconditioner,
     BlockJacobi as BlockJacobi,
     Chebyshev as Chebyshev,

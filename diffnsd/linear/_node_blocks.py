@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._jax import eval_now
 from .._numerics import matrix_inverse
@@ -20,11 +20,13 @@ class NodePattern(eqx.Module):
     """Where the blocks of a matrix are.
 
     **Arguments:** `columns`: neighbours of every node, itself included, `(p, m)`, filled up with any node;
-    `slots`: for groups of elements the place of node `j` in the row of node `i`, `(e, k, k)`.
+    `slots`: for groups of elements the place of node `j` in the row of node `i`, `(e, k, k)`; `colours`: the
+    nodes in sets of which no two are neighbours, which sweeps take one after the other.
     """
 
     columns: Int[Array, "p m"]
     slots: tuple[Int[Array, "e k k"], ...]
+    colours: tuple[Int[Array, " c"], ...]
 
     @staticmethod
     def of(groups: Sequence[np.ndarray], nodes: int) -> "NodePattern | None":
@@ -45,7 +47,30 @@ class NodePattern(eqx.Module):
         ends = np.cumsum([len(x) for x in i])[:-1]
         each = np.split(slot[places.reshape(-1)].astype(np.int32), ends)
         shaped = (s.reshape(*g.shape, g.shape[1]) for s, g in zip(each, groups, strict=True))
-        return NodePattern(*eval_now(_as_arrays, columns, tuple(shaped)))
+        colours = coloured(row, column, nodes)
+        return NodePattern(*eval_now(_as_arrays, columns, tuple(shaped), colours))
+
+
+def coloured(row: np.ndarray, column: np.ndarray, nodes: int) -> tuple[np.ndarray, ...]:
+    """Nodes by colours that differ between neighbours, the pairs `row`, `column`.
+
+    Jones and Plassmann's method: in every round the nodes whose random number is the largest among their
+    neighbours without a colour take the first one that is free.
+    """
+    apart = row != column
+    row, column = row[apart], column[apart]
+    weight = np.random.default_rng(0).permutation(nodes)
+    colour = np.full(nodes, -1)
+    while np.any(colour < 0):
+        open_pair = (colour[row] < 0) & (colour[column] < 0)
+        beaten = np.zeros(nodes, bool)
+        beaten[row[open_pair & (weight[row] < weight[column])]] = True
+        chosen = (colour < 0) & ~beaten
+        seen = chosen[row] & (colour[column] >= 0)
+        taken = np.zeros((nodes, colour.max() + 2), bool)
+        taken[row[seen], colour[column[seen]]] = True
+        colour[chosen] = np.argmin(taken[chosen], axis=1)
+    return tuple(np.flatnonzero(colour == c).astype(np.int32) for c in range(colour.max() + 1))
 
 
 def _as_arrays(*known):
@@ -64,17 +89,27 @@ class NodeBlocks(AbstractSparse):
       other coordinates are ignored.
     - `tags`: as of `ElementSum`.
     - `added`: further elements, symmetric or not, `None` for none.
+    - `colours`: as of `NodePattern`, for preconditioners that need an order.
     """
 
     blocks: Float[Array, "p w m w"]
     columns: Int[Array, "p m"]
     free: Int[Array, " n"]
     added: ElementSum | None
+    colours: tuple[Int[Array, " c"], ...]
     tags: frozenset = eqx.field(static=True)
 
-    def __init__(self, blocks, columns, free, tags: Iterable = (), added: ElementSum | None = None):
+    def __init__(
+        self,
+        blocks,
+        columns,
+        free,
+        tags: Iterable = (),
+        added: ElementSum | None = None,
+        colours: Iterable = (),
+    ):
         self.blocks, self.columns, self.free = blocks, columns, free
-        self.added = added
+        self.added, self.colours = added, tuple(colours)
         self.tags = frozenset(tags)
 
     @property
@@ -115,13 +150,13 @@ class NodeBlocks(AbstractSparse):
             more = ElementSum(blocks, dofs, self.size, tags=tags)
         else:
             more = self.added.plus(blocks, dofs, *tags)
-        return NodeBlocks(self.blocks, self.columns, self.free, tags, more)
+        return NodeBlocks(self.blocks, self.columns, self.free, tags, more, self.colours)
 
     def transpose(self) -> "NodeBlocks":
         if self.is_symmetric:
             return self
         added = None if self.added is None else self.added.transpose()
-        return NodeBlocks(self.blocks, self.columns, self.free, self.tags, added)
+        return NodeBlocks(self.blocks, self.columns, self.free, self.tags, added, self.colours)
 
     def _diagonal_blocks(self) -> Float[Array, "p w w"]:
         """Blocks of the nodes, a unit matrix for coordinates that are no unknowns."""
@@ -136,9 +171,14 @@ class NodeBlocks(AbstractSparse):
             blocks = blocks.at[node, i % w, j % w].add(self.added.blocks, mode="drop")
         if self.size == p * w:
             return blocks
-        known = jnp.zeros(p * w, bool).at[self.free].set(True).reshape(p, w)
+        known = self.known()
         both = known[:, :, None] & known[:, None, :]
         return jnp.where(both, blocks, jnp.eye(w, dtype=self.dtype))
+
+    def known(self) -> Bool[Array, "p w"]:
+        """Which coordinates of the nodes are unknowns."""
+        p, w = self.blocks.shape[:2]
+        return jnp.zeros(p * w, bool).at[self.free].set(True).reshape(p, w)
 
     def diagonal(self) -> Float[Array, " n"]:
         return self._of_unknowns(jnp.diagonal(self._diagonal_blocks(), axis1=1, axis2=2))
@@ -176,6 +216,39 @@ class NodalInverse(eqx.Module):
     def __call__(self, x: Array) -> Array:
         nodal = self.operator._nodal(x)
         return self.operator._of_unknowns(jnp.einsum("pij,pj->pi", self.inverses, nodal))
+
+
+class NodalSweeps(eqx.Module):
+    """The inverse of `(D + L) D^-1 (D + L^T)`, `L` the blocks before the diagonal in an order by colours."""
+
+    rows: tuple[Float[Array, "c w k"], ...]
+    inverse: NodalInverse
+    own: Float[Array, "p w w"]
+    operator: NodeBlocks
+
+    @staticmethod
+    def of(operator: NodeBlocks) -> "NodalSweeps":
+        _, w, m, _ = operator.blocks.shape
+        rows = tuple(operator.blocks[nodes].reshape(-1, w, m * w) for nodes in operator.colours)
+        inverse, own = operator.block_inverse(w), operator._diagonal_blocks()
+        return NodalSweeps(rows, inverse, own, operator)
+
+    def __call__(self, x: Array) -> Array:
+        operator = self.operator
+        known, columns = operator.known(), operator.columns
+        parts = list(zip(operator.colours, self.rows, strict=True))
+
+        def swept(right, parts):
+            y = jnp.zeros_like(right)
+            for nodes, rows in parts:  # of the others, later ones are still zero
+                near = y[columns[nodes]].reshape(rows.shape[0], -1)
+                left = right[nodes] - jnp.einsum("cik,ck->ci", rows, near)
+                new = jnp.einsum("cij,cj->ci", self.inverse.inverses[nodes], left)
+                y = y.at[nodes].set(jnp.where(known[nodes], new, 0), unique_indices=True)
+            return y
+
+        middle = jnp.einsum("pij,pj->pi", self.own, swept(operator._nodal(x), parts))
+        return operator._of_unknowns(swept(middle, parts[::-1]))
 
 
 register(NodeBlocks)

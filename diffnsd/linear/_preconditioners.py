@@ -9,6 +9,7 @@ import lineax as lx
 from jaxtyping import Array
 
 from .._arguments import AbstractChecked
+from ._node_blocks import NodalSweeps, NodeBlocks
 from ._operators import AbstractLargeOperator
 
 
@@ -45,6 +46,27 @@ class BlockJacobi(AbstractPreconditioner):
 
     def inverse(self, operator: lx.AbstractLinearOperator) -> Callable[[Array], Array]:
         return _large("BlockJacobi", operator).block_inverse(self.size)
+
+
+class SSOR(AbstractPreconditioner):
+    """A symmetric Gauss–Seidel sweep, `(D + L) D^-1 (D + L^T)`, `D` the blocks of the nodes.
+
+    Nodes are taken in an order by colours, of which a mesh has about ten: nodes of one colour are no
+    neighbours, and are swept at once. It halves the iterations that block-Jacobi needs; as an application
+    costs two products with the matrix, it does not save time on a CPU.
+
+    **Raises:** `ValueError` for matrices that are no `NodeBlocks` with colours, as those of elastic bodies.
+
+    Reference: Y. Saad (2003), sections 4.1 and 12.4, doi:10.1137/1.9780898718003.
+    """
+
+    def inverse(self, operator: lx.AbstractLinearOperator) -> Callable[[Array], Array]:
+        if not isinstance(operator, NodeBlocks) or not operator.colours:
+            raise ValueError(
+                "SSOR sweeps over the nodes of a NodeBlocks matrix with colours, as of an elastic body, and "
+                f"{type(operator).__name__} has none; use BlockJacobi() or Jacobi()."
+            )
+        return NodalSweeps.of(operator)
 
 
 class Chebyshev(AbstractPreconditioner):

@@ -52,6 +52,9 @@ BAND = scipy.sparse.spdiags(  # of which column j of A holds entry j
 TRI = RANDOM.normal(size=(3, N))
 
 
+TAGS = [lx.positive_semidefinite_tag]
+
+
 def node_blocks() -> tuple[linear.NodeBlocks, np.ndarray]:
     """Elements of three nodes, two coordinates prescribed, and two contacts that are not symmetric."""
     random = np.random.default_rng(3)
@@ -72,9 +75,10 @@ def node_blocks() -> tuple[linear.NodeBlocks, np.ndarray]:
     for dof, block in zip(dofs, more, strict=True):
         known = dof < N
         matrix[np.ix_(dof[known], dof[known])] += block[np.ix_(known, known)]
-    tags = [lx.positive_semidefinite_tag]
     stored = jnp.asarray(blocks.swapaxes(1, 2))
-    operator = linear.NodeBlocks(stored, pattern.columns, jnp.asarray(free), tags)
+    operator = linear.NodeBlocks(
+        stored, pattern.columns, jnp.asarray(free), TAGS, colours=pattern.colours
+    )
     return operator.plus(jnp.asarray(more), dofs), matrix
 
 
@@ -178,6 +182,33 @@ def test_a_solve_is_differentiated(solver):
     batch = jax.vmap(solution)(jnp.stack([at[0], 2 * at[0]]))
     double = np.linalg.solve(assembled(2 * POSITIVE, ADDED), RIGHT)
     np.testing.assert_allclose(batch, [x, double], atol=1e-10)
+
+
+def test_symmetric_sweeps():
+    """`(D + L)^-T D (D + L)^-1` of the matrix without its further elements, in the order of the colours."""
+    operator, _ = MATRICES["nodal"]
+    operator = linear.NodeBlocks(
+        operator.blocks, operator.columns, operator.free, TAGS, colours=operator.colours
+    )
+    matrix, node = np.asarray(operator.as_matrix()), np.asarray(operator.free) // 3
+    assert sorted(np.concatenate(operator.colours)) == list(range(11))
+    place = np.empty(11, int)
+    for colour, nodes in enumerate(map(np.asarray, operator.colours)):
+        place[nodes] = colour
+        inside = np.isin(node, nodes)
+        apart = node[inside][:, None] != node[inside][None]
+        assert not np.any(matrix[np.ix_(inside, inside)][apart])  # no neighbours
+    before = place[node][:, None] > place[node][None]
+    same = node[:, None] == node[None]
+    lower, diagonal = np.where(before | same, matrix, 0), np.where(same, matrix, 0)
+    exact = np.linalg.solve(lower.T, diagonal @ np.linalg.solve(lower, RIGHT))
+    found = linear.SSOR().inverse(operator)(jnp.asarray(RIGHT))
+    np.testing.assert_allclose(found, exact, rtol=0, atol=1e-13 * np.abs(exact).max())
+    solver = ConjugateGradients(linear.SSOR())
+    solved = linear_solve(operator, jnp.asarray(RIGHT), solver)
+    np.testing.assert_allclose(solved, np.linalg.solve(matrix, RIGHT), rtol=1e-8)
+    with pytest.raises(ValueError, match=r"has none; use BlockJacobi\(\) or Jacobi\(\)"):
+        linear.SSOR().inverse(SPD)
 
 
 def test_a_solve_with_blocks_between_nodes_is_differentiated():

@@ -1,6 +1,7 @@
 """Elastic bodies by finite elements: meshes, elements, materials, boundary conditions."""
 
 from ._base import AbstractElements as AbstractElements
+from ._beams import Beams as Beams
 from ._bending import Hinges as Hinges, PlanarBeams as PlanarBeams
 from ._boundary import (
     AbstractLoad as AbstractLoad,

@@ -31,7 +31,8 @@ class AbstractElements(AbstractChecked):
     Every other array among the fields has one value, `()`, or one per element, leading axis `e`;
     methods that are documented "for one element" see the values of that element.
     The deformation of an element with nodal coordinates `x (w, k)` is `F = x G`, shape `(w, m)`.
-    A node's coordinates are its position, then angles, where elements have them.
+    A node's coordinates are its position, then angles, where elements have them: one in the plane, a rotation
+    vector in space. Elements that turn in space have `G = 1` and define `placed`, `moved`, `carried`, `axes`.
     """
 
     dimensions: eqx.AbstractClassVar[tuple[int, ...]]
@@ -58,6 +59,26 @@ class AbstractElements(AbstractChecked):
         """Consistent mass of each coordinate between the nodes, for one element; `None`: no mass."""
         del X
         return None
+
+    def axes(self, X: Float[Array, "w k"]) -> Float[Array, "w w"] | None:
+        """Axes in which `inertia` is given, as columns, for one element; `None`: those of the coordinates."""
+        del X
+        return None
+
+    def placed(self, F: Float[Array, "w m"]) -> Array:
+        """The deformation as `density_of_energy` and `moved` take it, for one element."""
+        return F
+
+    def moved(self, F: Array, move: Float[Array, "w m"]) -> Array:
+        """The deformation after a move along velocities, exact to second order, for one element."""
+        return F + move
+
+    def carried(
+        self, increment: Float[Array, "w m"], move: Float[Array, "w m"]
+    ) -> Float[Array, "w m"]:
+        """The move after an `increment` that a change `move` of this increment causes, for one element."""
+        del increment
+        return move
 
     def volume_ratio(self, F: Float[Array, "w m"]) -> Scalar | None:
         """Volume over volume at rest, negative where inverted; `None` if it has no meaning."""
@@ -139,21 +160,23 @@ def energy(elements: AbstractElements, X: Nodal, x: Nodal) -> Scalar:
     """`Σ w_e ψ(F_e)` [J]."""
 
     def one(element, X, x):
-        F = matmul(x, element.gradient(X))
+        F = element.placed(matmul(x, element.gradient(X)))
         return element.measure(X) * element.density_of_energy(X, F)
 
     return jnp.sum(over_elements(one, elements, gathered(elements, X), gathered(elements, x)))
 
 
 def _stress(element, X, F, rate, viscosity):
-    """`∂ψ/∂F + viscosity d/dt ∂ψ/∂F`, `(w, m)`."""
+    """`∂ψ/∂F + viscosity d/dt ∂ψ/∂F`, `(w, m)`, derivatives along moves."""
+    none = jnp.zeros_like(rate)
 
-    def slope(F):
-        return jax.grad(lambda F: element.density_of_energy(X, F))(F)
+    def slope(move):
+        at = element.moved(F, move)
+        return jax.grad(lambda m: element.density_of_energy(X, element.moved(at, m)))(none)
 
     if viscosity is None:
-        return slope(F)
-    value, change = jax.jvp(slope, (F,), (rate,))
+        return slope(none)
+    value, change = jax.jvp(slope, (none,), (rate,))
     return value + viscosity * change
 
 
@@ -164,8 +187,8 @@ def internal_force(
 
     def one(element, X, x, v):
         gradient = element.gradient(X)
-        rate = None if viscosity is None else matmul(v, gradient)
-        stress = _stress(element, X, matmul(x, gradient), rate, viscosity)
+        F = element.placed(matmul(x, gradient))
+        stress = _stress(element, X, F, matmul(v, gradient), viscosity)
         return -element.measure(X) * matmul(stress, gradient.T)
 
     at = (gathered(elements, y) for y in (X, x, v))
@@ -175,23 +198,28 @@ def internal_force(
 def stiffness_blocks(
     elements: AbstractElements, X: Nodal, x: Nodal, v: Nodal, viscosity: Scalar | None, a, b
 ) -> Float[Array, "e d d"]:
-    """`−a ∂f/∂v − b ∂f/∂x` of the internal force of every element, `d = k w`, node by node."""
+    """`−a ∂f/∂v − b ∂f/∂x` of the internal force of every element, `d = k w`, node by node.
+
+    `x` is where an increment `a v` has led, and its derivative is that by this increment.
+    """
 
     def one(element, X, x, v):
         gradient, measure = element.gradient(X), element.measure(X)
-        F = matmul(x, gradient)
-        shape = F.shape
-        basis = jnp.eye(F.size, dtype=F.dtype).reshape(F.size, *shape)
+        F, rate = element.placed(matmul(x, gradient)), matmul(v, gradient)
+        shape = rate.shape
+        basis = jnp.eye(rate.size, dtype=rate.dtype).reshape(rate.size, *shape)
 
-        rate = F if viscosity is None else matmul(v, gradient)
-
-        def stress(F, rate):
-            return _stress(element, X, F, rate, viscosity)
+        def stress(move, rate):
+            return _stress(element, X, element.moved(F, move), rate, viscosity)
 
         # One row of moduli per entry of F: the second derivative in that direction. What the rows share is
         # evaluated once, which is three times faster than one `jvp` for each.
-        moduli = jax.linearize(stress, F, rate)[1]
-        table = jax.vmap(lambda direction: moduli(b * direction, a * direction))(basis)
+        moduli = jax.linearize(stress, jnp.zeros_like(rate), rate)[1]
+
+        def row(direction):
+            return moduli(b * element.carried(a * rate, direction), a * direction)
+
+        table = jax.vmap(row)(basis)
         table = table.reshape(*shape, *shape)  # (w, m, w, m)
         k = gradient.shape[0]
         half = _times_last(table, gradient)  # (w, m, w, k)
@@ -214,6 +242,6 @@ def volume_ratios(elements: AbstractElements, X: Nodal, x: Nodal) -> Float[Array
     """`det F` of every element, `None` for elements without a volume."""
 
     def one(element, X, x):
-        return element.volume_ratio(matmul(x, element.gradient(X)))
+        return element.volume_ratio(element.placed(matmul(x, element.gradient(X))))
 
     return over_elements(one, elements, gathered(elements, X), gathered(elements, x))

@@ -35,9 +35,9 @@ class Prescribed(eqx.Module):
     """Coordinates of nodes that move as given, and are no unknowns.
 
     **Arguments:** `nodes`: node numbers `(m,)` or a mask `(p,)`; `axes`: which coordinates, default all
-    (angles too); `displacement`: from rest, a function of time `displacement(t)` or an array, of a shape
-    that broadcasts to `(m, axes)`; default none: they are held. Twice differentiable, because its
-    acceleration moves neighbouring nodes under a consistent mass.
+    (angles too; the three of a rotation in space together); `displacement`: from rest, a function of time
+    `displacement(t)` or an array, of a shape that broadcasts to `(m, axes)`; default none: they are held.
+    Twice differentiable, because its acceleration moves neighbouring nodes under a consistent mass.
     """
 
     nodes: Int[Array, " m"]
@@ -94,9 +94,9 @@ class AbstractLoad(eqx.Module):
 class NodalForce(AbstractLoad):
     """Given forces on nodes.
 
-    **Arguments:** `nodes`: node numbers `(m,)` or a mask `(p,)`; `force`: on each of them [N], `(w,)` or
-    `(m, w)`, fewer entries than a node has coordinates act on the first ones; or a function
-    `force(t, args)` of the time and of the exogenous inputs.
+    **Arguments:** `nodes`: node numbers `(m,)` or a mask `(p,)`; `force`: on each of them [N, N m], moments
+    in space in the frame of the node, `(w,)` or `(m, w)`, fewer entries than a node has coordinates act on
+    the first ones; or a function `force(t, args)` of the time and of the exogenous inputs.
     """
 
     nodes: Int[Array, " m"]
@@ -124,8 +124,8 @@ class NodalForce(AbstractLoad):
         return jnp.zeros_like(x).at[self.nodes].add(padded)
 
     def potential(self, x: Array) -> Scalar | None:
-        if callable(self.value):
-            return None
+        if callable(self.value) or (x.shape[1] == 6 and self.value.shape[-1] > 3):
+            return None  # moments that follow the frame of a node have none
         return -jnp.sum(self.force(jnp.zeros((), x.dtype), x, None) * x)
 
     @property

@@ -83,6 +83,12 @@ def _prescribed_twice(body: Any) -> str | None:
                 f"{seen.max()} and {number}; take them out of one of them"
             )
         taken[nodes[:, None], axes] = number
+    turning = (taken >= 0)[:, 3:] if w == 6 else np.zeros((p, 3), bool)
+    if np.any(parted := np.any(turning, axis=1) & ~np.all(turning, axis=1)):
+        return (
+            f"of the rotation of nodes {listed(np.flatnonzero(parted))} some axes are prescribed and others "
+            "are not; prescribe the axes 3, 4 and 5 together, or hold the others by stiff Beams"
+        )
     if np.all((taken >= 0) | unused):
         return "every coordinate is prescribed, so nothing is left to move; take some out of prescribed"
     return None

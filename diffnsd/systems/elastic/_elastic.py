@@ -11,9 +11,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..._expects import expects
 from ..._jax import eval_now
-from ..._numerics import as_float
+from ..._numerics import as_float, cross
 from ..._types import Args, Config, Matrix, Scalar, State, Vector
-from ...groups import AbstractGroup, Euclidean
+from ...groups import SO3, AbstractGroup, Euclidean, JointSpace, RotationVectors
 from ...linear import ElementSum, NodePattern
 from .._base import AbstractSystem
 from . import _base as assembly
@@ -29,14 +29,16 @@ class Elastic(AbstractSystem):
     """Elastic bodies:  `M q'' = −∂E/∂q + M g + loads − damping`,  `E(q) = Σ_e w_e ψ(F_e(q), θ_e)`.
 
     The unknowns `q`, `(n,)`, are the coordinates of the nodes [m, rad] that are not prescribed, node by
-    node; `positions(t, q)` returns those of all nodes. Prescribed coordinates leave the system, and
-    `reactions` returns the forces that hold them.
+    node; `positions(t, q)` returns those of all nodes. Nodes of `Beams` turn: three of their coordinates are
+    a rotation vector, those of `v` an angular velocity in the frame of the node, and the group is a product
+    with `RotationVectors`. Prescribed coordinates leave the system, and `reactions` returns the forces that
+    hold them.
 
     **Arguments:**
 
     - `points`: coordinates of the nodes at rest [m], `(p, d)`, or a `Mesh`.
     - `elements`: `Tetrahedra`, `Triangles`, `Membranes`, `Hinges`, `Bars`, `Springs`, `PlanarBeams`,
-      `Masses`, one or a sequence; their energies and masses are added.
+      `Beams`, `Masses`, one or a sequence; their energies and masses are added.
     - `gravity`: acceleration [m/s²], `(d,)`; default none.
     - `prescribed`: one or more `Prescribed`. `loads`: one or more `NodalForce` or `Pressure`.
     - `mass_model`: `Lumped()`, the default, or `Consistent()`. `damping`: a `Rayleigh`; default none.
@@ -60,6 +62,7 @@ class Elastic(AbstractSystem):
     unknown: Int[Array, "p w"]
     pattern: NodePattern | None
     bandwidth: int = eqx.field(static=True)
+    rotations: tuple[int, ...] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -93,6 +96,9 @@ class Elastic(AbstractSystem):
         self.unknown = eval_now(jnp.asarray, unknown.reshape(out.shape))
         self.bandwidth = _bandwidth(self.elements, unknown.reshape(out.shape), free.size)
         is_banded = self.bandwidth <= min(WIDEST_BAND, free.size - 1)
+        turning = unknown.reshape(out.shape)[:, self.points.shape[1] :]
+        turning = turning[:, 0] if turning.shape[1] == 3 else np.zeros(0, int)
+        self.rotations = tuple(int(i) for i in turning[turning < free.size])
         groups = [np.asarray(part.nodes) for part in self.elements]
         self.pattern = None if is_banded else NodePattern.of(groups, out.shape[0])
 
@@ -100,7 +106,15 @@ class Elastic(AbstractSystem):
 
     @property
     def group(self) -> AbstractGroup:
-        return Euclidean(self.free.shape[0])
+        n = self.free.shape[0]
+        if not self.rotations:
+            return Euclidean(n)
+        return JointSpace(n, self.rotations, RotationVectors())
+
+    @property
+    def turns(self) -> bool:
+        """Whether nodes turn in space, by a rotation vector each."""
+        return self.unknown.shape[1] == self.points.shape[1] + 3
 
     @property
     def rest_nodes(self) -> Nodal:
@@ -141,7 +155,7 @@ class Elastic(AbstractSystem):
         return flat.at[self.free].set(value, unique_indices=True).reshape(nodal.shape)
 
     def _prescribed_rates(self, t: Scalar) -> tuple[Nodal, Nodal]:
-        """Velocity and acceleration of the prescribed coordinates, zero elsewhere."""
+        """Velocity of the prescribed coordinates, zero elsewhere, and its rate."""
         rest = self.rest_nodes
         if not any(callable(part.displacement) for part in self.prescribed):
             return jnp.zeros_like(rest), jnp.zeros_like(rest)
@@ -154,7 +168,11 @@ class Elastic(AbstractSystem):
             return x
 
         def rate(t):
-            return jax.jvp(along, (t,), (jnp.ones_like(t),))[1]
+            x, change = jax.jvp(along, (t,), (jnp.ones_like(t),))
+            if not self.turns:
+                return change
+            spin = jax.vmap(SO3().dexp)(-x[:, 3:], change[:, 3:])
+            return jnp.concatenate([change[:, :3], spin], axis=1)
 
         return jax.jvp(rate, (t,), (jnp.ones_like(t),))
 
@@ -187,9 +205,16 @@ class Elastic(AbstractSystem):
             return assembly.internal_force(part, X, x, v, viscosity)
 
         total = self._each(internal, self.rest_nodes.astype(x.dtype), x, v) + self._weight(x)
+        if self.turns:
+            total = total + self._gyroscopic(v)
         for load in self.loads:
             total = total + load.force(t, x, args)
         return total if self.damping is None else total - self.damping.mass * self.mass_times(v)
+
+    def _gyroscopic(self, v: Nodal) -> Nodal:
+        """`J ω × ω` at every node; their rotary inertias are not coupled."""
+        momentum = self.mass_times(v)[:, 3:]
+        return jnp.pad(cross(momentum.T, v[:, 3:].T).T, ((0, 0), (3, 0)))
 
     def force(self, t: Scalar, state: State, args: Args) -> Vector:
         total = self.nodal_force(t, state, args)
@@ -197,13 +222,16 @@ class Elastic(AbstractSystem):
             total = total - self.mass_times(self._prescribed_rates(t)[1])
         return total.reshape(-1)[self.free]
 
-    applied = force
-
     def inertia_force(self, t: Scalar, state: State) -> Vector:
-        """Zero: the mass matrix is constant."""
-        return jnp.zeros_like(state.v)
+        """Gyroscopic moments of nodes that turn; else zero, as the mass matrix is constant."""
+        if not self.turns:
+            return jnp.zeros_like(state.v)
+        return self._gyroscopic(self.nodal_velocities(t, state)).reshape(-1)[self.free]
 
-    kinetic_slope = inertia_force
+    def kinetic_slope(self, t: Scalar, state: State) -> Vector:
+        """Zero: the mass matrix is constant."""
+        del t
+        return jnp.zeros_like(state.v)
 
     def elastic_energy(self, t: Scalar, q: Config) -> Scalar:
         """`E(q)` [J]."""

@@ -18,52 +18,70 @@ def _inertias(elements: AbstractElements, X: Nodal) -> Float[Array, "w k k e"] |
     return over_elements(one, elements, gathered(elements, X))
 
 
+def _axes(elements: AbstractElements, X: Nodal) -> Float[Array, "w w e"] | None:
+    def one(element, X):
+        return element.axes(X)
+
+    return over_elements(one, elements, gathered(elements, X))
+
+
 class AbstractMass(eqx.Module):
     """How the mass of elements is given to their nodes."""
 
     @abstractmethod
-    def times(self, elements: AbstractElements, X: Nodal, y: Nodal) -> Nodal:
-        """The mass matrix of the elements times a vector."""
+    def between(self, inertia: Float[Array, "w k k e"]) -> Float[Array, "w k k e"]:
+        """Mass of each coordinate between the nodes, from the consistent one."""
 
     @abstractmethod
+    def along(self, inertia: Float[Array, "w k k e"], y: Float[Array, "w k e"]) -> Array:
+        """`between(inertia)` times a vector, `(w, k, e)`."""
+
+    def times(self, elements: AbstractElements, X: Nodal, y: Nodal) -> Nodal:
+        """The mass matrix of the elements times a vector."""
+        inertia = _inertias(elements, X)
+        if inertia is None:
+            return jnp.zeros_like(y)
+        own, axes = gathered(elements, y), _axes(elements, X)
+        if axes is None:
+            return scattered(elements, self.along(inertia, own), y)
+        inside = short_sum(axes[:, :, None] * own[:, None], 0)
+        moved = self.along(inertia, inside)
+        return scattered(elements, short_sum(axes[:, :, None] * moved[None], 1), y)
+
     def blocks(self, elements: AbstractElements, X: Nodal) -> Float[Array, "e d d"] | None:
         """The mass matrix of every element, node by node; `None` without mass."""
+        inertia = _inertias(elements, X)
+        if inertia is None:
+            return None
+        mass, axes = self.between(inertia), _axes(elements, X)
+        w, k, _, e = mass.shape
+        if axes is None:
+            unit = jnp.eye(w, dtype=mass.dtype)[:, None, None, :, None]
+            table = mass[:, :, :, None] * unit  # (w, k, k, w, e)
+        else:
+            table = jnp.einsum("ice,cabe,jce->iabje", axes, mass, axes)
+        return jnp.transpose(table, (4, 1, 0, 2, 3)).reshape(e, k * w, k * w)
 
 
 class Lumped(AbstractMass):
     """All mass at the nodes: a diagonal matrix, the sums of the rows of the consistent one."""
 
-    def times(self, elements: AbstractElements, X: Nodal, y: Nodal) -> Nodal:
-        mass = _inertias(elements, X)
-        return y * (0 if mass is None else scattered(elements, short_sum(mass, 2), y))
+    def between(self, inertia: Array) -> Array:
+        rows = short_sum(inertia, 2)
+        return rows[:, :, None] * jnp.eye(rows.shape[1], dtype=rows.dtype)[None, :, :, None]
 
-    def blocks(self, elements: AbstractElements, X: Nodal) -> Array | None:
-        mass = _inertias(elements, X)
-        if mass is None:
-            return None
-        rows = short_sum(mass, 2)  # (w, k, e)
-        flat = jnp.transpose(rows, (2, 1, 0)).reshape(rows.shape[2], -1)
-        return flat[:, :, None] * jnp.eye(flat.shape[1], dtype=flat.dtype)[None]
+    def along(self, inertia: Array, y: Array) -> Array:
+        return short_sum(inertia, 2) * y
 
 
 class Consistent(AbstractMass):
     """The kinetic energy of the interpolated velocities: couples the nodes of an element."""
 
-    def times(self, elements: AbstractElements, X: Nodal, y: Nodal) -> Nodal:
-        mass = _inertias(elements, X)
-        if mass is None:
-            return jnp.zeros_like(y)
-        own = gathered(elements, y)
-        return scattered(elements, short_sum(mass * own[:, None], 2), y)
+    def between(self, inertia: Array) -> Array:
+        return inertia
 
-    def blocks(self, elements: AbstractElements, X: Nodal) -> Array | None:
-        mass = _inertias(elements, X)
-        if mass is None:
-            return None
-        w, k, _, e = mass.shape
-        unit = jnp.eye(w, dtype=mass.dtype)[:, None, None, :, None]
-        table = mass[:, :, :, None] * unit  # (w, k, k, w, e)
-        return jnp.transpose(table, (4, 1, 0, 2, 3)).reshape(e, k * w, k * w)
+    def along(self, inertia: Array, y: Array) -> Array:
+        return short_sum(inertia * y[:, None], 2)
 
 
 class Rayleigh(AbstractChecked):

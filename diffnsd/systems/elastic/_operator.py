@@ -5,14 +5,16 @@ from typing import Any
 
 import jax.numpy as jnp
 import lineax as lx
+from jaxtyping import Array, Float
 
 from ..._jax import staged
+from ..._numerics import matvec, short_sum, skew
 from ..._types import Args, Scalar, State
 from ...linear import Banded, ElementSum, NodeBlocks
 from ...linear._operators import widened
 from . import _base as assembly
 
-WIDEST_BAND = 8
+WIDEST_BAND = 11
 """Nodes in a row with up to this distance of coupled unknowns are solved by bands."""
 
 
@@ -28,14 +30,14 @@ def step_matrix(
 ) -> lx.AbstractLinearOperator:
     """`M − a ∂f/∂v − b ∂f/∂q` of the unknowns; without `M` if `massless`.
 
-    By its diagonals where unknowns that are coupled are at most `WIDEST_BAND` apart, by its blocks between
-    nodes where it is symmetric, else as a sum over elements.
+    By its diagonals where unknowns that are coupled are at most `WIDEST_BAND` apart and loads do not couple
+    others, by its blocks between nodes where it is symmetric, else as a sum over elements.
     """
     parts, tags = _elements(body, t, state, args, a, b, massless)
-    if not tags:
-        return _element_sum(body, parts, tags)
-    if body.pattern is None:
+    if body.pattern is None and len(parts) == len(body.elements):
         return by_structure(_element_sum(body, parts, tags), body.bandwidth)
+    if not tags or body.pattern is None:
+        return _element_sum(body, parts, tags)
     (p, m), width = body.pattern.columns.shape, body.unknown.shape[1]
     total = jnp.zeros((p * m, width * width), state.q.dtype)
     for (blocks, nodes, w), slots in zip(parts, body.pattern.slots, strict=True):
@@ -45,7 +47,8 @@ def step_matrix(
         place = nodes[:, :, None] * m + slots
         total = total.at[place.reshape(-1)].add(pairs.reshape(-1, width * width))
     total = jnp.swapaxes(total.reshape(p, m, width, width), 1, 2)
-    return NodeBlocks(total, body.pattern.columns, body.free, tags)
+    pattern = body.pattern
+    return NodeBlocks(total, pattern.columns, body.free, tags, colours=pattern.colours)
 
 
 def element_sum(body: Any, t: Scalar, state: State, args: Args, a: Scalar, b: Scalar) -> ElementSum:
@@ -70,7 +73,8 @@ def _elements(body, t, state, args, a, b, massless):
     a, b = jnp.asarray(a, x.dtype), jnp.asarray(b, x.dtype)
     damping = body.damping
     viscosity = None if damping is None else damping.stiffness
-    parts, symmetric = [], True
+    # The derivative of a moment in a frame that turns is symmetric where the moment vanishes.
+    parts, symmetric = [], not body.turns
     for part in body.elements:
         w = part.width(d)
         nodal = (y[:, :w] for y in (X, x, v))
@@ -80,6 +84,8 @@ def _elements(body, t, state, args, a, b, massless):
         mass = None if massless else body.mass_model.blocks(part, X[:, :w])
         if mass is not None:
             blocks = blocks + mass * (1 if damping is None else 1 + a * damping.mass)
+            if body.turns and w > d:
+                blocks = blocks + a * _gyroscopic(mass, assembly.gathered(part, v))
         parts.append((blocks, part.nodes, w))
     for load in body.loads:
         found = load.blocks(t, x, args)
@@ -93,9 +99,22 @@ def _elements(body, t, state, args, a, b, massless):
     return parts, (tag,) if symmetric else ()
 
 
+def _gyroscopic(mass: Array, v: Float[Array, "6 k e"]) -> Float[Array, "e d d"]:
+    """`∂(ω × J ω)/∂ω` of every node of an element, from the mass matrices of elements that turn."""
+    k, e = v.shape[1:]
+    table = mass.reshape(e, k, 6, k, 6)
+    total = jnp.zeros_like(table)
+    for i in range(k):
+        inertia = jnp.moveaxis(table[:, i, 3:, i, 3:], 0, -1)
+        spin = v[3:, i]
+        change = short_sum(skew(spin)[:, :, None] * inertia[None], 1) - skew(matvec(inertia, spin))
+        total = total.at[:, i, 3:, i, 3:].set(jnp.moveaxis(change, -1, 0))
+    return total.reshape(mass.shape)
+
+
 def by_structure(matrix: ElementSum, width: int) -> lx.AbstractLinearOperator:
     """The same matrix by its diagonals where unknowns that are coupled are at most `width` apart."""
-    if not matrix.is_symmetric or width > min(WIDEST_BAND, matrix.size - 1):
+    if width > min(WIDEST_BAND, matrix.size - 1):
         return matrix
     i, j, values = matrix.coordinates()
     bands = jnp.zeros((matrix.size, 2 * width + 1), values.dtype)

@@ -87,6 +87,9 @@ def _solve(body, args, t, q, tolerance, max_iterations):
     rounding = 16 * jnp.finfo(q.dtype).eps * stiffest * max_abs(frozen_body.rest_nodes)
     enough = jnp.maximum(tolerance * scale, rounding)
 
+    def moved(q, move):
+        return frozen_body.group.compose(q, frozen_body.group.exp(move))
+
     def size(q):
         return max_abs(force(frozen_body, frozen_args, q))
 
@@ -104,16 +107,16 @@ def _solve(body, args, t, q, tolerance, max_iterations):
 
         def halve(trial):
             part, _ = trial
-            return part / 2, size(q + part / 2 * move)
+            return part / 2, size(moved(q, part / 2 * move))
 
         one = jnp.ones_like(left)
-        part, value = jax.lax.while_loop(fails, halve, (one, size(q + move)))
-        return q + part * move, value, count + 1
+        part, value = jax.lax.while_loop(fails, halve, (one, size(moved(q, move))))
+        return moved(q, part * move), value, count + 1
 
     first = start, size(start), jnp.zeros((), jnp.int32)
     q, left, count = jax.lax.while_loop(going, step, first)
     # One more step with derivatives: that of the implicit function theorem.
-    q = q + newton(frozen_body, frozen_args, q, force(body, args, q))
+    q = moved(q, newton(frozen_body, frozen_args, q, force(body, args, q)))
     relative = left / jnp.where(scale > 0, scale, 1)
     held = body.reactions(t, State(q, jnp.zeros_like(q)), args)
     return Equilibrium(q, relative, count, left <= enough, held)
@@ -153,7 +156,8 @@ def _rigid_motions(points: np.ndarray, width: int) -> np.ndarray:
         for j in range(i + 1, d):
             turn = np.zeros((p, width))
             turn[:, j], turn[:, i] = points[:, i], -points[:, j]
-            turn[:, d:] = 1
+            # About the third axis; in the plane there is one angle.
+            turn[:, d + (3 - i - j if width == 6 else 0) :][:, :1] = 1 if j == i + 1 else -1
             motions.append(turn)
     return np.stack(motions)
 
