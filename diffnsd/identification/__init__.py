@@ -19,7 +19,9 @@ from ._joint import (
 from ._least_squares import least_squares as least_squares
 from ._linearise import (
     AbstractJacobian as AbstractJacobian,
+    AbstractLinearised as AbstractLinearised,
     AbstractRobustLoss as AbstractRobustLoss,
+    AbstractSampledJacobian as AbstractSampledJacobian,
     ForwardJacobian as ForwardJacobian,
     Huber as Huber,
     Linearisation as Linearisation,
