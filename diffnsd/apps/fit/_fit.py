@@ -21,7 +21,7 @@ from jaxtyping import Array
 from ... import identification
 from ._draws import Spread
 from ._job import Job, weights
-from ._motions import PROGRAMS, Motions, Residual
+from ._motions import LARGE, PROGRAMS, Motions, Residual
 from ._steps import about_outliers, edges_of, gauss_newton, scales_of, widths_around
 
 HUBER = 0.5
@@ -138,7 +138,8 @@ class _Rounds:
             units={name: job.quantities[name].unit for name in job.free},
         )
         raw, unravel = ravel_pytree(self.params)
-        record.motions, record.raw = Motions(self.rebuild, job.motion, unravel), raw
+        large = job.mask.shape[0] * job.mask.shape[1] > LARGE
+        record.motions, record.raw = Motions(self.rebuild, job.motion, unravel, large), raw
         self.scales = scales_of(
             self.params, [job.quantities[name].deviation or 0.0 for name in job.free]
         )

@@ -1,8 +1,9 @@
 """The runs of a job, simulated by one compiled program whatever they are simulated for.
 
-A simulation takes seconds to half a minute to compile, far longer than to run. Weights need derivatives by
-start velocities, descents by parameters, the refinement and predictions none, in batches of other sizes: all
-are lists of (parameters, run, start velocity, direction), which go through one program of `LANES` of them.
+A simulation takes seconds to half a minute to compile. Weights need derivatives by start velocities, descents
+by parameters, the refinement and predictions none, in batches of other sizes: all are lists of (parameters,
+run, start velocity, direction), which go through one program of so many of them. Where so much is measured
+that running costs more than compiling, what needs no derivative has a program without one.
 
 If a step fails only in a trial, `UNSOLVED` is added to the residuals, which makes the trial worse than any
 that can be simulated.
@@ -23,8 +24,11 @@ from jaxtyping import Array, Float, PyTree
 from ... import identification
 from ._job import Simulated
 
-LANES = 16
-"""Runs that are simulated together. More are hardly faster each, and small jobs would wait for padding."""
+LANES = 16, 64
+"""Runs that are simulated together, in small and in large jobs: small ones would wait for padding."""
+LARGE = 2000
+"""Measured frames above which a job is large. A program without derivatives saves about 10 s of compiling
+for 600,000 steps; the refinement looks at 80 points, with 4 steps for a frame."""
 UNSOLVED = 100.0
 
 PROGRAMS = identification.Programs()
@@ -35,12 +39,13 @@ class Motions(eqx.Module):
     """What simulates runs with parameters of their own, and derives their errors along one direction.
 
     **Arguments:** `rebuild`: the model of parameters; `motion`: that of a `Job`; `unravel`: parameters from
-    their raw numbers `(p,)`.
+    their raw numbers `(p,)`; `is_large`: whether what needs no derivative has a program of its own.
     """
 
     rebuild: Callable
     motion: Callable
     unravel: Callable = eqx.field(static=True)
+    is_large: bool = eqx.field(static=True)
 
     def __call__(
         self,
@@ -56,7 +61,7 @@ class Motions(eqx.Module):
         numbers of the parameters and a direction; `velocities`, `along_velocities (l, m)`: start velocities
         and a direction. **Returns:** NumPy arrays.
         """
-        chunks = _chunks(runs, raw, velocities, along, along_velocities)
+        chunks = self._chunks(runs, raw, velocities, along, along_velocities)
         program = PROGRAMS.compiled(_simulated, self, chunks[0])
         with ThreadPoolExecutor(os.cpu_count() or 1) as cores:
             found = list(cores.map(lambda chunk: jax.device_get(program(self, chunk)), chunks))
@@ -84,24 +89,27 @@ class Motions(eqx.Module):
     def prepare(
         self, runs: PyTree, raw: Float[Array, " p"], velocities: Float[Array, "n m"]
     ) -> None:
-        """Compiles the program for runs like these."""
+        """Compiles the programs for runs like these."""
         many = np.broadcast_to(raw, (len(velocities), len(raw)))
-        PROGRAMS.compiled(_simulated, self, _chunks(runs, many, velocities, None, None)[0])
+        for still in (np.zeros_like(velocities), None):
+            chunks = self._chunks(runs, many, velocities, None, still)
+            PROGRAMS.compiled(_simulated, self, chunks[0])
 
+    def _chunks(self, runs, raw, velocities, along, along_velocities) -> list:
+        """Simulations in groups; the last row fills up the last group."""
+        ways, size = (along, along_velocities), LANES[self.is_large]
+        if not self.is_large or any(x is not None for x in ways):
+            given = zip(ways, (raw, velocities), strict=True)
+            ways = tuple(np.zeros_like(x) if way is None else way for way, x in given)
+        rows = jax.tree.map(np.asarray, (runs, raw, velocities, *ways))
 
-def _chunks(runs, raw, velocities, along, along_velocities) -> list:
-    """Simulations in groups of `LANES`; the last row fills up the last group."""
-    along = np.zeros_like(raw) if along is None else along
-    aside = np.zeros_like(velocities) if along_velocities is None else along_velocities
-    rows = jax.tree.map(np.asarray, (runs, raw, velocities, along, aside))
+        def cut(x, start):
+            part = x[start : start + size]
+            filled = np.concatenate([part, np.repeat(part[-1:], size - len(part), axis=0)])
+            return jnp.asarray(filled)
 
-    def cut(x, start):
-        part = x[start : start + LANES]
-        filled = np.concatenate([part, np.repeat(part[-1:], LANES - len(part), axis=0)])
-        return jnp.asarray(filled)
-
-    starts = range(0, len(velocities), LANES)
-    return [jax.tree.map(lambda x, start=start: cut(x, start), rows) for start in starts]
+        starts = range(0, len(velocities), size)
+        return [jax.tree.map(lambda x, start=start: cut(x, start), rows) for start in starts]
 
 
 def _simulated(motions: Motions, lanes: Any) -> tuple[Simulated, Array]:
@@ -110,6 +118,9 @@ def _simulated(motions: Motions, lanes: Any) -> tuple[Simulated, Array]:
             found = motions.motion(motions.rebuild(motions.unravel(raw)), run, velocity)
             return found.errors, found
 
+        if along is None:
+            found = errors(raw, velocity)[1]
+            return found, jnp.zeros_like(found.errors)
         ways = (along, along_velocity)
         _, tangent, found = jax.jvp(errors, (raw, velocity), ways, has_aux=True)
         return found, tangent

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import operator
+import sys
 
 import equinox as eqx
 import jax
@@ -181,9 +182,14 @@ def test_weights_fall_along_a_run_and_what_was_not_measured_has_none():
     assert failed.tolist() == [False, True, False, False, False] and not np.any(value[1])
 
 
-def test_all_purposes_share_one_program(monkeypatch):
-    """Weights, descent, refinement, predictions and bands of other batches: one compiled simulation."""
+@pytest.mark.parametrize(("limit", "programs"), [(2000, 1), (99, 2)])
+def test_all_purposes_share_one_program(monkeypatch, limit, programs):
+    """Weights, descent, refinement, predictions and bands of other batches: one compiled simulation.
+
+    Of 100 measured frames; above the limit there is one without derivatives too.
+    """
     compiled = []
+    monkeypatch.setattr(sys.modules[_Rounds.__module__], "LARGE", limit)
     monkeypatch.setattr(_motions, "PROGRAMS", identification.Programs())
     inner = _motions._simulated
     monkeypatch.setattr(_motions, "_simulated", lambda *x: compiled.append(1) or inner(*x))
@@ -192,7 +198,7 @@ def test_all_purposes_share_one_program(monkeypatch):
     found, slopes = done.motions(
         batch, np.tile(done.raw, (40, 1)), np.zeros((40, 6)), None, np.eye(6)[[0] * 20 + [1] * 20]
     )
-    assert len(compiled) == 1
+    assert len(compiled) == programs and abs(done.value("mu") - 0.4) < 1e-3
     # The closed form of the motion and of its derivative by the first velocity; the second has none.
     along = done.value("mu") * 0.1 * np.arange(20.0)
     np.testing.assert_allclose(found.errors[0, :, 0, 0], (along - batch[0][0, :, 0]) / 0.1)
