@@ -51,7 +51,9 @@ from .information._uncertainty import (
 from .residuals._by_run import ByRun as ByRun, linearise_by_run as linearise_by_run
 from .residuals._linearise import (
     AbstractJacobian as AbstractJacobian,
+    AbstractLinearised as AbstractLinearised,
     AbstractRobustLoss as AbstractRobustLoss,
+    AbstractSampledJacobian as AbstractSampledJacobian,
     ForwardJacobian as ForwardJacobian,
     Huber as Huber,
     Linearisation as Linearisation,

@@ -16,8 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from diffnsd.apps.cli import app
-from diffnsd.apps.fit import weights
-from diffnsd.apps.fit._job import lanes as fit_lanes
+from diffnsd.apps.fit import Identified
+from diffnsd.apps.fit._fit import _Rounds
 from diffnsd.apps.toss import Tosses, load_tosses, save_tosses
 from diffnsd.apps.toss._cube import (
     CubeMotion,
@@ -276,13 +276,11 @@ def test_unknown_and_repeated_parameters():
 def test_weights_fall_along_a_toss_and_ignore_padding(tosses):
     cube = CubeParameters.nominal(tosses)
     job = cube_job(cube, lanes(tosses, 100), ("mu",), CubeMotion(0.1048, float(tosses.dt), 1))
-    lane = jax.tree.map(lambda x: x[0], fit_lanes(job))
-    deviations = job.deviations, job.tolerances
-    value, failed = jax.jit(lambda c, x: weights(job.motion, c, x, *deviations))(cube, lane)
-    assert not failed
-    moving = np.asarray(value[:90])
+    value, failed = _Rounds(Identified(job), lambda *_: None).weights("")
+    assert not np.any(failed)
+    moving = np.asarray(value[0, :90])
     assert np.all(np.diff(moving, axis=0) <= 1e-12) and np.all(moving > 0)
-    assert np.all(np.asarray(value[90:]) == 0)
+    assert np.all(np.asarray(value[0, 90:]) == 0)
 
 
 def test_smooth_start_recovers_the_velocity_of_a_flight():

@@ -2,7 +2,13 @@
 
 from ._draws import Bands as Bands, Spread as Spread, banded_runs as banded_runs, bands as bands
 from ._fit import Identified as Identified, identify as identify
-from ._job import Job as Job, Quantity as Quantity, weights as weights
+from ._job import (
+    Job as Job,
+    Quantity as Quantity,
+    Simulated as Simulated,
+    padded_frames as padded_frames,
+    weights as weights,
+)
 from ._outputs import (
     fit_and_show as fit_and_show,
     write_fit_report as write_fit_report,

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
 
 from ... import identification
 from ._steps import EDGE
@@ -92,7 +91,7 @@ class Bands:
 
 def bands(
     spread: Spread | None,
-    simulate: Callable[[identification.Parameters, np.ndarray, Float[Array, "l m"]], np.ndarray],
+    simulate: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
     runs: np.ndarray,
     velocities: np.ndarray,
     deviations: np.ndarray,
@@ -103,10 +102,10 @@ def bands(
 ) -> Bands | None:
     """Predicts runs with draws of the parameters, of the start velocities and of the error of a frame.
 
-    **Arguments:** `simulate(drawn, which, velocities)`: the positions `(l, f, ..., 3)` of `l` pairs of
-    parameters and a run; `runs (b,)`: indices; `velocities (b, m)`, `deviations (m,)`: of their starts;
-    `tolerance`: standard deviation of a frame, in the unit of positions; `measured (b, f, ..., 3)`,
-    `known`: which of it counts, what its shape begins with.
+    **Arguments:** `simulate(which, raw, velocities)`: the positions `(l, f, ..., 3)` of runs `which (l,)`,
+    each with its own raw numbers `(l, p)` and start velocity `(l, m)`; `runs (b,)`: indices;
+    `velocities (b, m)`, `deviations (m,)`: of their starts; `tolerance`: standard deviation of a frame, in
+    the unit of positions; `measured (b, f, ..., 3)`, `known`: which of it counts, what its shape begins with.
 
     **Returns:** the bands, or `None` without a distribution.
     """
@@ -114,11 +113,9 @@ def bands(
         return None
     (count, m), n = velocities.shape, BANDED[1]
     rng = np.random.default_rng(seed)
-    drawn = jax.tree.map(
-        lambda x: jnp.tile(x, (count,) + (1,) * (x.ndim - 1)), spread.draw(n, seed)
-    )
+    raw = np.asarray(jax.vmap(lambda drawn: ravel_pytree(drawn)[0])(spread.draw(n, seed)))
     starts = np.repeat(velocities, n, axis=0) + deviations * rng.normal(size=(count * n, m))
-    found = simulate(drawn, np.repeat(runs, n), jnp.asarray(starts))
+    found = simulate(np.repeat(runs, n), np.tile(raw, (count, 1)), starts)
     found = found + tolerance * rng.normal(size=found.shape)
     found = found.reshape(count, n, *found.shape[1:])
     low, high = np.nanquantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=1)

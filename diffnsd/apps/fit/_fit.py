@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
@@ -21,7 +20,8 @@ from jaxtyping import Array
 
 from ... import identification
 from ._draws import Spread
-from ._job import Job, Residual, lanes, weights
+from ._job import Job, weights
+from ._motions import LARGE, PROGRAMS, Motions, Residual
 from ._steps import about_outliers, edges_of, gauss_newton, scales_of, widths_around
 
 HUBER = 0.5
@@ -53,6 +53,7 @@ class Identified:
     `converged`, `not converged`, `failed` and `interrupted`; the last of `warnings` says why the fit
     did not converge. `truth` holds true values where they are known, for the report. `spread` is the
     distribution of the estimate, `None` without standard errors; `valleys` where several starts led.
+    `motions` simulates further runs, with the raw numbers `raw (p,)` of the estimate or others.
     """
 
     job: Job
@@ -74,6 +75,8 @@ class Identified:
     truth: dict[str, float] = field(default_factory=dict)
     spread: Spread | None = None
     valleys: tuple[identification.Valley, ...] = ()
+    motions: Any = None
+    raw: Any = None
 
     def __post_init__(self):
         self.model = self.job.model if self.model is None else self.model
@@ -121,23 +124,22 @@ def identify(
     return record
 
 
-PROGRAMS = identification.Programs()
-"""Compiled programs of this process; everything that varies is an argument of them."""
-
-
 class _Rounds:
     """What the rounds of one identification share."""
 
     def __init__(self, record: Identified, notify: Callable):
         self.record, self.notify, self.job = record, notify, record.job
         job = self.job
-        self.lanes, self.runs = lanes(job), len(job)
+        self.runs = len(job)
         self.params, self.rebuild = identification.parameters(
             job.model,
             lambda m: {name: job.select(m, name) for name in job.free},
             {name: job.quantities[name].bounds for name in job.free},
             units={name: job.quantities[name].unit for name in job.free},
         )
+        raw, unravel = ravel_pytree(self.params)
+        large = job.mask.shape[0] * job.mask.shape[1] > LARGE
+        record.motions, record.raw = Motions(self.rebuild, job.motion, unravel, large), raw
         self.scales = scales_of(
             self.params, [job.quantities[name].deviation or 0.0 for name in job.free]
         )
@@ -153,7 +155,7 @@ class _Rounds:
             self.add_losses(fit, index + 1)
             if fit.linearisation is not None:
                 record.loss = fit.loss
-                self.params, record.model = fit.params, self.rebuild(fit.params)
+                self.found(fit.params)
             if fit.result == identification.FIT_RESULTS.interrupted:
                 raise KeyboardInterrupt
             self.notify(record, "saved")
@@ -183,8 +185,13 @@ class _Rounds:
         )
         record.valleys = found.valleys
         record.warnings += found.warnings
-        self.params, record.loss = found.best.params, found.best.loss
-        record.model = self.rebuild(self.params)
+        self.found(found.best.params)
+        record.loss = found.best.loss
+
+    def found(self, params: identification.Parameters) -> None:
+        """Notes an estimate."""
+        self.params, self.record.model = params, self.rebuild(params)
+        self.record.raw = ravel_pytree(params)[0]
 
     def add_losses(self, fit: identification.FitResult, index: int) -> None:
         """Notes the losses of a round."""
@@ -220,8 +227,8 @@ class _Rounds:
             # Far from the optimum the steps count alone, near it their mean does.
             aims = [*aims, aim] if far < 1 / 3 else [aim]
             centre = jnp.asarray(np.mean(aims, axis=0), raw.dtype)
-            self.params = unravel(centre)
-            record.model, record.loss = self.rebuild(self.params), fit.loss
+            self.found(unravel(centre))
+            record.loss = fit.loss
             widths = widths_around(errors, centre, scales)
             self.notify(record, "saved")
             if len(aims) >= LEAST:
@@ -257,17 +264,25 @@ class _Rounds:
             jnp.asarray(job.quantities[n].deviation, c.dtype)
             for n, c in zip(self.priors, centres, strict=True)
         )
-        return Residual(
-            self.rebuild, job.motion, self.lanes, value, centres, spread, job.select, self.priors
-        )
+        motions, runs = self.record.motions, (job.runs, job.velocities)
+        return Residual(motions, *runs, value, centres, spread, job.select, self.priors)
 
     def weights(self, label: str) -> tuple[Array, Array]:
         """The weights at the current estimate, and which runs failed there."""
-        record, job = self.record, self.job
+        record, job, raw = self.record, self.job, ravel_pytree(self.params)[0]
         self.notify(record, f"weights, {label}")
-        value, left_out = _timed(
-            record, _weights, job.motion, record.model, self.lanes, job.deviations, job.tolerances
+        started = time.perf_counter()
+        record.motions.prepare(job.runs, raw, job.velocities)
+        compiled = time.perf_counter()
+        ways = np.eye(job.velocities.shape[1], dtype=raw.dtype)
+        same = np.broadcast_to(raw, (len(ways), raw.size))
+        found, tangents = record.motions.sampled(
+            job.runs, job.velocities, same, along_velocities=ways
         )
+        left_out = jnp.asarray(found.failed[0])
+        value = weights(tangents, left_out, job.mask, job.deviations, job.tolerances)
+        record.compile_seconds += compiled - started
+        record.run_seconds += time.perf_counter() - compiled
         record.rollouts += self.runs
         record.failed = tuple(int(i) for i in np.flatnonzero(left_out))
         return value, left_out
@@ -381,18 +396,3 @@ def _settled(moved: dict[str, float], params, linearisation) -> bool:
     found = identification.uncertainty(params, linearisation)
     limits = {name: max(SETTLED * abs(found[name][0]), 0.1 * found[name][1]) for name in moved}
     return all(moved[name] <= limits[name] for name in moved)
-
-
-def _weights(motion, model, lanes, deviations, tolerances):
-    return jax.vmap(lambda lane: weights(motion, model, lane, deviations, tolerances))(lanes)
-
-
-def _timed(record, function, *args):
-    """Compiles a function, then calls it, to report compile time and run time separately."""
-    started = time.perf_counter()
-    program = PROGRAMS.compiled(function, *args)
-    compiled = time.perf_counter()
-    out = jax.block_until_ready(program(*args))
-    record.compile_seconds += compiled - started
-    record.run_seconds += time.perf_counter() - compiled
-    return out

@@ -9,8 +9,7 @@ the measured start velocity alone would cause there:
 the linearised marginalisation over the start velocity. Errors along one run are strongly correlated. Relative
 to the priors a run therefore counts as `OBSERVATIONS` observations, whatever its number of frames.
 
-If a step of a run fails at the start of a round, the run is left out of that round. If a step fails only in
-a trial, `UNSOLVED` is added to the residuals, which makes the trial worse than any that can be simulated.
+If a step of a run fails at the start of a round, the run is left out of that round.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +23,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 OBSERVATIONS = 20.0
-UNSOLVED = 100.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,15 +38,26 @@ class Quantity:
     deviation: float | None = None
 
 
+class Simulated(eqx.Module):
+    """A run that was simulated.
+
+    **Arguments:** `errors`: of `k` parts of a frame, in units in which parts compare; `failed`: whether a
+    step did; `shown`: what else predictions are written from, arrays.
+    """
+
+    errors: Float[Array, "f k d"]
+    failed: Bool[Array, ""]
+    shown: PyTree = None
+
+
 class Job(eqx.Module):
     """Measured motions, the model that shall explain them, and what of it is free.
 
     **Arguments:**
 
     - `model`: the parameters at their start values, any pytree.
-    - `motion`: `motion(model, run, velocity)` simulates a run from the start velocity `(m,)` and returns its
-      errors `(f, k, d)`, of `k` parts of a frame in units in which parts compare, and whether a step failed.
-      A function of a module, or an `equinox.Module`, so that programs are shared.
+    - `motion`: `motion(model, run, velocity)` simulates a run from the start velocity `(m,)` and returns what
+      it did, `Simulated`. A function of a module, or an `equinox.Module`, so that programs are shared.
     - `runs`: what `motion` needs of the runs; arrays with a leading axis of `n` runs.
     - `mask (n, f, k)`: what of the frames was measured.
     - `velocities (n, m)`: measured start velocities; `deviations (m,)`: their standard deviations.
@@ -76,62 +85,31 @@ class Job(eqx.Module):
         return np.asarray(self.select(model, name))
 
 
-class Lane(eqx.Module):
-    """One run of a job, or all of them with a leading axis: the arrays that programs take."""
-
-    run: PyTree
-    mask: Bool[Array, "f k"]
-    velocity: Float[Array, " m"]
-
-
-def lanes(job: Job) -> Lane:
-    """The runs of a job as one batch."""
-    return Lane(job.runs, job.mask, job.velocities)
-
-
+@jax.jit
 def weights(
-    motion: Callable, model: PyTree, lane: Lane, deviations: Array, tolerances: Array
-) -> tuple[Float[Array, "f k"], Bool[Array, ""]]:
-    """The weights described above of one run, and whether it failed; if so, all weights are 0."""
+    tangents: Float[Array, "m n f k d"],
+    failed: Bool[Array, " n"],
+    mask: Bool[Array, "n f k"],
+    deviations: Float[Array, " m"],
+    tolerances: Float[Array, " k"],
+) -> Float[Array, "n f k"]:
+    """The weights described above of all runs, 0 for those that failed.
 
-    def errors(velocity):
-        return motion(model, lane.run, velocity)
-
-    tangent, failed = jax.jacfwd(errors, has_aux=True)(lane.velocity)
-    variance = jnp.sum((tangent * deviations[None, None, None]) ** 2, axis=(2, 3))
-    variance = jax.lax.cummax(variance, axis=0) + tolerances[None] ** 2
-    measured = lane.mask.astype(variance.dtype)
-    scale = jnp.sqrt(OBSERVATIONS / jnp.maximum(jnp.sum(measured), 1.0)) * measured
-    value = jnp.where(failed, 0.0, scale / jnp.sqrt(variance))
-    return jax.lax.stop_gradient(value), failed
-
-
-class Residual(eqx.Module):
-    """Weighted errors of all runs `(n, f, k, d)`, `UNSOLVED` for failed ones `(n,)`, and the priors `(p,)`.
-
-    `centres` and `deviations` are those of the quantities with a prior.
+    **Arguments:** `tangents`: the derivative of the errors by each start velocity; the others as in `Job`.
     """
+    variance = jnp.sum((tangents * deviations[:, None, None, None, None]) ** 2, axis=(0, 4))
+    variance = jax.lax.cummax(variance, axis=1) + tolerances[None, None] ** 2
+    # Without a derivative there is no error either, which the fit must see.
+    variance = jnp.where(jnp.isnan(variance), 1.0, variance)
+    measured = mask.astype(variance.dtype)
+    count = jnp.maximum(jnp.sum(measured, axis=(1, 2), keepdims=True), 1.0)
+    scale = jnp.sqrt(OBSERVATIONS / count) * measured
+    return jnp.where(failed[:, None, None], 0.0, scale / jnp.sqrt(variance))
 
-    rebuild: Callable
-    motion: Callable
-    lanes: Lane
-    weights: Float[Array, "n f k"]
-    centres: tuple[Array, ...]
-    deviations: tuple[Array, ...]
-    select: Callable = eqx.field(static=True)
-    names: tuple[str, ...] = eqx.field(static=True)
 
-    def __call__(self, params):
-        model = self.rebuild(params)
+def padded_frames(fitted: int, predicted: int) -> int:
+    """To how many frames runs of a fit are padded, so that those to predict go through the same program.
 
-        def one(lane, weight):
-            errors, failed = self.motion(model, lane.run, lane.velocity)
-            return errors * weight[:, :, None], UNSOLVED * failed.astype(errors.dtype)
-
-        rows = [
-            ((self.select(model, name) - centre) / deviation).reshape(-1)
-            for name, centre, deviation in zip(
-                self.names, self.centres, self.deviations, strict=True
-            )
-        ]
-        return jax.vmap(one)(self.lanes, self.weights), jnp.concatenate([*rows, jnp.zeros(0)])
+    Only if these are not much longer: every evaluation of the fit simulates all frames.
+    """
+    return max(fitted, predicted) if predicted <= 1.25 * fitted else fitted

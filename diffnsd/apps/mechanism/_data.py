@@ -57,15 +57,20 @@ class Runs:
         """The frames of each run."""
         return [slice(a, b) for a, b in zip(self.offsets[:-1], self.offsets[1:], strict=True)]
 
-    def padded(self, values: np.ndarray) -> np.ndarray:
-        """Values of frames `(F, ...)` as `(n, f, ...)`; shorter runs repeat their last frame."""
-        steps = np.minimum(np.arange(self.lengths.max()), self.lengths[:, None] - 1)
+    def padded(self, values: np.ndarray, frames: int = 0) -> np.ndarray:
+        """Values of frames `(F, ...)` as `(n, f, ...)`; shorter runs repeat their last frame.
+
+        `f` is `frames`, or that of the longest run if it is longer.
+        """
+        steps = np.minimum(self._steps(frames), self.lengths[:, None] - 1)
         return values[self.offsets[:-1, None] + steps]
 
-    @property
-    def mask(self) -> np.ndarray:
+    def mask(self, frames: int = 0) -> np.ndarray:
         """Which frames of `padded` exist, `(n, f)`."""
-        return np.arange(self.lengths.max()) < self.lengths[:, None]
+        return self._steps(frames) < self.lengths[:, None]
+
+    def _steps(self, frames: int) -> np.ndarray:
+        return np.arange(max(frames, self.lengths.max()))
 
 
 def load_runs(path: str | Path, elements: Elements) -> Runs:

@@ -20,7 +20,7 @@ from ...integrators import MoreauJean
 from ...io import Elements, SampledControls
 from ...simulation import SaveAt, Solution, simulate
 from ...systems import Multibody
-from ..fit import Job
+from ..fit import Job, Simulated
 from ._data import Runs, widths_of
 from ._names import quantities
 
@@ -58,15 +58,23 @@ class Metric(eqx.Module):
 
         return jax.vmap(one)(q)
 
-    def error(self, run: Run, q: Float[Array, "f nq"]) -> Float[Array, "f k 3"]:
-        """Displacements [sizes], then rotations [rad], of all bodies, `k = 2 b`."""
-        position, orientation = self.places(q)
+    def error(self, run: Run, position: Array, orientation: Array) -> Float[Array, "f k 3"]:
+        """Displacements [sizes], then rotations [rad], of all bodies from such places, `k = 2 b`."""
         back = run.orientation * jnp.array([1.0, -1.0, -1.0, -1.0])[None, None]
         turned = quaternion_log(
             quaternion_product(jnp.moveaxis(back, -1, 0), jnp.moveaxis(orientation, -1, 0))
         )
         moved = (position - run.position) / self.size
         return jnp.concatenate([moved, jnp.moveaxis(turned, 0, -1)], axis=1)
+
+
+class Shown(eqx.Module):
+    """What a prediction shows of a run: coordinates, places of bodies, and the largest residual of a step."""
+
+    q: Float[Array, "f nq"]
+    position: Float[Array, "f b 3"]
+    orientation: Float[Array, "f b 4"]
+    residual: Float[Array, ""]
 
 
 class MechanismMotion(eqx.Module):
@@ -110,15 +118,20 @@ class MechanismMotion(eqx.Module):
 
     def __call__(self, elements: Elements, run: Run, velocity: Float[Array, " nv"]):
         solution = self.simulate(elements, run, velocity)
-        bodies, _ = elements.split(solution.states)
-        return self.metric.error(run, bodies.q), solution.stats.failed_step >= 0
+        q = elements.split(solution.states)[0].q
+        places = self.metric.places(q)
+        shown = Shown(q, *places, jnp.max(solution.stats.residual))
+        return Simulated(self.metric.error(run, *places), solution.stats.failed_step >= 0, shown)
 
 
-def mechanism_job(elements: Elements, runs: Runs, names: list[str], substeps: int = 4) -> Job:
+def mechanism_job(
+    elements: Elements, runs: Runs, names: list[str], substeps: int = 4, frames: int = 0
+) -> Job:
     """The identification of the named numbers of a file from measured runs.
 
     **Arguments:** `elements`: of `io.load_mjcf`; `runs`: of `load_runs`; `names`: such as
-    `geom/floor/friction`; `substeps`: steps per frame.
+    `geom/floor/friction`; `substeps`: steps per frame; `frames`: to which the
+    runs are padded, at least.
 
     **Raises:** `ValueError` for names that cannot be fitted.
     """
@@ -128,7 +141,7 @@ def mechanism_job(elements: Elements, runs: Runs, names: list[str], substeps: in
     n, (b, nv) = len(runs), (len(elements.plan.bodies), system.group.dim)
     linear = np.array([not turns for turns in system.tree.tables.turns]).reshape(nv)
     deviations = np.where(linear, START_SPEED * float(metric.size), START_RATE)
-    batch, known = as_batch(metric, elements, runs)
+    batch, known = as_batch(metric, elements, runs, frames)
     return Job(
         elements,
         MechanismMotion(metric, runs.dt, substeps),
@@ -150,16 +163,20 @@ def metric_of(elements: Elements) -> Metric:
     return Metric(elements.tree(), jnp.asarray(size_of(elements)))
 
 
-def as_batch(metric: Metric, elements: Elements, runs: Runs) -> tuple[Run, np.ndarray]:
-    """The runs as one batch, and which places of bodies were measured, `(n, f, b)`."""
-    padded = runs.padded(runs.qpos)
+def as_batch(
+    metric: Metric, elements: Elements, runs: Runs, frames: int = 0
+) -> tuple[Run, np.ndarray]:
+    """The runs as one batch of `frames`, or of the longest if that is more; and which places of bodies were
+    measured, `(n, f, b)`.
+    """
+    padded = runs.padded(runs.qpos, frames)
     missing = np.isnan(padded)
-    known = runs.mask[:, :, None] & ~_reaches(elements, missing)
+    known = runs.mask(frames)[:, :, None] & ~_reaches(elements, missing)
     # What is missing stays where it was last seen: its error has no weight, but must be finite.
     frame = np.where(missing, 0, np.arange(padded.shape[1])[None, :, None])
     filled = np.take_along_axis(padded, np.maximum.accumulate(frame, axis=1), axis=1)
     position, orientation = jax.jit(jax.vmap(metric.places))(jnp.asarray(filled))
-    controls = None if runs.controls is None else jnp.asarray(runs.padded(runs.controls))
+    controls = None if runs.controls is None else jnp.asarray(runs.padded(runs.controls, frames))
     return Run(jnp.asarray(filled[:, 0]), position, orientation, controls), known
 
 

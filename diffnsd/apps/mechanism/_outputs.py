@@ -1,14 +1,12 @@
 """What an identification of a file writes: predictions, report, replay and the file with its numbers."""
 
+import dataclasses
 from pathlib import Path
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ...io import Elements
-from ...rollout import rollout
 from .._files import save_archive
 from ..fit import Bands, Identified, banded_runs, bands, write_fit_report
 from ._data import Runs
@@ -26,19 +24,16 @@ class Predicted:
     [sizes], [rad]; `failed`: whether a step did; `residual`: the largest.
     """
 
-    def __init__(self, motion: MechanismMotion, elements: Elements, runs: Runs):
-        self.runs, self.motion, self.metric = runs, motion, motion.metric
-        self.batch, self.known = as_batch(motion.metric, elements, runs)
-
-        def one(pair):
-            run, velocity = pair
-            solution = motion.simulate(elements, run, velocity)
-            q = elements.split(solution.states)[0].q
-            worst = jnp.max(solution.stats.residual)
-            return q, motion.metric.error(run, q), solution.stats.failed_step >= 0, worst
-
-        out = rollout(one, (self.batch, jnp.asarray(runs.velocities)))
-        self.q, errors, self.failed, self.residual = map(np.asarray, out)
+    def __init__(self, record: Identified, motion: MechanismMotion, elements: Elements, runs: Runs):
+        self.runs, self.metric = runs, motion.metric
+        self.motions = dataclasses.replace(record.motions, motion=motion)
+        # Runs like those of the fit go through its program.
+        frames = record.job.mask.shape[1]
+        self.batch, self.known = as_batch(motion.metric, elements, runs, frames)
+        raw = np.tile(record.raw, (len(runs), 1))
+        found, _ = self.motions(self.batch, raw, runs.velocities)
+        errors, self.failed, self.shown = found.errors, found.failed, found.shown
+        self.q, self.residual = self.shown.q, self.shown.residual
         parts = np.linalg.norm(errors, axis=-1).reshape(*errors.shape[:2], 2, -1)
         count = np.maximum(self.known.sum(axis=(1, 2)), 1)
         means = np.where(self.known[:, :, None], parts, 0).sum(axis=(1, 3)) / count[:, None]
@@ -52,23 +47,14 @@ class Predicted:
 
     def bands(self, record: Identified, runs: np.ndarray) -> Bands | None:
         """The bands of the centres of mass of some runs."""
-        spread, motion = record.spread, self.motion
-        if spread is None:
-            return None
-        rebuild = spread.rebuild
 
-        def one(lane):
-            drawn, run, velocity = lane
-            elements = rebuild(drawn)
-            solution = motion.simulate(elements, run, velocity)
-            return motion.metric.places(elements.split(solution.states)[0].q)[0]
-
-        def positions(drawn, which, starts):
-            batch = jax.tree.map(lambda x: x[which], self.batch)
-            return np.asarray(rollout(one, (drawn, batch, starts)))
+        def positions(which, raw, starts):
+            batch = jax.tree.map(lambda x: np.asarray(x)[which], self.batch)
+            found, _ = self.motions(batch, raw, starts)
+            return found.shown.position
 
         return bands(
-            spread,
+            record.spread,
             positions,
             runs,
             np.asarray(self.runs.velocities)[runs],
@@ -113,14 +99,13 @@ def write_pages(
     elements, runs, metric = record.model, predicted.runs, predicted.metric
     order = np.argsort(-predicted.position)
     shown = order[:: max(1, len(runs) // SHOWN)][:SHOWN]
-    places = eqx.filter_jit(metric.places)
     moving = np.flatnonzero(predicted.known.any(axis=(0, 1)))
     size = float(metric.size)
     compared, motions = [], []
     band = predicted.bands(record, banded_runs(order, shown))
     for j in shown.tolist():
         n = int(runs.lengths[j])
-        position, turn = (np.asarray(x) for x in places(jnp.asarray(predicted.q[j])))
+        position, turn = predicted.shown.position[j], predicted.shown.orientation[j]
         seen = predicted.known[j]
         sides = None if band is None else band.of(j, n)
         measured, attitude = (

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...io import load_mjcf, save_mjcf
-from ..fit import fit_and_show, write_result
+from ..fit import fit_and_show, padded_frames, write_result
 from ._data import load_runs
 from ._job import MechanismMotion, mechanism_job, metric_of
 from ._names import with_rebound
@@ -44,7 +44,8 @@ def identify_file(
         session.print("note: the data have no key controls; all actuators are given 0")
     if elements.plan.activations:
         session.print("note: every run starts with activations 0")
-    job, metric = mechanism_job(elements, runs, names, substeps), metric_of(elements)
+    frames = padded_frames(int(runs.lengths.max()), int(target.lengths.max()))
+    job, metric = mechanism_job(elements, runs, names, substeps, frames), metric_of(elements)
     size, prediction = float(metric.size), {}
 
     def extra(record):
@@ -66,7 +67,7 @@ def identify_file(
         record.warnings.append(f"fitted.xml was not written: {error}")
     with session.stage(f"predicting {len(target)} runs and writing the pages"):
         motion = MechanismMotion(metric, target.dt, substeps)
-        predicted = Predicted(motion, record.model, target)
+        predicted = Predicted(record, motion, record.model, target)
         if predicted.failed.any():
             record.warnings.append(
                 f"{predicted.failed.sum()} of {len(target)} predicted runs have a step that did not reach "

@@ -13,7 +13,7 @@ from ...groups import quaternion_log, quaternion_product
 from ...integrators import MoreauJean
 from ...models import cube_state, tossed_cube
 from ...simulation import SaveAt, simulate
-from ..fit import Job, Quantity
+from ..fit import Job, Quantity, Simulated
 from ._data import Tosses
 
 QUANTITIES = {
@@ -191,8 +191,9 @@ class CubeMotion(eqx.Module):
 
     def __call__(self, cube: CubeParameters, lane: Lane, start: Float[Array, "6"]):
         moved = eqx.tree_at(lambda x: (x.velocity, x.spin), lane, (start[:3], start[3:]))
-        position, quaternion, _, failed, _ = toss(cube, moved, self.dt, self.substeps)
-        return pose_error(lane, position, quaternion, self.width), failed > 0
+        shown = toss(cube, moved, self.dt, self.substeps)
+        position, quaternion, _, failed, _ = shown
+        return Simulated(pose_error(lane, position, quaternion, self.width), failed > 0, shown)
 
 
 def cube_job(start: CubeParameters, batch: Lane, free: tuple[str, ...], motion: Callable) -> Job:

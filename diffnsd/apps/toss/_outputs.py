@@ -1,25 +1,19 @@
 """What an identification says of tosses: predictions.npz, report.html, replay.html."""
 
-import os
 from pathlib import Path
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ...groups import rotate
-from ...rollout import rollout
 from ..fit import Bands, Identified, banded_runs, bands, write_fit_report
 from ._cube import (
     SIGMA,
     SIGMA_SPIN,
     SIGMA_VELOCITY,
-    CubeParameters,
-    Lane,
     half_width,
     lanes,
-    toss,
 )
 from ._data import Tosses, save_predictions
 
@@ -27,11 +21,13 @@ from ._data import Tosses, save_predictions
 class Predicted:
     """Simulations of tosses from their first frame: trimmed poses, residuals and failures."""
 
-    def __init__(self, tosses: Tosses, cube: CubeParameters, substeps: int):
-        self.batch, self.substeps = lanes(tosses), substeps
+    def __init__(self, tosses: Tosses, record: Identified):
+        # Tosses like those of the fit go through its program.
+        frames = max(int(tosses.lengths.max()), record.job.mask.shape[1])
+        self.batch, self.motions = lanes(tosses, frames), record.motions
         self.tosses = tosses
         out = self.simulate(
-            jax.tree.map(lambda x: jnp.broadcast_to(x, (len(tosses),)), cube), self.batch
+            np.arange(len(tosses)), np.tile(record.raw, (len(tosses), 1)), self.velocities
         )
         position, quaternion, residual, failed, penetration = map(np.asarray, out)
         lengths = np.asarray(tosses.lengths)
@@ -39,35 +35,27 @@ class Predicted:
         self.quaternions = [quaternion[j, :n] for j, n in enumerate(lengths)]
         self.residual, self.failed, self.penetration = residual, failed, penetration
 
-    def simulate(self, cubes: CubeParameters, batch: Lane):
-        """`toss` of pairs of parameters and tosses, in chunks for which the program is compiled once."""
-        dt, substeps = float(self.tosses.dt), self.substeps
-        chunk = min(256, -(-len(self.tosses) // (os.cpu_count() or 1)))
-        pairs = cubes, batch
-        return rollout(lambda pair: toss(pair[0], pair[1], dt, substeps), pairs, chunk=chunk)
+    @property
+    def velocities(self) -> np.ndarray:
+        """Start velocities and spins `(n, 6)`."""
+        return np.concatenate([self.batch.velocity, self.batch.spin], axis=1)
+
+    def simulate(self, which: np.ndarray, raw: np.ndarray, velocities: np.ndarray):
+        """`toss` of some tosses, each with its own raw numbers of the parameters and start velocity."""
+        batch = jax.tree.map(lambda x: np.asarray(x)[which], self.batch)
+        return self.motions(batch, raw, velocities)[0].shown
 
     def bands(self, record: Identified, runs: np.ndarray) -> Bands | None:
         """The bands of some tosses."""
-
-        def positions(drawn, which, starts):
-            spread = record.spread
-            assert spread is not None  # else there are no draws
-            batch = jax.tree.map(lambda x: x[which], self.batch)
-            moved = eqx.tree_at(
-                lambda x: (x.velocity, x.spin), batch, (starts[:, :3], starts[:, 3:])
-            )
-            return np.asarray(self.simulate(jax.vmap(spread.rebuild)(drawn), moved)[0])
-
-        batch = jax.tree.map(lambda x: np.asarray(x)[runs], self.batch)
         return bands(
             record.spread,
-            positions,
+            lambda *given: self.simulate(*given)[0],
             runs,
-            np.concatenate([batch.velocity, batch.spin], axis=1),
+            self.velocities[runs],
             np.array([SIGMA_VELOCITY] * 3 + [SIGMA_SPIN] * 3),
             2 * half_width(self.tosses) * SIGMA[0],
-            batch.position,
-            batch.mask > 0,
+            np.asarray(self.batch.position)[runs],
+            np.asarray(self.batch.mask)[runs] > 0,
         )
 
     def save(self, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..fit import Identified, fit_and_show, write_result
+from ..fit import Identified, fit_and_show, padded_frames, write_result
 from ._cube import (
     CubeMotion,
     CubeParameters,
@@ -45,7 +45,8 @@ def run_identification(
     # Fixed restitution is zero, an inelastic cube; free restitution starts where it can change.
     start = CubeParameters.nominal(tosses, e=0.1 if "e" in free else 0.0)
     motion = CubeMotion(2 * float(start.half_width), float(tosses.dt), SUBSTEPS)
-    job, prediction = cube_job(start, lanes(fitted), free, motion), {}
+    frames = padded_frames(int(fitted.lengths.max()), int(target.lengths.max()))
+    job, prediction = cube_job(start, lanes(fitted, frames), free, motion), {}
 
     def extra(record):
         return {
@@ -61,7 +62,7 @@ def run_identification(
     record = fit_and_show(session, job, folder, extra, truth, starts)
     _compare_gravity(record, flight)
     with session.stage(f"predicting {len(target)} tosses and writing the pages"):
-        predicted = Predicted(target, record.model, SUBSTEPS)
+        predicted = Predicted(target, record)
         failed = int(predicted.failed.sum())
         if failed:
             record.warnings.append(

@@ -22,7 +22,14 @@ from ..._arguments import checked_arguments
 from ..._checkpointing import Checkpointing
 from ..._jax import where
 from .._base import check_parameters, named_values
-from ..residuals._linearise import FORWARD, AbstractJacobian, AbstractRobustLoss, linearise
+from ..residuals._linearise import (
+    FORWARD,
+    AbstractJacobian,
+    AbstractLinearised,
+    AbstractRobustLoss,
+    Linearisation,
+    linearise,
+)
 from ..residuals._over_runs import ResidualOverRuns, Shares
 from ..unknowns._chart import Chart
 from ._outcome import FIT_RESULTS, Callback, FitResult, Recorder, all_finite, midpoint
@@ -116,7 +123,8 @@ def least_squares(
         files = SavedFit(save, given, params, like)
     record = Recorder(params, max_steps, max_rejections, callback, programs, files)
     try:
-        run = record.compiled(_evaluate, *fixed, start, mask)
+        own = isinstance(residual, AbstractLinearised)
+        run = _judged if own else record.compiled(_evaluate, *fixed, start, mask)
         result = _iterate(lambda x: run(*fixed, x, mask), start, chart, solver, record, rtol, atol)
     except KeyboardInterrupt:
         result = FIT_RESULTS.interrupted
@@ -130,7 +138,29 @@ def _evaluate(residual, chart: "Chart", robust, jacobian, x, mask):
     params = chart.params(x)
     spread = isinstance(residual, ResidualOverRuns)
     rows = residual.rows if spread else partial(_rows, residual)
-    here, (reduced, slope, bent) = rows(params, mask, robust, jacobian)
+    return _evaluated(chart, x, params, *rows(params, mask, robust, jacobian))
+
+
+def _judged(residual: Any, chart: Chart, robust, jacobian, x, mask):
+    """The same for residuals that linearise themselves."""
+    params = _params(chart, x)
+    here = residual.linearised(params, mask, robust, jacobian)
+    return _evaluated_here(chart, x, params, here, robust)
+
+
+@eqx.filter_jit
+def _params(chart: Chart, x):
+    return chart.params(x)
+
+
+@eqx.filter_jit
+def _evaluated_here(chart: Chart, x, params, here: Linearisation, robust):
+    return _evaluated(chart, x, params, here, _reduced(here, robust))
+
+
+def _evaluated(chart: Chart, x, params, here, rows):
+    """What the iteration and the record need of an evaluation."""
+    reduced, slope, bent = rows
     scale = chart.slopes(params)[None, :]
     point = _Point(x, reduced, slope / scale, None if bent is None else bent / scale)
     loss, gradient = jnp.sum(point.residual**2) / 2, point.jacobian.T @ point.residual
@@ -139,12 +169,17 @@ def _evaluate(residual, chart: "Chart", robust, jacobian, x, mask):
 
 
 def _rows(residual, params, mask, robust, jacobian):
-    """The linearisation, and what a step needs of it: residuals, Jacobian and `_Point.bent`."""
+    """The linearisation of residuals, and what a step needs of it."""
     here = linearise(residual, params, mask=mask, robust=robust, jacobian=jacobian)
+    return here, _reduced(here, robust)
+
+
+def _reduced(here: Linearisation, robust):
+    """What a step needs of a linearisation: residuals, Jacobian and `_Point.bent`."""
     bent = None
     if robust is not None:
         bent = jnp.sqrt(robust.missing_curvature(here.residual))[:, None] * here.jacobian
-    return here, (here.residual, here.jacobian, bent)
+    return here.residual, here.jacobian, bent
 
 
 class _Point(eqx.Module):

@@ -30,13 +30,36 @@ class AbstractJacobian(AbstractChecked):
         return 1
 
 
-class ForwardJacobian(AbstractJacobian):
+class AbstractSampledJacobian(AbstractJacobian):
+    """A Jacobian that follows from values and derivatives along one direction at each of several points.
+
+    Who can simulate such points by a program of their own, for which `x` is data, needs no other.
+    """
+
+    @abstractmethod
+    def samples(self, x: Float[Array, " p"]) -> tuple[Float[Array, "k p"], Float[Array, "k p"]]:
+        """The points, and the direction at each."""
+
+    @abstractmethod
+    def combined(
+        self, values: Float[Array, "k r"], tangents: Float[Array, "k r"]
+    ) -> tuple[Float[Array, " r"], Float[Array, "r p"]]:
+        """Residuals and Jacobian from what was found at the points."""
+
+
+class ForwardJacobian(AbstractSampledJacobian):
     """Computes all columns in one evaluation. For few parameters; memory does not grow with time."""
 
     def __call__(self, function, x):
         columns = jnp.eye(x.size, dtype=x.dtype)
         push = jax.vmap(lambda t: jax.jvp(function, (x,), (t,)), out_axes=(None, 1))
         return push(columns)
+
+    def samples(self, x):
+        return jnp.broadcast_to(x, (x.size, x.size)), jnp.eye(x.size, dtype=x.dtype)
+
+    def combined(self, values, tangents):
+        return values[0], tangents.T
 
 
 FORWARD = ForwardJacobian()
@@ -51,7 +74,7 @@ class ReverseJacobian(AbstractJacobian):
         return residual, jacobian
 
 
-class SecantJacobian(AbstractJacobian):
+class SecantJacobian(AbstractSampledJacobian):
     """The plane through the residuals at several points around `x`, by linear regression.
 
     For residuals that are rough: simulated motion jumps where an impact moves to the next time step,
@@ -73,18 +96,30 @@ class SecantJacobian(AbstractJacobian):
         return 2 * self.frames * p
 
     def __call__(self, function, x):
-        p, rng = x.size, np.random.default_rng(0)
-        radii = np.sqrt((2 * np.arange(self.frames) + 1) / self.frames)  # their mean square is 1
-        turned = [r * np.linalg.qr(rng.normal(size=(p, p)))[0] for r in radii]
-        pattern = np.concatenate([side * frame for frame in turned for side in (1, -1)])
+        points, directions = self.samples(x)
+        return self.combined(jax.vmap(function)(points), directions)
+
+    def samples(self, x):
+        points = x[None] + self._offsets(x.dtype) * self.widths[None].astype(x.dtype)
+        return points, jnp.zeros_like(points)
+
+    def combined(self, values, tangents):
+        offsets = self._offsets(values.dtype)
         # The columns of the pattern are orthogonal: each frame's are.
-        offsets = jnp.asarray(pattern, x.dtype)
-        values = jax.vmap(function)(x[None] + offsets * self.widths[None].astype(x.dtype))
         slopes = values.T @ offsets / (2 * self.frames)
         # A difference within rounding is none: what has no effect must not look like a small one.
-        rounding = 8 * jnp.finfo(x.dtype).eps * jnp.max(jnp.abs(values), axis=0)
+        rounding = 8 * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values), axis=0)
         slopes = jnp.where(jnp.abs(slopes) > rounding[:, None], slopes, 0.0)
-        return jnp.mean(values, axis=0), slopes / self.widths[None].astype(x.dtype)
+        return jnp.mean(values, axis=0), slopes / self.widths[None].astype(values.dtype)
+
+    def _offsets(self, dtype) -> Float[Array, "k p"]:
+        """The points in units of `widths`, around 0."""
+        p, rng = self.widths.size, np.random.default_rng(0)
+        radii = np.sqrt((2 * np.arange(self.frames) + 1) / self.frames)  # their mean square is 1
+        turned = [r * np.linalg.qr(rng.normal(size=(p, p)))[0] for r in radii]
+        return jnp.asarray(
+            np.concatenate([side * frame for frame in turned for side in (1, -1)]), dtype
+        )
 
 
 class AbstractRobustLoss(AbstractChecked):
@@ -177,6 +212,27 @@ class Linearisation(eqx.Module):
             f"labels of shape {labels.shape} fit neither the {total} residuals nor the leading "
             f"axes of their shapes {self.shapes}."
         )
+
+
+class AbstractLinearised(eqx.Module):
+    """Residuals that `least_squares` does not compile: they linearise themselves, by programs of their own.
+
+    For residuals whose cost is a simulation that other work needs too, of the same compiled program.
+    """
+
+    @abstractmethod
+    def linearised(
+        self,
+        params: PyTree[Array],
+        mask: PyTree | None,
+        robust: AbstractRobustLoss | None,
+        jacobian: AbstractJacobian,
+    ) -> Linearisation:
+        """As `linearise`."""
+
+    def __call__(self, params: PyTree[Array]) -> Float[Array, " r"]:
+        """The residuals, flattened."""
+        return self.linearised(params, None, None, FORWARD).residual
 
 
 @checked_arguments

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import operator
+import sys
 
 import equinox as eqx
 import jax
@@ -15,14 +16,15 @@ from diffnsd.apps.fit import (
     Identified,
     Job,
     Quantity,
+    Simulated,
     Spread,
+    _motions,
     bands,
     identify,
-    weights,
     write_fit_report,
     write_result,
 )
-from diffnsd.apps.fit._job import lanes
+from diffnsd.apps.fit._fit import _Rounds
 from diffnsd.apps.fit._outputs import SCHEMA
 
 
@@ -35,7 +37,8 @@ class Line(eqx.Module):
             [model["mu"] * 0.1 * jnp.arange(20.0), jnp.zeros(20), jnp.zeros(20)], axis=1
         )
         errors = (along * (1 + velocity[0]) - measured) / 0.1
-        return jnp.stack([errors, jnp.zeros_like(errors)], axis=1), (model["mu"] > 2) | (spin > 1)
+        both = jnp.stack([errors, jnp.zeros_like(errors)], axis=1)
+        return Simulated(both, (model["mu"] > 2) | (spin > 1))
 
 
 class Jump(Line):
@@ -167,16 +170,40 @@ def test_what_is_not_finite_is_written_as_null(tmp_path):
 
 
 def test_weights_fall_along_a_run_and_what_was_not_measured_has_none():
-    job = line(0.25)
-    lane = jax.tree.map(lambda x: x[0], lanes(job))
-    lane = eqx.tree_at(lambda x: x.mask, lane, lane.mask.at[7, 0].set(False).at[15:].set(False))
-    value, failed = weights(job.motion, job.model, lane, job.deviations, job.tolerances)
+    job = line(0.25, spin=(0.0, 2.0, 0.0, 0.0, 0.0))
+    mask = job.mask.at[0, 7, 0].set(False).at[0, 15:].set(False)
+    record = Identified(dataclasses.replace(job, mask=mask))
+    value, failed = _Rounds(record, lambda *_: None).weights("")
     # Closed form: the error grows by mu t times the deviation of the velocity.
     grown = 0.25 * np.arange(20) * 0.01
     expected = np.sqrt(20 / 29) / np.stack([np.hypot(grown, 0.03), np.full(20, 0.03)], axis=1)
     expected[7, 0] = expected[15:] = 0
-    np.testing.assert_allclose(value, expected, rtol=1e-12)
-    assert not failed
+    np.testing.assert_allclose(value[0], expected, rtol=1e-12)
+    assert failed.tolist() == [False, True, False, False, False] and not np.any(value[1])
+
+
+@pytest.mark.parametrize(("limit", "programs"), [(2000, 1), (99, 2)])
+def test_all_purposes_share_one_program(monkeypatch, limit, programs):
+    """Weights, descent, refinement, predictions and bands of other batches: one compiled simulation.
+
+    Of 100 measured frames; above the limit there is one without derivatives too.
+    """
+    compiled = []
+    monkeypatch.setattr(sys.modules[_Rounds.__module__], "LARGE", limit)
+    monkeypatch.setattr(_motions, "PROGRAMS", identification.Programs())
+    inner = _motions._simulated
+    monkeypatch.setattr(_motions, "_simulated", lambda *x: compiled.append(1) or inner(*x))
+    done = identify(line(0.25))
+    batch = jax.tree.map(lambda x: np.asarray(x)[[0, 3] * 20], done.job.runs)
+    found, slopes = done.motions(
+        batch, np.tile(done.raw, (40, 1)), np.zeros((40, 6)), None, np.eye(6)[[0] * 20 + [1] * 20]
+    )
+    assert len(compiled) == programs and abs(done.value("mu") - 0.4) < 1e-3
+    # The closed form of the motion and of its derivative by the first velocity; the second has none.
+    along = done.value("mu") * 0.1 * np.arange(20.0)
+    np.testing.assert_allclose(found.errors[0, :, 0, 0], (along - batch[0][0, :, 0]) / 0.1)
+    np.testing.assert_allclose(slopes[:20, :, 0, 0], np.tile(along / 0.1, (20, 1)))
+    assert not np.any(slopes[20:])
 
 
 def test_a_single_run_has_no_standard_errors():
@@ -222,15 +249,15 @@ class Slopes(eqx.Module):
     def __call__(self, model, run, velocity):
         slopes = model["slopes"] + velocity
         along = 0.1 * jnp.arange(20.0)[:, None] * slopes[None]
-        return (along - run)[:, None], jnp.asarray(False)
+        return Simulated((along - run)[:, None], jnp.asarray(False))
 
 
 class Narrow(Line):
     """Finite between 0.2 and 0.401 only: a descent gets there, a look around does not."""
 
     def __call__(self, model, run, velocity):
-        errors, failed = super().__call__(model, run, velocity)
-        return jnp.where(model["mu"] < 0.401, errors, jnp.inf), failed
+        found = super().__call__(model, run, velocity)
+        return Simulated(jnp.where(model["mu"] < 0.401, found.errors, jnp.inf), found.failed)
 
 
 def test_a_refinement_that_cannot_begin_ends_with_a_sentence():
@@ -328,7 +355,7 @@ def test_a_band_holds_what_its_own_draws_measure():
     times, rng = np.linspace(0, 1, 30), np.random.default_rng(1)
     true = rng.normal(1.0, 0.1, (24, 1))
 
-    def positions(drawn, which, starts):
+    def positions(which, raw, starts):
         along = np.asarray(starts) * times
         return np.stack([along, 0 * along, 0 * along], axis=2)
 

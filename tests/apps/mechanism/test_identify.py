@@ -257,11 +257,11 @@ def test_controls_of_a_run_drive_it(tmp_path):
         "controls": push[:, None],
     }
     job = job_of(tmp_path, arrays, cart, ["actuator/0/gear"])
-    errors, failed = eqx.filter_jit(eqx.filter_vmap(job.motion, in_axes=(None, 0, 0)))(
+    found = eqx.filter_jit(eqx.filter_vmap(job.motion, in_axes=(None, 0, 0)))(
         job.model, job.runs, job.velocities
     )
-    assert not np.any(failed)
-    np.testing.assert_allclose(errors, 0, atol=1e-12)
+    assert not np.any(found.failed)
+    np.testing.assert_allclose(found.errors, 0, atol=1e-12)
 
 
 def test_the_command_asks_for_runs(tmp_path):
