@@ -25,6 +25,7 @@ from diffnsd import (
     models,
     simulate,
 )
+from diffnsd.integrators import AtStart
 from diffnsd.systems import LagrangianSystem
 
 COMPOSITIONS = {
@@ -140,7 +141,7 @@ def angle_at_the_end(method, angle):
 
 @pytest.mark.parametrize("wrap", [Located, Corrected])
 def test_what_would_not_be_true_is_refused(wrap):
-    """With joints `MoreauJean` has first order: the second derivative would be 140 % off at every step.
+    """Of first order in its velocities: the second derivative would be 140 % off at every step.
 
     Refused before anything is compiled. Other compositions of the modes: `tests/_jax/test_dependence.py`.
     """
@@ -148,7 +149,10 @@ def test_what_would_not_be_true_is_refused(wrap):
     def twice(end, method, at):
         return jax.jacfwd(jax.jacfwd(lambda x: end(method, x)))(jnp.array(at))
 
-    with pytest.raises(ValueError, match="with joints MoreauJean has the first; use LieVari"):
-        twice(angle_at_the_end, wrap(MoreauJean()), 0.1)
+    start = MoreauJean(joints_at=AtStart())
+    with pytest.raises(
+        ValueError, match="with joints MoreauJean has the first; use joints_at=Half"
+    ):
+        twice(angle_at_the_end, wrap(start), 0.1)
     with pytest.raises(ValueError, match=r"and BackwardEuler has the first; use MoreauJean\(\)"):
         twice(height_at_the_end, wrap(BackwardEuler()), 1.0)
