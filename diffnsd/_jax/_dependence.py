@@ -93,7 +93,8 @@ def differentiable_once_where(tree, flag) -> Any:
         if not eqx.is_inexact_array(x):
             return x
         size = jnp.where(flag, jnp.finfo(x.dtype).max, 0).astype(x.dtype)
-        moved = x - jax.lax.stop_gradient(x)
+        finite = jnp.where(jnp.isfinite(x), x, 0)  # gaps may be infinite
+        moved = finite - jax.lax.stop_gradient(finite)
         return with_value(x + size * moved * (moved / 2), x)
 
     return jax.tree.map(mark, tree)

@@ -82,10 +82,14 @@ def test_what_may_be_differentiated_once_where_a_flag_says_so_overflows(flag):
     def marked(x, flag):
         return jnp.sum(differentiable_once_where({"y": jnp.sin(x), "i": jnp.arange(3)}, flag)["y"])
 
+    def infinite(x, flag):
+        return jnp.sum(differentiable_once_where(x + jnp.array([jnp.inf, 0.0]), flag))
+
     x, on = jnp.array([0.3, 0.4]), jnp.array(flag)
     assert marked(x, on) == jnp.sum(jnp.sin(x))
     for mode in (jax.jacfwd, jax.jacrev):
         np.testing.assert_array_equal(mode(marked)(x, on), jnp.cos(x))
+        np.testing.assert_array_equal(mode(infinite)(x, on), 1)
         for outer in (jax.jacfwd, jax.jacrev):
             bend = jax.jit(outer(mode(marked)))(x, on)
             known = -jnp.diag(jnp.sin(x))
