@@ -18,7 +18,7 @@ from ...complementarity import AbstractSolver, Auto
 from ...groups import AbstractGroup
 from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, Multistep, StepInfo
-from .._impact import check_slow
+from .._impact import SLOW, check_slow
 from .._wrapped import AbstractWrappedIntegrator, size_problem
 from ._located import Located
 from ._refusals import curvature_problem, locating_problem
@@ -54,7 +54,7 @@ class Corrected(AbstractWrappedIntegrator):
     """
 
     inner: AbstractIntegrator
-    slow: float = eqx.field(default=4.0, static=True)
+    slow: float = eqx.field(default=SLOW, static=True)
     solver: AbstractSolver = Auto()
     max_impacts: int = eqx.field(default=2, static=True)
 

@@ -14,6 +14,7 @@ from ...complementarity import AbstractSolver, Auto
 from ...model import Model
 from .._base import AbstractIntegrator, Carry, StepInfo
 from .._impact import (
+    SLOW,
     approach,
     check_slow,
     coupled,
@@ -123,7 +124,7 @@ class Located(AbstractWrappedIntegrator):
         inner: AbstractIntegrator,
         max_impacts: int = 2,
         *,
-        slow=4.0,
+        slow=SLOW,
         simultaneous=1e-6,
         solver=None,
     ):
