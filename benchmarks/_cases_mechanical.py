@@ -351,7 +351,7 @@ def spherical_joint_pendulum():
     method = nsd.MoreauJean(
         theta=1.0,
         newton=nsd.Newton(max_iterations=30, tolerance=1e-6),
-        contacts_at=AtIterate(),
+        joints_at=AtIterate(),
         solver=EXACT,
     )
     start = nsd.State(q, jnp.array([0.0, 0.0, 0.0, 1.0, 3.0, -2.0]))

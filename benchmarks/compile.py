@@ -74,7 +74,7 @@ def door() -> Callable:
     level = nsd.Pose(jnp.array([[0.5, 0.0, 0.0]]), jnp.array([[1.0, 0.0, 0.0, 0.0]]))
     pin = hinge(level, point=[0.0, 0.0, 0.0], axis=[0.0, 1.0, 0.0])
     rod = nsd.NewtonEulerSystem(1.0, jnp.array([1e-3, 1 / 12, 1 / 12]))
-    scheme = Projected(nsd.MoreauJean(contacts_at=AtIterate()))
+    scheme = Projected(nsd.MoreauJean(contacts_at=AtIterate(), joints_at=AtIterate()))
     start, ends = nsd.State(level, jnp.zeros(6)), nsd.SaveAt.end()
 
     def angle(mu):

@@ -11,6 +11,7 @@ from ._dependence import (
     SecondDerivativeError as SecondDerivativeError,
     depends as depends,
     differentiable_once as differentiable_once,
+    differentiable_once_where as differentiable_once_where,
     with_value as with_value,
     without_derivative as without_derivative,
 )

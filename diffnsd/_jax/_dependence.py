@@ -81,6 +81,25 @@ def differentiable_once(tree, reason: str) -> Any:
     return jax.tree.map(mark, tree)
 
 
+def differentiable_once_where(tree, flag) -> Any:
+    """The same pytree, whose second derivatives overflow where a flag holds, instead of being wrong.
+
+    Whether they are true is known only while the program runs, so that nothing can be raised. Value and
+    first derivative are those of `x`, and the second one is that of `x + s (x − x_held)²/2` with the
+    largest number `s`.
+    """
+
+    def mark(x):
+        if not eqx.is_inexact_array(x):
+            return x
+        size = jnp.where(flag, jnp.finfo(x.dtype).max, 0).astype(x.dtype)
+        finite = jnp.where(jnp.isfinite(x), x, 0)  # gaps may be infinite
+        moved = finite - jax.lax.stop_gradient(finite)
+        return with_value(x + size * moved * (moved / 2), x)
+
+    return jax.tree.map(mark, tree)
+
+
 once_p = Primitive("differentiable_once")
 once_p.def_impl(lambda x, *, reason: x)
 once_p.def_abstract_eval(lambda x, *, reason: x)

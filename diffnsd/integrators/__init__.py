@@ -38,6 +38,7 @@ from .time_stepping import (
     D1MinusLinear as D1MinusLinear,
     EulerMoreau as EulerMoreau,
     FirstOrderDetails as FirstOrderDetails,
+    HalfExplicit as HalfExplicit,
     MoreauJean as MoreauJean,
     Projected as Projected,
     SchatzmanPaoli as SchatzmanPaoli,

@@ -90,7 +90,8 @@ class StepInfo(eqx.Module):
     inside the step; `missed`: number of those that occurred but were not located; `slow`: number of
     impacts not located because they are hardly faster than resting contact; `merged`: number of contacts
     that struck together with another one, their order unresolved; `drifted`: 1 if the values and the
-    motion that the derivatives belong to are far apart (`Corrected`); `struck`: impacts of a method
+    motion that the derivatives belong to are far apart (`Corrected`); `kinks`: contacts through which only
+    first derivatives are true, see `Located`; `struck`: impacts of a method
     that does not differentiate their times, counted by `simulate`; `impacts`: times of impacts [s], an
     array of any fixed length, infinite where there was none; `crowded`: the first contact for which
     there was no room, its interaction and its place there, −1 each if there was room for all.
@@ -108,6 +109,7 @@ class StepInfo(eqx.Module):
     slow: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     merged: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     drifted: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
+    kinks: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     struck: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     impacts: Float[Array, " i"] = eqx.field(default_factory=lambda: jnp.zeros(0))
     crowded: Int[Array, "2"] = eqx.field(default_factory=lambda: jnp.full(2, -1, jnp.int32))
@@ -149,6 +151,7 @@ class StepInfo(eqx.Module):
             slow=self.slow + later.slow,
             merged=self.merged + later.merged,
             drifted=jnp.maximum(self.drifted, later.drifted),
+            kinks=self.kinks + later.kinks,
             struck=self.struck + later.struck,
             impacts=jnp.minimum(self.impacts, later.impacts),
             crowded=jnp.where(self.crowded < 0, later.crowded, self.crowded),

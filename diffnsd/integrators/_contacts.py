@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
+from .._block_rows import apply
 from .._numerics import short_sum
 from .._types import Scalar, State
 from ..complementarity import Block
@@ -164,14 +165,16 @@ def build_block(
     gamma: float,
     before: Callable[[Array], Array] = lambda u: u,
     at: tuple[Scalar, Any] | None = None,
+    ahead: tuple[Scalar, Any] | None = None,
     duration: float | None = None,
     by_blocks: bool = False,
 ) -> Block:
     """The block of an interaction at a state; the arguments are those of `context`.
 
-    **Arguments:** `at`: time and configuration of `H` and the drift, default those of the state;
-    `duration`: how long limited forces act, default `h`, 0 in an impact; `by_blocks`: keep `H` in the
-    blocks that a relation between few bodies returns.
+    **Arguments:** `at`: time and configuration of `H` and the drift, default those of the state; `ahead`:
+    time and configuration at which the velocity of `state` has the local velocity from which `H` takes
+    changes of velocity, default `at`; `duration`: how long limited forces act, default `h`, 0 in an impact;
+    `by_blocks`: keep `H` in the blocks that a relation between few bodies returns.
     """
     t1, q1 = (t, state.q) if at is None else at
     here = there = _seen(interaction, model, t, state.q)
@@ -179,8 +182,10 @@ def build_block(
     if q1 is not state.q or not (t1 is t or interaction.relation.is_scleronomic):
         there = _seen(interaction, model, t1, q1)
     around = context(interaction, model, t, state, h, gamma, before, here)
-    rows = there.H if by_blocks else there.dense()
-    return law_block(interaction, around, rows, there.drift, duration=duration)
+    rows, drift = there.H if by_blocks else there.dense(), there.drift
+    if ahead is not None:
+        drift = _seen(interaction, model, *ahead).velocity(state.v) - apply(rows, state.v)
+    return law_block(interaction, around, rows, drift, duration=duration)
 
 
 def law_block(

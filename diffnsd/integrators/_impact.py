@@ -136,10 +136,14 @@ class Approach(eqx.Module):
         return (self.fastest > self.slow) & jnp.isfinite(self.gap)
 
 
+SLOW = 2.5
+"""Steps: impacts are located that are faster than forces make a contact in so many; 2 is without margin."""
+
+
 def check_slow(factor: float) -> None:
     """Raises `ValueError` if the factor is too small to tell impacts from resting contacts."""
     if not factor >= 2:
-        raise ValueError(f"slow must be at least 2, got {factor}; 4 is the default.")
+        raise ValueError(f"slow must be at least 2, got {factor}; {SLOW:g} is the default.")
 
 
 def approach(
@@ -203,8 +207,8 @@ def motion(
     Its `jerk` is that of the motion under forces and joints alone. With friction, whose slip reversals are
     crossings too, it is that of the step: `h² j = 4 (v1 − 2 v(h/2) + v0)` for a second-order scheme. The
     derivative of this value is omitted, since it enters derivatives of the state with `h²`. Models with
-    joints always use the former: a step is only first order in their reactions, and a half step does not
-    show how they change.
+    joints always use the former: a step may be only first order in their reactions, and a half step does
+    then not show how they change.
 
     **Arguments:** `middle()`: the state after half the step, without derivative.
     """

@@ -10,7 +10,13 @@ import numpy as np
 
 from .._arguments import checked_arguments
 from .._checkpointing import Checkpointing
-from .._jax import AbstractLoopAdjoint, Checkpointed, differentiable_once, is_traced
+from .._jax import (
+    AbstractLoopAdjoint,
+    Checkpointed,
+    differentiable_once,
+    differentiable_once_where,
+    is_traced,
+)
 from .._result import failed
 from .._types import Args, State
 from ..integrators import AbstractIntegrator
@@ -141,6 +147,8 @@ def simulate(
         solution = run_saved(save, *parts[:-2])
     if twice is not None:
         solution = differentiable_once(solution, twice)
+    elif integrator.keeps_impact_times:
+        solution = differentiable_once_where(solution, jnp.any(solution.stats.kinks > 0))
     if augmented is not None:
         (states, sums), point = augmented.apart(solution.states), solution.event
         if point is not None:

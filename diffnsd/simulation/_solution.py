@@ -36,6 +36,8 @@ class StepStatistics(eqx.Module):
       `(s,)`: steps in which a contact has an impulse several times those before and after. One in the
       last step is not seen, and neither are those of `neighbour_contacts`. `drifted`: steps at whose
       ends the values of `Corrected` and the motion of its derivatives are more than 5 steps apart, `(s,)`.
+    - `kinks`: contacts under `Located` and `Corrected` that lasted on a curved surface, let go or began to
+      slip, `(s,)`. Second derivatives are not true after them, and overflow.
     - `worst_step`: index of the step with the largest residual of the run, `()`. `failed_step`: index
       of the first step that failed, -1 if none did, `()`; `failed_residual`: its relative residual,
       `()`; `crowded`: the first contact for which it had no room, as its interaction and its place
@@ -57,6 +59,7 @@ class StepStatistics(eqx.Module):
     slow: Int[Array, " s"]
     merged: Int[Array, " s"]
     drifted: Int[Array, " s"]
+    kinks: Int[Array, " s"]
     struck: Int[Array, " s"]
     worst_step: Count
     failed_step: Count

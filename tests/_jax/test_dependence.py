@@ -8,6 +8,7 @@ import pytest
 from diffnsd._jax import (
     SecondDerivativeError,
     differentiable_once,
+    differentiable_once_where,
     evaluated_again,
     with_value,
 )
@@ -72,6 +73,30 @@ def test_what_is_differentiable_once_raises_in_every_second_derivative(wrap):
         for inner in (jax.jacfwd, jax.jacrev):
             with pytest.raises(SecondDerivativeError, match="use another method"):
                 outer(inner(f))(x)
+
+
+@pytest.mark.parametrize("flag", [False, True])
+def test_what_may_be_differentiated_once_where_a_flag_says_so_overflows(flag):
+    """The flag is known at run time only; value and first derivatives do not change."""
+
+    def marked(x, flag):
+        return jnp.sum(differentiable_once_where({"y": jnp.sin(x), "i": jnp.arange(3)}, flag)["y"])
+
+    def infinite(x, flag):
+        return jnp.sum(differentiable_once_where(x + jnp.array([jnp.inf, 0.0]), flag))
+
+    x, on = jnp.array([0.3, 0.4]), jnp.array(flag)
+    assert marked(x, on) == jnp.sum(jnp.sin(x))
+    for mode in (jax.jacfwd, jax.jacrev):
+        np.testing.assert_array_equal(mode(marked)(x, on), jnp.cos(x))
+        np.testing.assert_array_equal(mode(infinite)(x, on), 1)
+        for outer in (jax.jacfwd, jax.jacrev):
+            bend = jax.jit(outer(mode(marked)))(x, on)
+            known = -jnp.diag(jnp.sin(x))
+            if flag:
+                assert np.all(np.abs(np.diag(bend)) > 1e300)
+            else:
+                np.testing.assert_allclose(bend, known, atol=1e-16)
 
 
 def test_derivatives_by_a_direction_are_first_derivatives():

@@ -279,7 +279,7 @@ def test_settings_that_are_refused(options, words):
     ("method", "height", "end", "counts", "words"),
     [
         (MIDPOINT, 1.0, 0.5, (1, 0, 0, 0, 0), ""),
-        (MIDPOINT, 1.0, 2.0, (4, 0, 0, 0, 0), ""),
+        (MIDPOINT, 1.0, 2.0, (5, 0, 0, 0, 0), ""),
         (MIDPOINT, 0.0, 0.5, (0, 0, 0, 0, 0), ""),
         (MoreauJean(), 1.0, 0.5, (0, 0, 0, 0, 1), "1 impacts were stepped over"),
         (MoreauJean(), 1.0, 2.0, (0, 0, 0, 0, 5), "5 impacts were stepped over"),

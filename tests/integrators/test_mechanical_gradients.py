@@ -51,7 +51,7 @@ from diffnsd.relations import (
 from diffnsd.systems import LagrangianSystem, NewtonEulerSystem, SpringDamper
 
 STILL = Pose(jnp.zeros((1, 3)), jnp.array([[1.0, 0.0, 0.0, 0.0]]))
-IMPLICIT = dict(newton=Newton(20, 1e-12), contacts_at=AtIterate())
+IMPLICIT = dict(newton=Newton(20, 1e-12), contacts_at=AtIterate(), joints_at=AtIterate())
 
 
 def run(model, method, q, v, t1=0.4, dt=0.01):

@@ -18,7 +18,7 @@ from ...complementarity import AbstractSolver, Auto
 from ...groups import AbstractGroup
 from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, Multistep, StepInfo
-from .._impact import check_slow
+from .._impact import SLOW, check_slow
 from .._wrapped import AbstractWrappedIntegrator, size_problem
 from ._located import Located
 from ._refusals import curvature_problem, locating_problem
@@ -54,7 +54,7 @@ class Corrected(AbstractWrappedIntegrator):
     """
 
     inner: AbstractIntegrator
-    slow: float = eqx.field(default=4.0, static=True)
+    slow: float = eqx.field(default=SLOW, static=True)
     solver: AbstractSolver = Auto()
     max_impacts: int = eqx.field(default=2, static=True)
 
@@ -127,14 +127,14 @@ class Corrected(AbstractWrappedIntegrator):
         attached = jax.tree.map(with_value, found, values)
         ahead, speed = jax.lax.stop_gradient((ahead, jnp.maximum(carry.speed, max_abs(end.v))))
         moved = max_abs(ahead[: len(end.v)])
-        counts = seen.located, seen.missed, seen.slow, seen.merged, seen.impacts
+        counts = seen.located, seen.missed, seen.slow, seen.merged, seen.impacts, seen.kinks
         drifted = (moved > FAR_APART * h * speed).astype(seen.located.dtype)
         if state.q is None:
             drifted = jnp.zeros_like(drifted)  # without velocities there is no length of a step
         info = eqx.tree_at(
             lambda i: (
                 *(i.impulses, i.details),
-                *(i.located, i.missed, i.slow, i.merged, i.impacts, i.drifted),
+                *(i.located, i.missed, i.slow, i.merged, i.impacts, i.kinks, i.drifted),
             ),
             info,
             (*attached, *counts, drifted),

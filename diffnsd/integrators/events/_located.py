@@ -14,6 +14,7 @@ from ...complementarity import AbstractSolver, Auto
 from ...model import Model
 from .._base import AbstractIntegrator, Carry, StepInfo
 from .._impact import (
+    SLOW,
     approach,
     check_slow,
     coupled,
@@ -52,21 +53,19 @@ class Located(AbstractWrappedIntegrator):
 
     `s` is differentiated as a root, so that the derivative is that of the discrete motion. With `j`,
     first derivatives have the order of the values, and second derivatives converge where `inner` has
-    second order: with joints for `LieVariational` and `D1MinusLinear`. With an inner method of first
-    order, as `MoreauJean` is with joints, they do not (140 % off for a rod on a hinge at every h), and
-    `simulate` raises `ValueError` where they are taken. Nor do they, unsaid, where a contact that lasts
-    on a curved surface precedes an impact (124 % off under `MoreauJean`). Errors at h = 1e-3 and 1e-4:
-    for a pendulum at a wall 5e-6 and 5e-8 in value, 4e-6 and 4e-8 in first, 9e-6 and 6e-7 in second
-    derivatives; in second derivatives with friction in its bearing and a turn 8e-4 and 8e-5, of three
-    masses with stops, springs and dry friction 2e-2 and 1.5e-3, of a rod on a hinge with
-    `D1MinusLinear` 1.5e-3 and 7e-5.
-    On 120 random mechanisms of three masses with stops, springs and
-    dry friction, with 7 impacts and slip reversals each, at h = 1e-3, derivatives are off by 1.5e-4 in the
-    median and 2e-2 at worst. Between impacts, derivatives are as accurate as those of `inner`. With
-    `MoreauJean()` and constant forces, values and sensitivities are exact: measured 1e-11 relative on a
-    thrown ball (four impacts), oblique bounces that slip and stick, a slope, a column of two balls, a rod,
-    and a rigid body on its corner, at h = 1e-2 and 1e-3. Values keep second order away from resting
-    contact.
+    second order. With an inner method of first order they do not (140 % off for a rod on a hinge whose
+    reactions have first order), and `simulate` raises `ValueError` where they are taken. After contacts
+    that last on curved surfaces, let go, or begin to slip they would not be true either: these are
+    counted (`Solution.stats.kinks`), and second derivatives of such a `Solution` overflow.
+
+    Errors at h = 1e-3 and 1e-4: for a pendulum at a wall 5e-6 and 5e-8 in value, 4e-6 and 4e-8 in first,
+    9e-6 and 6e-7 in second derivatives; in second derivatives with friction in its bearing and a turn
+    8e-4 and 8e-5, of a rod on a hinge 5e-3 and 3e-4 (with `D1MinusLinear` 1.5e-3 and 7e-5). On 120 random
+    mechanisms of three masses with stops, springs and dry friction, with 7 impacts and slip reversals
+    each, at h = 1e-3, derivatives are off by 1.5e-4 in the median and 2e-2 at worst. Between impacts,
+    derivatives are as accurate as those of `inner`. With `MoreauJean()` and constant forces, values and
+    sensitivities are exact: measured 1e-11 relative on flights, oblique bounces, slopes, columns and rods.
+    Values keep second order away from resting contact.
 
     Which contacts strike:
 
@@ -104,9 +103,8 @@ class Located(AbstractWrappedIntegrator):
 
     Joints and prescribed velocities take part in every impact, however far their gaps have drifted;
     limited forces (`DryFriction`) do not act in it, since it has no duration. Impacts are
-    differentiated as `inner` differentiates its laws (`adjoint`).
-
-    Through impacts the order is at most 2. In a batch, the elements with an impact are gathered.
+    differentiated as `inner` differentiates its laws (`adjoint`). Through impacts the order is at most 2.
+    In a batch, the elements with an impact are gathered.
 
     Reference: R. I. Leine, H. Nijmeijer, Dynamics and bifurcations of non-smooth mechanical systems
     (2004), doi:10.1007/978-3-540-44398-8.
@@ -123,7 +121,7 @@ class Located(AbstractWrappedIntegrator):
         inner: AbstractIntegrator,
         max_impacts: int = 2,
         *,
-        slow=4.0,
+        slow=SLOW,
         simultaneous=1e-6,
         solver=None,
     ):
@@ -223,21 +221,29 @@ class Located(AbstractWrappedIntegrator):
         touching = known.touching | jax.lax.stop_gradient(rests)
         masked = model.masked(t, state.q, ~strikes, touching, side=held)
         end, info, carry, result = self.inner.step(masked, t, rest, state, carry, args)
-        gap, _ = normal_motion(model, t0 + h, end)
+        gap, rate = normal_motion(model, t0 + h, end)
         pushed = jnp.concatenate([p[:, 0] > 0 for p in info.impulses])
         missed = before.strikes & (before.gap < reach) & ~strikes & pushed
+        # A contact that lasts keeps its rate where its surface is flat; one that lets go gets another one.
+        leaves = rests & ~known.touching & (rate > noise)
+        kinks = ~strikes & jnp.where(pushed, jnp.abs(rate) > noise, leaves)
         if side is not None:
             after = jnp.sum(along * slips(model, t0 + h, end), axis=0)
             # A slip that ends at rest has reversed too: it is free in the next step.
             ends = after <= still(model, end)
             turned, unheld = holds & ends, slides & ~holds & ends
             missed = missed | (moves & ~slides & ~strikes & (after < 0))
+            stuck = (rests & pushed | jnp.isneginf(before.gap)) & ~moves
+            left = jnp.sqrt(jnp.sum(slips(frozen, at + whole, end) ** 2, axis=0)) > still(
+                model, end
+            )
+            kinks = kinks | (stuck & left & ~known.turning & ~known.touching)
         # Contacts faster than the forces of a step can make a resting one, and yet left to `inner`.
         crawls = pushed & ~strikes & ~missed & (before.fastest > 1.5 * before.slow / self.slow)
-        missed, crawls = (jnp.sum(x, dtype=jnp.int32) for x in (missed, crawls))
+        missed, crawls, kinks = (jnp.sum(x, dtype=jnp.int32) for x in (missed, crawls, kinks))
         never = jnp.full(self.max_impacts, jnp.inf, state.v.dtype)
-        counts = info.missed + missed, info.slow + crawls, never
-        info = eqx.tree_at(lambda i: (i.missed, i.slow, i.impacts), info, counts)
+        counts = info.missed + missed, info.slow + crawls, info.kinks + kinks, never
+        info = eqx.tree_at(lambda i: (i.missed, i.slow, i.kinks, i.impacts), info, counts)
         side = jnp.zeros((2, *before.gap.shape), before.gap.dtype) if side is None else side
         return _Run(
             past=past,

@@ -21,7 +21,7 @@ def curvature_problem(inner: AbstractIntegrator, model: Model) -> str | None:
     if not jointed and inner.order >= 2:
         return None
     why = "with joints " if jointed else ""
-    remedy = "LieVariational() or D1MinusLinear()" if jointed else "MoreauJean()"
+    remedy = "joints_at=HalfExplicit() or LieVariational()" if jointed else "MoreauJean()"
     return (
         f"second derivatives through impacts need velocities of second order, and {why}{name} has the "
         f"first; use {remedy} in its place, EventDriven(), or differences of first derivatives"

@@ -15,6 +15,7 @@ from ._points import (
     AtIterate as AtIterate,
     AtPrediction as AtPrediction,
     AtStart as AtStart,
+    HalfExplicit as HalfExplicit,
 )
 from ._projected import CombinedProjection as CombinedProjection, Projected as Projected
 from ._schatzman_paoli import SchatzmanPaoli as SchatzmanPaoli

@@ -34,7 +34,6 @@ from ...complementarity import Block, MixedProblem, Statistics, solve_mixed
 from ...complementarity.problem._dense import Contacts
 from ...complementarity.problem._problem import join, split
 from ...linear import Factored
-from .._contacts import build_block
 from .._step import outcome
 from ._line_search import shortened
 from ._nodal_step import is_nodal, nodal_derivative, nodal_values
@@ -91,14 +90,7 @@ class LargeStep(NamedTuple):
 
     def blocks(self) -> tuple[Block, ...]:
         """The contacts, as functions of the velocity."""
-        step, scheme = self.step, self.step.scheme
-        at = step.t0 + step.h, step.place(scheme.contacts_at, step.state.v)
-
-        def block(i) -> Block:
-            known = step.model, step.t0, step.state, step.h, scheme.gamma
-            return build_block(i, *known, at=at, by_blocks=True)
-
-        return tuple(map(block, step.model.interactions))
+        return tuple(self.step.block(i, by_blocks=True) for i in self.step.model.interactions)
 
 
 class Linear(NamedTuple):

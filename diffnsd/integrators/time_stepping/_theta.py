@@ -15,7 +15,7 @@ from .._base import Carry, StepInfo, check_fractions
 from .._contacts import no_memory, zero_impulses
 from .._step import Newton
 from ._large_step import refusal
-from ._points import AbstractPoint, AtStart
+from ._points import AbstractPoint, AtStart, HalfExplicit
 from ._theta_step import (
     AbstractStepScheme,
     Smooth,
@@ -33,6 +33,7 @@ class AbstractThetaScheme(AbstractStepScheme):
     gamma: eqx.AbstractVar[float]
     newton: eqx.AbstractVar[Newton]
     contacts_at: eqx.AbstractVar[AbstractPoint]
+    joints_at: eqx.AbstractVar[AbstractPoint]
     mass_at: eqx.AbstractVar[AbstractPoint | None]
     solver: eqx.AbstractVar[AbstractSolver]
     linear_solver: eqx.AbstractVar[lx.AbstractLinearSolver]
@@ -47,7 +48,7 @@ class AbstractThetaScheme(AbstractStepScheme):
 
     @property
     def joints_are_first_order(self) -> bool:
-        return True  # their reactions act along `H` at one point of the step
+        return not self.joints_at.is_second_order
 
     @property
     def prediction(self) -> float | None:
@@ -101,17 +102,19 @@ class MoreauJean(AbstractThetaScheme):
         K* ∋ u1 + bias(u1) ⟂ P ∈ K   for contacts with  g0 + gamma h u0 <= 0
 
     `P` are impulses [N s]. `H(t1, q)` is evaluated at `contacts_at`, `M(q)` at `mass_at`; `u0` and
-    the gaps are those at the start. First order with impacts, and with joints, whose reactions act
-    along `H` at one point of the step. Without either, second order for `theta = 1/2`, even with the
-    default of one Newton iteration, and first order otherwise. Values converge through impacts, but
-    their derivatives do not: the index of the step with the impact is an integer.
+    the gaps are those at the start. Joints have `H` and `u1` at `joints_at`. First order with impacts, and
+    with contacts that last on curved surfaces, unless `contacts_at` is `HalfExplicit()` too. Without
+    either, second order for `theta = 1/2`, even with the default of one Newton iteration, and first order
+    otherwise. Values converge through impacts, but their derivatives do not: the index of the step with
+    the impact is an integer.
 
     **Arguments:**
 
     - `theta`: implicitness in [0, 1]. `theta = 1` moves positions with the end velocity.
     - `gamma`: fraction of the step over which closing is predicted, in [0, 1].
     - `newton`: linearisations of the smooth equations. `solver`: of the laws.
-    - `contacts_at`: `AtStart()`, `AtPrediction()`, or `AtIterate()`, implicit.
+    - `contacts_at`: `AtStart()`, `AtPrediction()`, `HalfExplicit()`, or `AtIterate()`, implicit.
+    - `joints_at`: likewise, of joints. `HalfExplicit()` has second order, the other points first.
     - `mass_at`: likewise; `None` is the theta point, `AtIterate(theta)`.
     - `adjoint`: how the solution of the laws is differentiated, for example `SmoothedAdjoint(1e-3)`.
     - `linear_solver`: of the equations of large systems, one of `diffnsd.linear` or lineax; by default
@@ -125,6 +128,7 @@ class MoreauJean(AbstractThetaScheme):
     gamma: float = eqx.field(default=0.5, static=True)
     newton: Newton = Newton(max_iterations=1)
     contacts_at: AbstractPoint = AtStart()
+    joints_at: AbstractPoint = HalfExplicit()
     mass_at: AbstractPoint | None = None
     solver: AbstractSolver = Auto()
     adjoint: AbstractAdjoint = ImplicitAdjoint()
@@ -140,7 +144,7 @@ class BackwardEuler(AbstractThetaScheme):
     factorises `S = M − h ∂F/∂v − h² ∂F/∂q`; `step_matrices` returns it, with the compliance
     `H S^-1 H^T` of the contacts.
 
-    **Arguments:** as in `MoreauJean`, without `theta`;
+    **Arguments:** as in `MoreauJean`, without `theta`, with `joints_at=AtStart()`;
     `Newton(max_iterations=1)` is the linearised method.
 
     Reference: D. Baraff, A. Witkin, Large steps in cloth simulation (1998),
@@ -150,6 +154,7 @@ class BackwardEuler(AbstractThetaScheme):
     gamma: float = eqx.field(default=0.5, static=True)
     newton: Newton = Newton(max_iterations=20)
     contacts_at: AbstractPoint = AtStart()
+    joints_at: AbstractPoint = AtStart()
     mass_at: AbstractPoint | None = None
     solver: AbstractSolver = Auto()
     adjoint: AbstractAdjoint = ImplicitAdjoint()

@@ -113,6 +113,31 @@ class Step(eqx.Module):
         group = self.model.system.group
         return point.configuration(group, self.state, self.h, self.scheme.theta, v)
 
+    def point(self, interaction: Interaction) -> AbstractPoint:
+        """Where the rows of an interaction are taken."""
+        scheme = self.scheme
+        return scheme.joints_at if interaction.law.holds_gap else scheme.contacts_at
+
+    def timed(self, point: AbstractPoint, v: Vector) -> tuple[Scalar, Config]:
+        """Time and configuration of a point."""
+        return self.t0 + point.time * self.h, self.place(point, v)
+
+    def block(self, interaction: Interaction, by_blocks: bool) -> Block:
+        """The block of an interaction whose point is known at the start."""
+        point, v0 = self.point(interaction), self.state.v
+        ahead = None if point.ahead is None else self.timed(point.ahead, v0)
+        return build_block(
+            interaction,
+            self.model,
+            self.t0,
+            self.state,
+            self.h,
+            self.scheme.gamma,
+            at=self.timed(point, v0),
+            ahead=ahead,
+            by_blocks=by_blocks,
+        )
+
     def at(self, p: float, v: Vector) -> State:
         """The state at the fraction `p` of the step with the end velocity `v`."""
         x = v if p == 1 else (1 - p) * self.state.v + p * v
@@ -120,38 +145,34 @@ class Step(eqx.Module):
 
     def equations(self) -> Linearisation:
         """The equations of the step, linearised at any point."""
-        scheme, model, t0, h, state = self.scheme, self.model, self.t0, self.h, self.state
-        interactions, n, t1 = model.interactions, state.v.shape[0], t0 + h
+        scheme, model, state = self.scheme, self.model, self.state
+        interactions, n = model.interactions, state.v.shape[0]
         if not self.is_linear:
             by_force = any(map(_acts_by_force, interactions))
             motion, contacts = self.motion()
 
             def inputs(v, z):
                 del z
-                q, group = self.place(scheme.contacts_at, v), model.system.group
+                system, places = model.system, [self.timed(self.point(i), v) for i in interactions]
                 return [
-                    i.on(model.system).linearised(group, t1, q)[0][: i.rows] for i in interactions
+                    i.on(system).linearised(system.group, *at)[0][: i.rows]
+                    for i, at in zip(interactions, places, strict=True)
                 ]
 
             return nonlinear_problem(motion, contacts, n, None if by_force else inputs)
 
         size = model.system.block_size if n > UNROLL_LIMIT else None
-
-        def block(i: Interaction) -> Block:
-            at, by_blocks = (t1, self.place(scheme.contacts_at, state.v)), size is not None
-            return build_block(i, model, t0, state, h, scheme.gamma, at=at, by_blocks=by_blocks)
-
-        blocks = tuple(map(block, interactions))
+        blocks = tuple(self.block(i, size is not None) for i in interactions)
         smooth = scheme.smooth(self)
         return linear_problem(smooth.defect, lambda v: blocks, size, smooth.matrix)
 
     @property
     def is_linear(self) -> bool:
         """Whether contacts are taken where they are known, and multipliers enter as impulses."""
-        interactions = self.model.interactions
         # Schemes for first-order systems have no point of contact.
-        by_force = any(map(_acts_by_force, interactions))
-        return not by_force and not (interactions and self.scheme.contacts_at.is_implicit)
+        return not any(
+            _acts_by_force(i) or self.point(i).is_implicit for i in self.model.interactions
+        )
 
     def guess(self) -> Vector:
         """The velocity at which the equations are linearised first: as at the start, or as predicted."""
@@ -194,13 +215,16 @@ class Step(eqx.Module):
             return gain(scheme.weight * interaction.input(system, t, at, lam)), output
 
         def by_impulse(v, z):
-            q = self.place(scheme.contacts_at, v)
+            point = self.point(interaction)
 
-            def velocity(v):
-                return relation.output(group, t0 + h, State(q, v), None)[:, : interaction.rows]
+            def velocity(w, at=point):
+                t, q = self.timed(at, v)
+                return relation.output(group, t, State(q, w), None)[:, : interaction.rows]
 
             # Affine in the velocity: the pull-back is `H^T`, by virtual power.
             output, pull = jax.vjp(velocity, v)
+            if point.ahead is not None:
+                output = output + velocity(state.v, point.ahead) - velocity(state.v)
             return pull(z.T)[0], output.T
 
         if relation.needs_positions:
