@@ -118,6 +118,23 @@ def test_an_outlier_is_left_to_a_robust_loss():
     assert abs(huber - clean) < 0.02 * abs(rate(broken) - clean)
 
 
+def test_robust_standard_errors_are_those_of_all_unknowns_together():
+    """Outliers do not bend the loss, in the unknowns of a run neither."""
+    runs, zero = linear(), (jnp.zeros(P), jnp.zeros((N, M)))
+    huber = identification.Huber(0.7)
+    fit = joint_least_squares(line_residual, *zero, runs, robust=huber, rtol=1e-14, max_steps=200)
+
+    def everything(both):
+        return dense(line_residual, both[0], both[1], runs)
+
+    at = linearise(everything, (fit.params, fit.aux.unknowns), robust=huber)
+    assert 0.05 < np.mean(np.asarray(at.curvature) == 0) < 0.6
+    found = uncertainty(fit.params, fit.linearisation)
+    expected = uncertainty((fit.params, fit.aux.unknowns), at)
+    # Measured: 1e-7, of the end of the fit.
+    np.testing.assert_allclose(found.standard_errors, expected.standard_errors[:P], rtol=1e-5)
+
+
 def bounded(params, own, run):
     return decay({"floor": params["floor"], "rate": params["rate"]}, own, run)
 

@@ -14,6 +14,7 @@ from diffnsd.identification import (
     Huber,
     ResidualOverRuns,
     fit,
+    joint_least_squares,
     least_squares,
     robust_least_squares,
 )
@@ -45,6 +46,19 @@ def by_least_squares(save=None, **options):
     return least_squares(valley, START, robust=Huber(0.5), save=save, throw=False, **options)
 
 
+def by_joint_least_squares(save=None, **options):
+    """Rosenbrock's curve, seen from starts that are not known."""
+    seen = jnp.asarray(np.random.default_rng(3).normal(size=(3, 2)))
+
+    def residual(p, own, run):
+        return jnp.concatenate([valley(p) + own, 3 * jnp.sin(own - run[0]), own[:1] * run[1]])
+
+    return joint_least_squares(
+        residual, START, jnp.zeros((3, 1)), seen, robust=Huber(0.5), save=save, throw=False,
+        rtol=1e-14, **options,
+    )  # fmt: skip
+
+
 def same(one, other):
     """All but the times."""
     without = {"compile_seconds": 0, "run_seconds": 0}
@@ -57,7 +71,9 @@ def same(one, other):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("fitted", [by_adam, by_line_search, by_least_squares])
+@pytest.mark.parametrize(
+    "fitted", [by_adam, by_line_search, by_least_squares, by_joint_least_squares]
+)
 def test_it_goes_on_from_what_is_there(fitted, tmp_path):
     whole, save = fitted(), Checkpointing(tmp_path, every=EVERY)
     assert whole.steps > 2 * EVERY

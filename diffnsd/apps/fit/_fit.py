@@ -20,6 +20,7 @@ from jaxtyping import Array
 
 from ... import identification
 from ._draws import Spread
+from ._errors import note_errors
 from ._job import Job, weights
 from ._motions import LARGE, PROGRAMS, Motions, Residual
 from ._steps import about_outliers, edges_of, gauss_newton, scales_of, widths_around
@@ -48,7 +49,8 @@ class Identified:
     `loss` is the loss of the estimate `model`, with the weights of its round. `losses` are the losses
     of all evaluations and `rounds` their rounds; losses of different rounds are not comparable.
     Standard errors and 95 % intervals have a number for each number of a parameter, with names such as
-    `size[2]`.
+    `size[2]`. Runs are the independent units of `standard_errors`; `independent_errors` are those that would
+    hold if all residuals were independent.
     `failed` lists the runs in which a step failed at the estimate. `status` is one of `running`,
     `converged`, `not converged`, `failed` and `interrupted`; the last of `warnings` says why the fit
     did not converge. `truth` holds true values where they are known, for the report. `spread` is the
@@ -59,6 +61,7 @@ class Identified:
     job: Job
     model: Any = None
     standard_errors: dict[str, float] = field(default_factory=dict)
+    independent_errors: dict[str, float] = field(default_factory=dict)
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     correlations: np.ndarray | None = None
     determined: dict[str, bool] = field(default_factory=dict)
@@ -238,7 +241,12 @@ class _Rounds:
         if here is None:
             record.status = "not converged"
             return
-        self.uncertainty(here, groups, spread / errors)
+        if groups is not None:
+            note_errors(record, self.params, self.rebuild, here, groups, spread / errors)
+        else:
+            record.warnings.append(
+                "no standard errors: one run says nothing about how runs differ; give two or more."
+            )
         record.warnings += about_outliers(here, self.runs, HUBER)
         # Errors can be far smaller than anybody needs: what a round may leave open, this may too.
         known = np.maximum(errors, SETTLED * np.abs(np.asarray(centre)))
@@ -316,46 +324,6 @@ class _Rounds:
         record.compile_seconds += fit.compile_seconds
         record.run_seconds += fit.run_seconds
         return fit
-
-    def uncertainty(
-        self, linearisation: identification.Linearisation, groups, open_by: np.ndarray
-    ) -> None:
-        """Notes cluster-robust standard errors (runs are the clusters) from the data alone.
-
-        **Arguments:** `open_by`: how far the refinement leaves each raw number open, in standard errors.
-        """
-        record = self.record
-        if self.runs < 2:
-            record.warnings.append(
-                "no standard errors: one run says nothing about how runs differ; give two or more."
-            )
-            return
-        found = identification.uncertainty(self.params, linearisation, groups=groups)
-        parts = np.split(open_by, np.cumsum([raw.size for raw in self.params.raw])[:-1])
-        wider = {
-            name: float(np.sqrt(1 + np.max(np.where(np.isfinite(part), part, 0.0)) ** 2))
-            for name, part in zip(self.params.names, parts, strict=True)
-        }
-        found = dataclasses.replace(
-            found,
-            standard_errors=found.standard_errors
-            * np.array([wider[label.split("[")[0]] for label in found.labels]),
-        )
-        errors = zip(found.labels, found.standard_errors, strict=True)
-        record.standard_errors = {label: float(error) for label, error in errors}
-        record.intervals = found.interval(0.95)
-        known = zip(found.labels, found.determined, strict=True)
-        record.determined = {name: bool(is_known) for name, is_known in known}
-        record.correlations = np.asarray(found.correlations)
-        raw = identification.raw_covariance(linearisation, groups, [""] * open_by.size)
-        factors = np.sqrt(1 + np.where(np.isfinite(open_by), open_by, 0.0) ** 2)
-        record.spread = Spread(
-            self.params,
-            self.rebuild,
-            raw.matrix * np.outer(factors, factors),
-            found.degrees_of_freedom,
-        )
-        record.warnings += [str(warning) for warning in found.warnings]
 
     def verdict(self, spread: np.ndarray, left: np.ndarray) -> str:
         """The status of a finished fit; adds a warning with the reason if it has not converged.

@@ -38,6 +38,7 @@ def write_result(path: Path, record: Identified, extra: dict | None = None) -> N
         table[name] = {
             "value": job.value(record.model, name).tolist(),
             "standard_error": each(record.standard_errors),
+            "standard_error_independent": each(record.independent_errors),
             "interval_95": each(record.intervals),
             "truth": each(record.truth),
             "unit": quantity.unit,
@@ -102,6 +103,7 @@ def write_fit_report(
                 "",
                 record.intervals.get(label),
                 record.truth.get(label),
+                record.independent_errors.get(label),
             )
             for label, value in record.numbers(name).items()
         ]

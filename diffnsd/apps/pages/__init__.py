@@ -19,7 +19,6 @@ from ._hulls import (
 from ._page import SIMULATED as SIMULATED
 from ._replay import write_replay as write_replay
 from ._report import (
-    ParameterRow as ParameterRow,
     PoseErrors as PoseErrors,
     PosteriorDraws as PosteriorDraws,
     RunFigures as RunFigures,
@@ -27,4 +26,5 @@ from ._report import (
     write_report as write_report,
 )
 from ._scene import quiet_viser as quiet_viser, set_stage as set_stage
+from ._tables import ParameterRow as ParameterRow
 from ._template import filled_page as filled_page

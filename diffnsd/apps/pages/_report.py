@@ -9,36 +9,12 @@ import numpy as np
 
 from ..._optional import require
 from . import _plots
-from ._page import number, with_error
+from ._page import number
+from ._tables import ParameterRow, correlation_table, parameter_table, table, valley_table
 from ._template import filled_page
 
 MOST = 8
 """Most numbers in the corner plot."""
-
-
-@dataclass(frozen=True)
-class ParameterRow:
-    """One parameter of the model in the table of the report.
-
-    `start`, `estimate`, `standard_error`, `lower` and `upper` are in `unit`. `standard_error` is
-    None if unknown; `lower` and `upper` are None if there is no bound. `determined` says whether the
-    data determine the parameter; `free` is False if it was held at its start value. `note` is a
-    sentence for the reader. `interval` holds the ends of its 95 % interval, `truth` the true value,
-    each None if unknown.
-    """
-
-    name: str
-    start: float
-    estimate: float
-    standard_error: float | None = None
-    unit: str = ""
-    lower: float | None = None
-    upper: float | None = None
-    determined: bool = True
-    free: bool = True
-    note: str = ""
-    interval: tuple[float, float] | None = None
-    truth: float | None = None
 
 
 @dataclass(frozen=True)
@@ -153,9 +129,9 @@ def write_report(
     sections = [
         _warnings(meta.warnings),
         _tiles(history, errors, meta),
-        _section("Parameters", _parameter_table(parameters)),
-        _section("Correlations of the estimates", _correlation_table(free, correlations)),
-        _section("Where the starts led", _valley_table(valleys)),
+        _section("Parameters", parameter_table(parameters)),
+        _section("Correlations of the estimates", correlation_table(free, correlations)),
+        _section("Where the starts led", valley_table(valleys)),
         _section("Posterior", _posterior_plot(posterior)),
         _section("Fit", _fit_plots(history, errors)),
         *(_section(toss.label, _toss_plots(toss, j)) for j, toss in enumerate(tosses_compared)),
@@ -207,115 +183,6 @@ def _tiles(history: np.ndarray, errors: PoseErrors | None, meta: RunFigures) -> 
 def _finite(values: np.ndarray) -> np.ndarray:
     values = np.asarray(values, dtype=float)
     return values[np.isfinite(values)]
-
-
-def _parameter_table(parameters: Sequence[ParameterRow]) -> str:
-    """Name, start, estimate, errors, truth if any is known, unit, bounds, whether it is determined."""
-    if not parameters:
-        return ""
-    rows, names = [], ["parameter"]
-    any_truth = any(row.truth is not None for row in parameters)
-    for row in parameters:
-        estimate, error = with_error(row.estimate, row.standard_error)
-        if not row.free:
-            estimate, error, state = number(row.estimate), "—", ("held", "held")
-        elif row.determined:
-            state = ("good", "yes")
-        else:
-            state = ("poor", "no")
-        note = f'<div class="note">{html.escape(row.note)}</div>' if row.note else ""
-        cells = {
-            "start": number(row.start),
-            "estimate": f"<b>{estimate}</b>",
-            "standard error": error,
-            "95 % interval": _ends(row.interval),
-            **({"truth": _known(row)} if any_truth else {}),
-            "unit": html.escape(row.unit) or "—",
-            "bounds": _bounds(row.lower, row.upper),
-            "determined": f'<span class="pill {state[0]}">{state[1]}</span>',
-        }
-        names = ["parameter", *cells]
-        content = "".join(
-            f'<td{_kind(name)} data-name="{name}">{cell}</td>' for name, cell in cells.items()
-        )
-        rows.append(f'<tr><th scope="row">{html.escape(row.name)}{note}</th>{content}</tr>')
-    head = "".join(f'<th scope="col"{_kind(name)}>{name}</th>' for name in names)
-    body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
-    return f'<table class="wide">{body}</table>'
-
-
-def _ends(interval: tuple[float, float] | None) -> str:
-    if interval is None or not np.all(np.isfinite(interval)):
-        return "—"
-    return f"{number(interval[0])} to {number(interval[1])}"
-
-
-def _known(row: ParameterRow) -> str:
-    """The true value, and whether the interval holds it."""
-    if row.truth is None:
-        return "—"
-    if row.interval is None:
-        return number(row.truth)
-    inside = row.interval[0] <= row.truth <= row.interval[1]
-    return f"{number(row.truth)} ({'inside' if inside else 'outside'})"
-
-
-def _kind(column: str) -> str:
-    """Aligns text to the left of its column, numbers to the right."""
-    return ' class="text"' if column in ("parameter", "unit", "bounds", "determined") else ""
-
-
-def _table(content: str) -> str:
-    """A table that scrolls on its own if the screen is too narrow."""
-    return f'<div class="scroll"><table>{content}</table></div>'
-
-
-def _bounds(lower: float | None, upper: float | None) -> str:
-    has_lower = lower is not None and np.isfinite(lower)
-    has_upper = upper is not None and np.isfinite(upper)
-    if lower is not None and upper is not None and has_lower and has_upper:
-        return f"{number(lower)} to {number(upper)}"
-    if lower is not None and has_lower:
-        return f"at least {number(lower)}"
-    if upper is not None and has_upper:
-        return f"at most {number(upper)}"
-    return "none"
-
-
-def _correlation_table(names: Sequence[str], correlations: np.ndarray | None) -> str:
-    """The correlation matrix, coloured by strength; empty for a single parameter."""
-    if correlations is None or len(names) < 2:
-        return ""
-    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in names)
-    rows = []
-    for name, values in zip(names, np.asarray(correlations, dtype=float), strict=True):
-        cells = "".join(_correlation_cell(value) for value in values.tolist())
-        rows.append(f'<tr><th scope="row">{html.escape(name)}</th>{cells}</tr>')
-    return _table(f"<thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody>")
-
-
-def _correlation_cell(value: float) -> str:
-    if not np.isfinite(value):
-        return "<td>—</td>"
-    color = "--simulated" if value > 0 else "--measured"
-    share = round(55 * min(abs(value), 1.0) ** 2)
-    text = f"{value:+.2f}".replace("-", "−")
-    paint = f"background: color-mix(in srgb, var({color}) {share}%, transparent)"
-    return f'<td style="{paint}">{text}</td>'
-
-
-def _valley_table(valleys: Sequence[tuple[float, int, Mapping[str, np.ndarray]]]) -> str:
-    """Loss, number of starts and values of every valley; empty for a fit from one start."""
-    if not valleys:
-        return ""
-    names = list(valleys[0][2])
-    head = "".join(f'<th scope="col">{html.escape(n)}</th>' for n in ("loss", "starts", *names))
-    rows = []
-    for loss, count, values in valleys:
-        numbers = [", ".join(number(float(x)) for x in np.ravel(values[name])) for name in names]
-        cells = "".join(f"<td>{html.escape(text)}</td>" for text in (str(count), *numbers))
-        rows.append(f'<tr><th scope="row">{number(loss)}</th>{cells}</tr>')
-    return _table(f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>")
 
 
 def _posterior_plot(posterior: PosteriorDraws | None) -> str:
@@ -397,4 +264,4 @@ def _details(details: Mapping[str, str]) -> str:
         f'<td class="text">{html.escape(str(value))}</td></tr>'
         for name, value in details.items()
     )
-    return _table(f"<tbody>{rows}</tbody>") if rows else ""
+    return table(f"<tbody>{rows}</tbody>") if rows else ""

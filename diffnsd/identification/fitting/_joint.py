@@ -10,12 +10,14 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
 from ..._arguments import checked_arguments
+from ..._checkpointing import Checkpointing
 from .._base import check_of_runs, check_parameters, named_values
 from ..residuals._by_run import ByRun, linearise_by_run
 from ..residuals._linearise import AbstractRobustLoss, Linearisation
 from ..unknowns._chart import Chart
 from ._outcome import FIT_RESULTS, Callback, FitResult, Recorder, all_finite
 from ._programs import Programs
+from ._saved import SavedFit
 
 _DAMPING = 1e-2
 """First Levenberg-Marquardt damping, relative to the squared norms of the columns."""
@@ -43,6 +45,7 @@ def joint_least_squares(
     programs: Programs | None = None,
     throw: bool = True,
     rows: ByRun | None = None,
+    save: Checkpointing | None = None,
 ) -> FitResult:
     """Minimises `loss = (sum_i |r(p, x_i, run_i)|^2 + |s(p)|^2) / 2` over the parameters `p` and all `x_i`.
 
@@ -63,7 +66,7 @@ def joint_least_squares(
     - `shared`: residuals `s(p)` of the parameters alone, for example priors; never made robust.
     - `robust`: for example `Huber(delta)`, for the residuals of the runs.
     - `rows`: of `linearise_by_run` at the start, if they are known already, for example from the fit before.
-    - all others as in `least_squares`.
+    - all others as in `least_squares`, `save` too: the estimates of the `x_i` are in its files.
 
     **Returns:** a `FitResult`. `aux` is a `RunEstimates`, with the estimated `x_i`; `linearisation` is that
     of the parameters after
@@ -78,12 +81,20 @@ def joint_least_squares(
     """
     check_parameters(params)
     check_of_runs(unknowns=unknowns, runs=runs)
-    chart, record = (
-        Chart.of(params),
-        Recorder(params, max_steps, max_rejections, callback, programs),
-    )
+    chart, files = Chart.of(params), None
+    start = jax.jit(lambda p: chart.start(p))(params), unknowns
+    if save is not None:
+
+        def like():
+            each = eqx.filter_eval_shape(linearise_by_run, residual, params, unknowns, runs)
+            given = shared, robust, chart, *start, params, each
+            point = eqx.filter_eval_shape(_evaluate, *given)[0]
+            return _Going(start), point, (point, each)
+
+        given = residual, unknowns, runs, shared, robust, rtol, atol, max_rejections
+        files = SavedFit(save, given, params, like)
+    record = Recorder(params, max_steps, max_rejections, callback, programs, files)
     try:
-        start = jax.jit(lambda p: chart.start(p))(params), unknowns
         given = residual, shared, robust, chart, record
         result = _iterate(*given, start, rows, runs, rtol, atol)
     except KeyboardInterrupt:
@@ -122,6 +133,22 @@ class _Point(eqx.Module):
     slopes: Float[Array, " p"]
 
 
+class _Going(eqx.Module):
+    """What the iteration carries beside the best point.
+
+    `trial`: `x` and unknowns to evaluate next; `predicted`: by how much they lower the loss; `best`: loss
+    of the best point; `idle`: accepted steps in a row without improvement; `damping`, which `growth`
+    multiplies.
+    """
+
+    trial: tuple[Array, PyTree]
+    predicted: float = 0.0
+    best: float = float("inf")
+    idle: int = 0
+    damping: float = _DAMPING
+    growth: float = 4.0
+
+
 def _evaluate(shared, robust, chart: Chart, x, unknowns, params, rows: ByRun):
     """A `_Point` from raw rows, and what the record needs."""
     flat, unravel = ravel_pytree(params)
@@ -151,6 +178,7 @@ def _reduced(point: _Point) -> Linearisation:
     return Linearisation(
         jnp.concatenate([runs.residual, point.shared]),
         jnp.concatenate([runs.jacobian, point.shared_jacobian]),
+        jnp.concatenate([runs.curvature, jnp.ones_like(point.shared)]),
         jnp.ones(runs.residual.size + point.shared.size, bool),
         (*runs.shapes, point.shared.shape),
         runs.eliminated,
@@ -209,21 +237,23 @@ def _free_solve(matrix: Array, vector: Array, held: Array) -> Array:
 
 def _iterate(residual, shared, robust, chart, record: Recorder, start, rows, runs, rtol, atol):
     """Runs the iteration, writes its iterates to `record` and returns the outcome."""
-    point, trial, best, damping, growth = None, start, float("inf"), _DAMPING, 4.0
-    idle, predicted = 0, 0.0
+    going, point = _Going(start), None
     while record.steps < record.max_steps:
-        params = record.compiled(_params, chart, trial[0])(chart, trial[0])
+        going, point = record.kept(going, point)
+        # The given rows are those of the start.
+        rows = None if record.steps else rows
+        best, idle, damping, growth = going.best, going.idle, going.damping, going.growth
+        params = record.compiled(_params, chart, going.trial[0])(chart, going.trial[0])
         if rows is None:
-            given = residual, params, trial[1], runs
+            given = residual, params, going.trial[1], runs
             rows = record.compiled(linearise_by_run, *given)(*given)
             record.spent(1, 1)
-        given = shared, robust, chart, *trial, params, rows
+        given = shared, robust, chart, *going.trial, params, rows
         new, loss, norm, finite, values = record.compiled(_evaluate, *given)(*given)
         fine = bool(finite)
         # The first point is accepted as it is; a later one must lower the loss.
         accepted = fine and (point is None or float(loss) < best)
         record.note(params, loss, norm, values, (new, rows), accepted)
-        rows = None
         if not fine and record.nonfinite_end() is not None:
             return record.nonfinite_end()
         idled = False
@@ -232,7 +262,7 @@ def _iterate(residual, shared, robust, chart, record: Recorder, start, rows, run
         tolerance = atol + rtol * record.loss + float(rounding)
         if accepted:
             idled = point is not None and best - float(loss) <= tolerance
-            quality = (best - float(loss)) / predicted if predicted > 0 else 1.0
+            quality = (best - float(loss)) / going.predicted if going.predicted > 0 else 1.0
             if point is not None:
                 damping *= max(1 / 3, 1 - (2 * min(quality, 1.0) - 1) ** 3)
             point, best, growth = new, float(loss), 4.0
@@ -243,10 +273,10 @@ def _iterate(residual, shared, robust, chart, record: Recorder, start, rows, run
         assert point is not None  # without a finite start the fit has ended
         given = chart, point, size
         x, unknowns, gain, predicted = record.compiled(_propose, *given)(*given)
-        predicted, trial = float(predicted), (x, unknowns)
+        going = _Going((x, unknowns), float(predicted), best, idle, damping, growth)
         if accepted and (float(gain) <= tolerance or idle >= _IDLE):
             return FIT_RESULTS.successful
-        if record.rejects_too_many or not bool(all_finite(trial)):
+        if record.rejects_too_many or not bool(all_finite(going.trial)):
             return FIT_RESULTS.stalled
     return FIT_RESULTS.max_steps_reached
 

@@ -1,20 +1,23 @@
 """How well the data determine the parameters: standard errors, correlations, warnings.
 
-At the optimum, with residuals `r` and their Jacobian `J` (Gauss-Newton), the covariance of the raw
-parameters is
+At the optimum, with residuals `r`, their Jacobian `J` (Gauss-Newton) and the second derivative
+`H = J^T C J` of the loss, the covariance of the raw parameters is
 
     s^2 (J^T J)^-1,  s^2 = |r|^2 / (n - p)                       independent residuals
     (G-1)/G sum_g d_g d_g^T,                                     residuals in groups g = 1 ... G
-    d_g = (J^T J - J_g^T J_g)^-1 J_g^T r_g
+    d_g = (H - H_g)^-1 J_g^T r_g
 
-`d_g` is what leaving out group `g` changes (the jackknife, CR3). The errors along one simulated
-trajectory are far from independent. For trajectories use the second, cluster-robust form, which
-allows any dependence inside a group, and groups that say much more than others.
+`C` is 1 but for a robust loss: outliers pull with a force that does not grow, and add nothing to `H`
+(Huber 1964). The first line is then `H^-1 J^T V J H^-1`, with `V_i = C_i s^2 + (1 - C_i) r_i^2` and
+`s^2` of what is no outlier. `d_g` is what leaving out group `g` changes (the jackknife, CR3). The errors
+along one simulated trajectory are far from independent. For trajectories use the second, cluster-robust
+form, which allows any dependence inside a group, and groups that say much more than others.
 The covariance of the physical values is `T C T^T`, with `T` the derivative of the transforms.
 
-References: K.-Y. Liang, S. L. Zeger (1986), doi:10.1093/biomet/73.1.13; A. C. Cameron, D. L.
-Miller, "A practitioner's guide to cluster-robust inference" (2015), doi:10.3368/jhr.50.2.317; J. G.
-MacKinnon, M. O. Nielsen, M. D. Webb (2023), doi:10.1016/j.jeconom.2022.04.001.
+References: P. J. Huber (1964), doi:10.1214/aoms/1177703732; K.-Y. Liang, S. L. Zeger (1986),
+doi:10.1093/biomet/73.1.13; A. C. Cameron, D. L. Miller, "A practitioner's guide to cluster-robust
+inference" (2015), doi:10.3368/jhr.50.2.317; J. G. MacKinnon, M. O. Nielsen, M. D. Webb (2023),
+doi:10.1016/j.jeconom.2022.04.001.
 """
 
 from typing import NamedTuple
@@ -49,6 +52,8 @@ class Uncertainty(eqx.Module):
 
     - `labels`, `units`: of each number.
     - `values`, `standard_errors`: shape `(k,)`; an error is infinite if the data give no information.
+    - `independent_errors`: shape `(k,)`: what the standard errors would be if all residuals were independent
+      (classical); the same as `standard_errors` without groups.
     - `correlations`, `covariance`: shape `(k, k)`; where an error is infinite, NaN off the diagonal.
     - `determined`: shape `(k,)`; whether the data determine the number.
     - `warnings`: sentences, each with its remedy.
@@ -61,6 +66,7 @@ class Uncertainty(eqx.Module):
     units: tuple[str | None, ...]
     values: Float[np.ndarray, " k"]
     standard_errors: Float[np.ndarray, " k"]
+    independent_errors: Float[np.ndarray, " k"]
     correlations: Float[np.ndarray, "k k"]
     covariance: Float[np.ndarray, "k k"]
     determined: Bool[np.ndarray, " k"]
@@ -123,12 +129,16 @@ def uncertainty(
     check_parameters(params)
     values, transfer, numbers, raw_labels = physical(params)
     raw = raw_covariance(linearisation, groups, raw_labels)
-    covariance, lost, freedom, deviation = raw.matrix, raw.lost, raw.freedom, raw.deviation
+    lost, freedom, deviation = raw.lost, raw.freedom, raw.deviation
     sentences = list(raw.sentences)
-    covariance = transfer @ covariance @ transfer.T
     unknown = (np.abs(transfer) > 0) @ lost > 0
+
+    def errors_of(matrix: np.ndarray) -> np.ndarray:
+        return np.where(unknown, np.inf, np.sqrt(np.maximum(np.diag(matrix), 0)))
+
+    covariance, independent = (transfer @ m @ transfer.T for m in (raw.matrix, raw.independent))
+    errors = errors_of(covariance)
     covariance[unknown, :] = covariance[:, unknown] = np.nan
-    errors = np.where(unknown, np.inf, np.sqrt(np.maximum(np.diag(covariance), 0)))
     covariance[unknown, unknown] = np.inf
     correlations = _correlations(covariance, errors)
     known, more = _judge(numbers, values, errors, value_limit, interval_limit)
@@ -138,6 +148,7 @@ def uncertainty(
         units=tuple(number.unit for number in numbers),
         values=values,
         standard_errors=errors,
+        independent_errors=errors_of(independent),
         correlations=correlations,
         covariance=covariance,
         determined=np.asarray(known),
@@ -148,9 +159,13 @@ def uncertainty(
 
 
 class RawCovariance(NamedTuple):
-    """Covariance `(p, p)` of raw parameters; what the data do not determine is `lost` and counts zero."""
+    """Covariance `(p, p)` of raw parameters; what the data do not determine is `lost` and counts zero.
+
+    `independent` is the covariance if all residuals were independent.
+    """
 
     matrix: np.ndarray
+    independent: np.ndarray
     lost: np.ndarray
     freedom: int
     deviation: float
@@ -163,13 +178,18 @@ def raw_covariance(linearisation: Linearisation, groups, labels: list[str]) -> R
     residual = np.asarray(linearisation.residual, float)[keep]
     jacobian = np.asarray(linearisation.jacobian, float)[keep]
     _check(residual, jacobian, len(labels), linearisation.eliminated)
-    bread, lost, sentences = _bread(jacobian, np.asarray(labels))
+    bent = np.asarray(linearisation.curvature, float)[keep]
+    curved = np.sqrt(bent)[:, None] * jacobian
+    bread, lost, sentences = _bread(curved, jacobian, np.asarray(labels))
     # Eliminated unknowns cost degrees of freedom, as if their rows had been removed.
     n, p = jacobian.shape[0] - linearisation.eliminated, jacobian.shape[1]
     deviation = float(np.sqrt(residual @ residual / (n - p)))
+    common = bent @ residual**2 / max(np.sum(bent) - linearisation.eliminated - p, 1.0)
+    variances = bent * common + (1 - bent) * residual**2
+    independent = bread @ (jacobian.T * variances @ jacobian) @ bread
     if groups is None:
-        return RawCovariance(deviation**2 * bread, lost, n - p, deviation, sentences)
-    changes = _left_out(residual, jacobian, linearisation.rows(groups)[keep], bread)
+        return RawCovariance(independent, independent, lost, n - p, deviation, sentences)
+    changes = _left_out(residual, jacobian, curved, linearisation.rows(groups)[keep], bread)
     count = len(changes)
     if count <= max(_FEW_GROUPS, p):
         sentences.append(
@@ -177,7 +197,7 @@ def raw_covariance(linearisation: Linearisation, groups, labels: list[str]) -> R
             "are then too small; use more trajectories."
         )
     covariance = (count - 1) / count * changes.T @ changes
-    return RawCovariance(covariance, lost, count - 1, deviation, sentences)
+    return RawCovariance(covariance, independent, lost, count - 1, deviation, sentences)
 
 
 class _Number(NamedTuple):
@@ -226,15 +246,16 @@ def _check(residual: np.ndarray, jacobian: np.ndarray, p: int, eliminated: int) 
         raise ValueError("residuals or Jacobian are not finite; mask the entries that are missing.")
 
 
-def _bread(jacobian: np.ndarray, labels: np.ndarray):
-    """`(J^T J)^+`, the mask of raw parameters in its null space, and warnings about them.
+def _bread(curved: np.ndarray, jacobian: np.ndarray, labels: np.ndarray):
+    """`H^+` of `curved = C^1/2 J`, the mask of raw parameters in its null space, and warnings about them.
 
     The columns are first scaled to unit length, so that units do not matter.
     """
-    norms = np.linalg.norm(jacobian, axis=0)
+    norms = np.linalg.norm(curved, axis=0)
     silent = norms == 0
+    outlying = silent & np.any(jacobian != 0, axis=0)
     safe = np.where(silent, 1.0, norms)
-    _, singular, vectors = np.linalg.svd(jacobian / safe, full_matrices=False)
+    _, singular, vectors = np.linalg.svd(curved / safe, full_matrices=False)
     dropped = singular <= _REDUNDANT * singular[0]
     inverse = np.where(dropped, 0.0, 1 / np.where(dropped, 1.0, singular))
     bread = (vectors.T * inverse**2) @ vectors / np.outer(safe, safe)
@@ -242,7 +263,11 @@ def _bread(jacobian: np.ndarray, labels: np.ndarray):
     lost = silent.copy()
     sentences = [
         f"the residuals do not depend on {label} at all: fix it, or add data that it influences."
-        for label in dict.fromkeys(labels[silent])
+        for label in dict.fromkeys(labels[silent & ~outlying])
+    ] + [
+        f"all residuals that depend on {label} are outliers: look at the data, or let the robust loss begin "
+        "further out."
+        for label in dict.fromkeys(labels[outlying])
     ]
     for vector in vectors[dropped]:
         involved = (np.abs(vector) > _PARTNER * np.max(np.abs(vector))) & ~silent
@@ -256,10 +281,10 @@ def _bread(jacobian: np.ndarray, labels: np.ndarray):
     return bread, lost, sentences
 
 
-def _left_out(residual, jacobian, labels, bread) -> np.ndarray:
+def _left_out(residual, jacobian, curved, labels, bread) -> np.ndarray:
     """How far leaving out each group moves the raw parameters, to first order: `(groups, p)`.
 
-    With `B = (J^T J)^-1` and `A = J_g^T J_g`: `(B^-1 - A)^-1 J_g^T r_g = B (1 - A B)^-1 J_g^T r_g`. If a
+    With `B = H^-1` and `A = H_g`: `(B^-1 - A)^-1 J_g^T r_g = B (1 - A B)^-1 J_g^T r_g`. If a
     group alone determines something, `1 - A B` is singular, and the change is that of least norm.
     """
     names, index = np.unique(labels, return_inverse=True)
@@ -267,9 +292,9 @@ def _left_out(residual, jacobian, labels, bread) -> np.ndarray:
         raise ValueError("cluster-robust errors need at least two groups; leave `groups` out.")
     changes = []
     for g in range(names.size):
-        rows = jacobian[index == g]
+        rows = curved[index == g]
         rest = np.eye(len(bread)) - rows.T @ rows @ bread
-        score = rows.T @ residual[index == g]
+        score = jacobian[index == g].T @ residual[index == g]
         changes.append(bread @ np.linalg.lstsq(rest, score, rcond=1e-9)[0])
     return np.array(changes)
 
@@ -301,7 +326,7 @@ def _judge(numbers: list[_Number], values, errors, value_limit: float, interval_
                 f"is {share}{base}{unit}; fix it, or add data that it influences."
             )
         for bound in (number.lo, number.hi):
-            if known[-1] and abs(value - bound) < error:
+            if abs(value - bound) < min(error, limit * scale):
                 sentences.append(
                     f"{label} = {value:.3g}{unit} is within one standard error "
                     f"({error:.2g}{unit}) of its bound {bound:.3g}{unit}: read it as a "

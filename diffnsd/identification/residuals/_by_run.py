@@ -31,12 +31,14 @@ class ByRun(eqx.Module):
     """Flattened residuals of runs and their Jacobians.
 
     **Arguments:** `residual (n, r)`; `parameters (n, r, p)`: with respect to the raw parameters;
-    `own (n, r, m)`: with respect to the unknowns of the run itself.
+    `own (n, r, m)`: with respect to the unknowns of the run itself; `curvature (n, r)`: of a robust loss,
+    as in `Linearisation`.
     """
 
     residual: Float[Array, "n r"]
     parameters: Float[Array, "n r p"]
     own: Float[Array, "n r m"]
+    curvature: Float[Array, "n r"]
 
     def weighed(self, robust: AbstractRobustLoss | None) -> "ByRun":
         """Residuals and Jacobians of a robust loss."""
@@ -45,26 +47,28 @@ class ByRun(eqx.Module):
         value, slope = jax.jvp(robust.weigh, (self.residual,), (jnp.ones_like(self.residual),))
         # What does not count need not be finite.
         slope, counts = slope[:, :, None], (slope != 0)[:, :, None]
-        scaled = (jnp.where(counts, slope * x, 0.0) for x in (self.parameters, self.own))
-        return ByRun(value, *scaled)
+        shared, own = (jnp.where(counts, slope * x, 0.0) for x in (self.parameters, self.own))
+        return ByRun(value, shared, own, robust.curvature(value))
 
     def eliminated(self) -> Linearisation:
-        """The linearisation in the parameters alone, `Q_i P_i` and `Q_i r_i`, for `uncertainty`.
+        """The linearisation in the parameters alone, for `uncertainty`.
 
-        Rows are projected on what the unknowns of their run cannot explain, so that `J^T J` is the Schur
-        complement and `J_i^T r_i` the score of a run.
+        With the curvatures `C_i = diag(c_i)` of the loss, rows are freed of what the unknowns of their run
+        explain, `P_i - X_i (X_i^T C_i X_i)^-1 X_i^T C_i P_i`, so that `J^T C J` is the Schur complement and
+        `J_i^T r_i` the score of a run. Without a robust loss they are `Q_i P_i` and `Q_i r_i`.
         """
         n, r, m = self.own.shape
-        basis, triangle = jnp.linalg.qr(self.own)
-        # A direction that no row sees is not a direction of the projection.
-        size = jnp.abs(jnp.diagonal(triangle, axis1=1, axis2=2))
-        tiny = jnp.finfo(size.dtype).eps * r * jnp.max(size, axis=1, keepdims=True)
-        basis = jnp.where((size > tiny)[:, None, :], basis, 0.0)
-        both = jnp.concatenate([self.parameters, self.residual[:, :, None]], axis=2)
-        both = both - basis @ (jnp.swapaxes(basis, 1, 2) @ both)
-        rows = both.reshape(n * r, -1)
+        root = jnp.sqrt(self.curvature)[:, :, None]
+        # A direction that no row sees explains nothing.
+        inverse = jnp.linalg.pinv(root * self.own)
+        score = jnp.swapaxes(self.own, 1, 2) @ self.residual[:, :, None]
+        explained = inverse @ (root * self.parameters)
+        moved = inverse @ (jnp.swapaxes(inverse, 1, 2) @ score)
+        jacobian = (self.parameters - self.own @ explained).reshape(n * r, -1)
+        residual = self.residual - (self.own @ moved)[:, :, 0]
         mask = jnp.ones(n * r, bool)
-        return Linearisation(rows[:, -1], rows[:, :-1], mask, ((n, r),), n * m)
+        curvature = self.curvature.reshape(-1)
+        return Linearisation(residual.reshape(-1), jacobian, curvature, mask, ((n, r),), n * m)
 
 
 @checked_arguments
@@ -101,6 +105,7 @@ def linearise_by_run(
 
         push = jax.vmap(lambda t: jax.jvp(rows, (both,), (t,)), out_axes=(None, 1))
         value, slopes = push(jnp.eye(both.size, dtype=both.dtype))
-        return ByRun(value, slopes[:, : shared.size], slopes[:, shared.size :])
+        parts = slopes[:, : shared.size], slopes[:, shared.size :]
+        return ByRun(value, *parts, jnp.ones_like(value))
 
     return jax.vmap(one)(unknowns, runs)

@@ -138,6 +138,12 @@ class AbstractRobustLoss(AbstractChecked):
         of a quadratic upper bound of `rho`. The result is their difference, relative to the first.
         """
 
+    @abstractmethod
+    def curvature(self, weighed: Array) -> Array:
+        """`rho''(r) / weigh'(r)^2`, as a function of `weighed = weigh(r)`: what a residual adds to the second
+        derivative of the loss, relative to Gauss-Newton on weighed residuals. Standard errors depend on it.
+        """
+
 
 class Huber(AbstractRobustLoss):
     """Huber's loss: `rho(r) = r^2 / 2` up to `|r| = delta`, then `delta (|r| - delta / 2)`.
@@ -173,6 +179,10 @@ class Huber(AbstractRobustLoss):
         square = weighed**2
         return jnp.maximum((square - self.delta**2) / (square + self.delta**2), 0.0)
 
+    def curvature(self, weighed: Array) -> Array:
+        # The slope of an outlier's loss is constant.
+        return jnp.where(jnp.abs(weighed) > self.delta, 0.0, 1.0)
+
 
 class Linearisation(eqx.Module):
     """Flattened residuals and Jacobian at given parameters.
@@ -182,6 +192,8 @@ class Linearisation(eqx.Module):
     - `residual`: shape `(r,)`, after any robust loss; masked entries are zero.
     - `jacobian`: shape `(r, p)`, with respect to the raw parameters in the order of
       `jax.flatten_util.ravel_pytree`; masked rows are zero.
+    - `curvature`: shape `(r,)`; second derivative of the robust loss, relative to Gauss-Newton on `residual`;
+      1 without one. The second derivative of the whole loss is `J^T diag(curvature) J`.
     - `mask`: shape `(r,)`; which entries count.
     - `shapes`: shapes of the leaves of the residual pytree.
     - `eliminated`: number of further unknowns, onto whose complement residuals and Jacobian have been
@@ -190,6 +202,7 @@ class Linearisation(eqx.Module):
 
     residual: Float[Array, " r"]
     jacobian: Float[Array, "r p"]
+    curvature: Float[Array, " r"]
     mask: Bool[Array, " r"]
     shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
     eliminated: int = eqx.field(static=True, default=0)
@@ -280,7 +293,8 @@ def linearise(
     # `structures` and `shapes` are static, so the masks can be rebuilt outside the differentiation.
     masks = spread_mask(mask, structures[0], shapes)
     keep = jnp.concatenate([m.ravel() for m in masks])
-    return Linearisation(values, slopes, keep, tuple(shapes))
+    curvature = jnp.ones_like(values) if robust is None else robust.curvature(values)
+    return Linearisation(values, slopes, curvature, keep, tuple(shapes))
 
 
 def spread_mask(mask, structure, shapes) -> list[Array]:

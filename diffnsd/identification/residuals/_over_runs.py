@@ -190,7 +190,8 @@ class ResidualOverRuns(AbstractOverRuns):
             small = jnp.stack([_triangle(part) for part in parts])
             gathered = jax.lax.all_gather(small, self.mesh.axis_names, axis=1, tiled=True)
             ends = np.cumsum([int(np.prod(x.shape)) for x in leaves])[:-1]
-            split = [jnp.split(x, ends) for x in (here.residual, here.jacobian, here.mask)]
+            flat = here.residual, here.jacobian, here.curvature, here.mask
+            split = [jnp.split(x, ends) for x in flat]
             shares = [
                 [x.reshape(*leaf.shape, *x.shape[1:]) for x, leaf in zip(xs, leaves, strict=True)]
                 for xs in split
@@ -201,8 +202,8 @@ class ResidualOverRuns(AbstractOverRuns):
         over = (self.runs, self._counts(), *given)
         gathered, shares = self._on_devices(own, over, flat, (PartitionSpec(), each))
         extra = gathered[1][:, :-1] if len(gathered) > 1 else None
-        residual, slopes, keep = shares
-        return Shares(residual, slopes, keep, self.count), (
+        residual, slopes, curvature, keep = shares
+        return Shares(residual, slopes, curvature, keep, self.count), (
             gathered[0][:, -1],
             gathered[0][:, :-1],
             extra,
@@ -219,18 +220,22 @@ class ResidualOverRuns(AbstractOverRuns):
 
 
 class Shares(eqx.Module):
-    """Residuals, Jacobians and masks by leaf, `(n, ...)`, still spread over the devices and padded."""
+    """Residuals, Jacobians, curvatures, masks by leaf, `(n, ...)`, still spread over devices and padded."""
 
     residual: list[Array]
     jacobian: list[Array]
+    curvature: list[Array]
     mask: list[Array]
     count: int = eqx.field(static=True)
 
     def gathered(self) -> Linearisation:
         """On the host, in the order of `linearise`; of other processes too."""
         shapes = tuple((self.count, *x.shape[1:]) for x in self.residual)
-        residual, mask = (_rows(x, self.count, 0) for x in (self.residual, self.mask))
-        return Linearisation(residual, _rows(self.jacobian, self.count, 1), mask, shapes)
+        residual, curvature, mask = (
+            _rows(x, self.count, 0) for x in (self.residual, self.curvature, self.mask)
+        )
+        jacobian = _rows(self.jacobian, self.count, 1)
+        return Linearisation(residual, jacobian, curvature, mask, shapes)
 
 
 def _rows(leaves: list[Array], count: int, keep: int) -> Array:

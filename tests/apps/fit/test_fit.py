@@ -241,6 +241,10 @@ def test_a_quantity_of_several_numbers_is_fitted_and_written_number_by_number(tm
     found = json.loads((tmp_path / "result.json").read_text())["parameters"]["slopes"]
     np.testing.assert_allclose(found["value"], [0.4, -0.2], atol=5e-4)  # measured 1e-4
     assert found["determined"] == [True, True] and np.shape(found["standard_error"]) == (2,)
+    # Without an error that runs share, both kinds of error tell the same: measured 0.6 to 1.3 times.
+    assert np.shape(found["standard_error_independent"]) == (2,)
+    write_fit_report(tmp_path / "report.html", done, "Slopes", [], None)
+    assert 'data-name="if residuals were independent"' in (tmp_path / "report.html").read_text()
 
 
 class Slopes(eqx.Module):

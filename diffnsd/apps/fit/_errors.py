@@ -1,0 +1,47 @@
+"""The standard errors of a finished fit, and the distribution of its estimate."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ... import identification
+from ._draws import Spread
+
+
+def note_errors(
+    record: Any,
+    params: identification.Parameters,
+    rebuild: Callable,
+    linearisation: identification.Linearisation,
+    groups: np.ndarray,
+    open_by: np.ndarray,
+) -> None:
+    """Notes standard errors, intervals, correlations and warnings from the data alone.
+
+    Residuals along one run are far from independent, so that runs are the clusters; the errors for
+    independent residuals are noted beside, for comparison.
+
+    **Arguments:** `record`: an `Identified`; `rebuild`: the model of parameters; `groups`: the run of each
+    residual; `open_by (p,)`: how far the refinement leaves each raw number open, in standard errors.
+    """
+    found = identification.uncertainty(params, linearisation, groups=groups)
+    factors = np.sqrt(1 + np.where(np.isfinite(open_by), open_by, 0.0) ** 2)
+    parts = np.split(factors, np.cumsum([raw.size for raw in params.raw])[:-1])
+    wider = {name: np.max(part) for name, part in zip(params.names, parts, strict=True)}
+    errors = found.standard_errors * [wider[label.split("[")[0]] for label in found.labels]
+    found = dataclasses.replace(found, standard_errors=errors)
+
+    def by_label(values: np.ndarray) -> dict[str, Any]:
+        return dict(zip(found.labels, np.asarray(values).tolist(), strict=True))
+
+    record.standard_errors = by_label(found.standard_errors)
+    record.independent_errors = by_label(found.independent_errors)
+    record.intervals = found.interval(0.95)
+    record.determined = by_label(found.determined)
+    record.correlations = np.asarray(found.correlations)
+    raw = identification.raw_covariance(linearisation, groups, [""] * open_by.size)
+    covariance = raw.matrix * np.outer(factors, factors)
+    record.spread = Spread(params, rebuild, covariance, found.degrees_of_freedom)
+    record.warnings += found.warnings
