@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from .._block_rows import apply
+from .._jax import call_where
 from .._numerics import short_sum
 from .._types import Scalar, State
 from ..complementarity import Block
@@ -48,6 +49,14 @@ class Selection(eqx.Module):
             return _masked_sum(self.hit.T, x)
         zeros = jnp.zeros((self.seen.drift.shape[1], *x.shape[1:]), x.dtype)
         return zeros.at[self.hit].set(x)
+
+    @property
+    def observed(self) -> Contacts | None:
+        """`seen` of the contacts that are solved; `None` where the relation has to be evaluated for them."""
+        seen = self.seen
+        if self.hit is None or seen is None or seen.known is not None:
+            return None
+        return jax.tree.map(lambda x: jnp.moveaxis(self.pick(jnp.moveaxis(x, -1, 0)), 0, -1), seen)
 
     @property
     def rest(self) -> Bool[Array, " c"]:
@@ -168,16 +177,21 @@ def build_block(
     ahead: tuple[Scalar, Any] | None = None,
     duration: float | None = None,
     by_blocks: bool = False,
+    seen: Contacts | None = None,
 ) -> Block:
     """The block of an interaction at a state; the arguments are those of `context`.
 
     **Arguments:** `at`: time and configuration of `H` and the drift, default those of the state; `ahead`:
     time and configuration at which the velocity of `state` has the local velocity from which `H` takes
     changes of velocity, default `at`; `duration`: how long limited forces act, default `h`, 0 in an impact;
-    `by_blocks`: keep `H` in the blocks that a relation between few bodies returns.
+    `by_blocks`: keep `H` in the blocks that a relation between few bodies returns; `seen`: the relation at
+    the state, if known.
     """
     t1, q1 = (t, state.q) if at is None else at
-    here = there = _seen(interaction, model, t, state.q)
+    if seen is None:
+        here = there = _seen(interaction, model, t, state.q)
+    else:
+        here = there = seen.first(interaction.rows)
     # Evaluate again only where the result could differ.
     if q1 is not state.q or not (t1 is t or interaction.relation.is_scleronomic):
         there = _seen(interaction, model, t1, q1)
@@ -291,18 +305,64 @@ def _left_out(selection: Selection, v, h) -> Bool[Array, " c"]:
 
 
 def nearest_switch(
-    model: Model, t: Scalar, state: State, h: Scalar, gamma: float, selections
+    model: Model, t: Scalar, state: State, h: Scalar, gamma: float, selections, multipliers
 ) -> Array:
-    """Smallest distance of a law from a jump of its shift, relative to the speed of the motion; `()`."""
+    """Smallest distance of a law from a jump of its shift, relative to the speed of the motion; `()`.
+
+    Zero where the share of a load jumps, see `_contradict`. `multipliers`: of all contacts, per interaction.
+    """
+    state, multipliers = jax.lax.stop_gradient((state, multipliers))
     least = jnp.full((), jnp.inf, state.v.dtype)
-    for interaction, selection in zip(model.interactions, selections, strict=True):
+    every = zip(model.interactions, selections, multipliers, strict=True)
+    for interaction, selection, z in every:
         if interaction.law.switches and interaction.relation.needs_positions:
-            seen = None if selection.seen is None else selection.seen.first(1)
+            seen = (
+                _seen(interaction, model, t, state.q) if selection.seen is None else selection.seen
+            )
+            seen = jax.lax.stop_gradient(seen.first(1))
             around = context(interaction, model, t, state, h, gamma, seen=seen)
             law = broadcast_law(interaction.law, around.gap.shape[0], around.gap.dtype)
+            law = jax.lax.stop_gradient(law)
             least = jnp.minimum(least, jnp.min(law.edge(around), initial=jnp.inf))
+            if selection.keys is None:  # steps that list their contacts are not differentiated
+                jumps = _contradict(law, around, seen, z[:, 0] != 0)
+                least = jnp.where(jumps, 0, least)
     speed = model.system.scales(state)[1]
-    return jax.lax.stop_gradient(least / jnp.where(speed > 0, speed, 1))
+    return least / jnp.where(speed > 0, speed, 1)
+
+
+CONTRADICTS = 1e-2
+"""Part of a change of shifts, relative to the largest, that counts as that of no motion."""
+
+
+def _contradict(law: AbstractLaw, around: Context, seen: Contacts, loaded) -> Bool[Array, ""]:
+    """Whether a small change of the motion makes the shifts of redundant contacts contradict each other.
+
+    Normal velocities of loaded contacts are `N v`, and their shifts must be of this form for all of them to
+    stay closed. The gaps and the velocities at the start change as `N x` does, and so do shifts that depend
+    on them in the same way in all contacts. If one edge of a face rebounds and the other one lands, they
+    do not: for any small change one corner opens, and the share of the load jumps.
+    """
+
+    def shift(normal, gap):
+        u = jnp.concatenate([normal[None], around.u_minus[1:]])
+        return law.shift(eqx.tree_at(lambda a: (a.u_minus, a.gap), around, (u, gap)))[0]
+
+    one = jnp.ones_like(around.gap)
+    slope = jax.jvp(shift, (around.u_minus[0], around.gap), (one, one))[1]
+    most = jnp.max(jnp.where(loaded, slope, -jnp.inf))
+    differ = most > jnp.min(jnp.where(loaded, slope, jnp.inf))
+
+    def test(rows, slope):
+        rows = jnp.where(loaded[:, None], rows, 0)
+        size = jnp.sqrt(jnp.sum(rows * rows, axis=0))
+        rows = rows / jnp.where(size > 0, size, 1)[None]
+        little = jnp.sqrt(jnp.finfo(rows.dtype).eps) * np.eye(rows.shape[1], dtype=rows.dtype)
+        shifts = slope[:, None] * rows
+        rest = shifts - rows @ jnp.linalg.solve(rows.T @ rows + little, rows.T @ shifts)
+        return jnp.max(jnp.abs(rest)) > CONTRADICTS * jnp.max(jnp.abs(shifts))
+
+    return call_where(differ, test, seen.dense()[0].T, slope)
 
 
 def zero_impulses(model: Model, t0: Scalar, state: State) -> tuple[Array, ...]:

@@ -173,3 +173,22 @@ def test_a_cube_at_rest_is_far_from_every_edge():
         reached, slopes = reached + H * v, slopes + H
     np.testing.assert_allclose([x, slope], [reached, slopes], rtol=1e-8)
     assert np.min(out.stats.margin[20:]) > 0.04  # measured 0.048 where it rests
+
+
+@pytest.mark.parametrize(("e", "jumps"), [(0.3, True), (0.0, False)])
+def test_a_face_of_which_one_edge_rebounds_is_at_an_edge(e, jumps):
+    """One edge rests, the other one strikes. If it rebounds, a corner a hair higher has no load."""
+
+    def struck(v):
+        model = tossed_cube(0.18, e, MASS, INERTIA, HALF, GRAVITY)
+        pose = Pose(jnp.array([[0.0, 0.0, HALF]]), jnp.array([[1.0, 0.0, 0.0, 0.0]]))
+        state, zero = State(pose, v), jnp.zeros(())
+        _, info, _, _ = MoreauJean(theta=1.0).step(
+            model, zero, jnp.asarray(H), state, (jnp.zeros((8, 3)),), None
+        )
+        return info.impulses[0][:, 0], info.margin
+
+    turn = np.array([0.0, 2.0, 0.0])  # about the edge x < 0, which stays where it is
+    load, margin = quick_jit(struck)(np.concatenate([-np.cross(turn, LOW[0]), turn]))
+    assert np.sum(np.asarray(load) > 1e-4) == 4
+    assert (margin == 0) == jumps

@@ -113,10 +113,10 @@ def test_gradients_equal_central_differences(evaluate, parameters):
             error = np.abs(tangent - np.asarray(plus - minus) / (2 * width)) / scale
             best = np.where(same, np.minimum(best, error), best)
         compared = (margin > 1e-6) & (best < np.inf)
-        # Measured: 179 tosses, 23 of them redundant. All but one of each direction are within
-        # 6e-6; the one is 1.2e-5 and 2.0e-3 off, for a reason that is not known.
+        # Measured: 178 tosses, 23 of them redundant. At most two of a direction are beyond 1e-5, up to 1e-3,
+        # and which ones depends on the compiler: rounding changes the share of a load by 1e-9 of it.
         assert np.sum(compared) >= 165 and np.sum(compared & redundant) >= 15
-        assert np.sum(best[compared] > 1e-5) <= 1 and np.max(best[compared]) < 1e-2
+        assert np.sum(best[compared] > 1e-5) <= 2 and np.max(best[compared]) < 1e-2
         assert np.median(best[compared]) < 1e-7
 
 
@@ -157,9 +157,9 @@ def test_a_second_of_clear_steps(parameters):
     tangent, margin = np.asarray(tangent), np.asarray(stats.margin)
     flagged = margin < 1e-6
     edge = np.where(np.any(flagged, axis=1), np.argmax(flagged, axis=1), 150)
-    # Measured: 106 tosses without a step at an edge, 206 of 30,000 steps at one.
+    # Measured: 99 tosses without a step at an edge, 474 of 30,000 steps at one.
     clear = edge == 150
-    assert np.sum(clear) >= 100 and np.sum(flagged) < 300
+    assert np.sum(clear) >= 95 and np.sum(flagged) < 500
     assert "within 1e-06 of a change of mode" in "".join(stats.warnings)
 
     every = quick_jit(jax.vmap(lambda p: states(p, None)[0]))
@@ -178,9 +178,9 @@ def test_a_second_of_clear_steps(parameters):
         size = np.maximum(np.linalg.norm(tangent, axis=2), 1e-3)
         best = np.minimum(best, np.linalg.norm(difference - tangent, axis=2) / size)
     worst = np.max(np.where(before, best, 0), axis=1)[3:]  # the first ones have bounds of mu and e
-    # Measured: 183 of 197 to 1e-5, 195 to 2e-4 (the last digits of the values end there), and one 0.4 off:
-    # an edge lands as the other one rebounds, and its loads change by their whole size within 1e-6.
-    assert np.sum(worst <= 1e-5) >= 178 and np.sum(worst <= 1e-3) >= 195
+    # Measured: 191 of 197 to 1e-5, the worst to 9e-5, where the last digits of the values end. Steps in which
+    # one edge lands as the other one rebounds are flagged: the share of the load jumps there.
+    assert np.sum(worst <= 1e-5) >= 178 and np.all(worst <= 1e-3)
 
 
 def test_a_toss_in_single_precision():

@@ -18,6 +18,10 @@ from ._problem import MixedProblem, apply
 EDGE = 1e-5, 1e-8
 """Distance from a change of mode that counts as zero, relative to the largest argument: float32, float64."""
 
+SETTLED = 0.01
+"""Distance from a change of mode, relative to the tilt, at which a limit lies on it. A corner that slides
+more slowly than the tilt moves it, but slides, is merely near."""
+
 ROUNDED = 0.1, 3e-6
 """Least size of a problem relative to the terms of its velocities, above rounding error: float32, float64."""
 
@@ -137,8 +141,10 @@ def distance_of_choice(problem: MixedProblem, x, tilted_x, size: Array, tilt: Ar
     least = jnp.full_like(size, jnp.inf)
     for block, y, y_tilted in zip(problem.blocks, x, tilted_x, strict=True):
         margin = block.law.set().margin
-        near = jnp.maximum(margin(y) - (tilt * size)[None], 0)
-        distance = jnp.where(at_edge(block, y), margin(y_tilted) / tilt[None], near)
+        here, least_known = margin(y), (tilt * size)[None]
+        on_edge = at_edge(block, y) & (here <= SETTLED * least_known)
+        near = jnp.maximum(here - least_known, 0)
+        distance = jnp.where(on_edge, margin(y_tilted) / tilt[None], near)
         distance = jnp.where(block.active, distance, jnp.inf)
         least = jnp.minimum(least, jnp.min(distance, axis=0, initial=jnp.inf))
     return least / jnp.where(size > 0, size, 1)

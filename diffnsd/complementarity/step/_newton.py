@@ -108,7 +108,7 @@ def _outcome(task: Task, iterate: Iterate, options: StepOptions):
     v, z = best = iterate.best_v, iterate.best_z
     tilted_z = where(iterate.has_tilted, iterate.tilted_z, z)
     tilted_v = where(iterate.has_tilted, moved(task.mobility, task.problem.load(tilted_z)), v)
-    return *best, _statistics(task, iterate, options), (tilted_v, tilted_z)
+    return *best, _statistics(task, iterate, options, tilted_v), (tilted_v, tilted_z)
 
 
 def _newton(
@@ -286,6 +286,10 @@ CUTS, SHORTEN = 4, 0.25
 NEAR = 1e-3
 """Residual below which the path of tilted solutions is followed to a smaller tilt."""
 
+CONTRADICTION = 1e-5
+"""Residual of a limit, relative to its tilt, that shows that contacts ask for velocities which no motion has:
+an edge that strikes and sticks while not quite level. A change of slip is then as near as the residual."""
+
 PATH = 80
 """The most iterations along a path of tilted solutions."""
 
@@ -346,17 +350,21 @@ def _newton_step(task: Task, z, w, x, s, keeps, drift, right, eps, pending):
     return back_substitute(factors, system, None, right, pending)[1]
 
 
-def _statistics(task: Task, it: Iterate, options: StepOptions) -> Statistics:
+def _statistics(task: Task, it: Iterate, options: StepOptions, tilted_v: Array) -> Statistics:
     w = task.problem.local(it.best_v)
     x = by_block(argument, task.problem.blocks, w, it.best_z, task.rho)
     margin, violation = distances(task.problem, w, it.best_z, x, task.rho, task.size)
     if is_redundant(task.problem):
         # The last rounds accept any solution, and its derivative is then one of several.
-        tilted_w = task.problem.local(moved(task.mobility, task.problem.load(it.tilted_z)))
+        tilted_w = task.problem.local(tilted_v)
         tilted_x = by_block(argument, task.problem.blocks, tilted_w, it.tilted_z, task.rho)
         choice = distance_of_choice(task.problem, x, tilted_x, task.size, it.tilted_at)
         unloaded = squared(it.best_z) == 0
-        margin = jnp.where(unloaded, margin, jnp.where(it.has_tilted, choice, 0))
+        rounding = 64 * float(jnp.finfo(choice.dtype).eps)
+        # A start that is the limit, recognised in one pass, has the residual with which it was accepted.
+        agrees = it.best_residual <= jnp.maximum(CONTRADICTION * it.tilted_at, rounding)
+        agrees |= it.passes <= 1
+        margin = jnp.where(unloaded, margin, jnp.where(it.has_tilted & agrees, choice, 0))
     link = jnp.where(it.tries <= 1 + is_redundant(task.problem), 1, options.splitting)
     solved_by = jnp.where(it.passes == 0, 0, link).astype(jnp.int32)
     done = it.best_residual <= options.accept_tolerance

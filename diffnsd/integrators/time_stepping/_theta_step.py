@@ -26,6 +26,7 @@ from ..._types import Args, Config, Scalar, State, Vector
 from ...complementarity import Block, MixedProblem
 from ...laws import Context
 from ...model import Interaction, Model
+from ...relations._base import Contacts
 from .._base import AbstractIntegrator, AbstractMemory, StepInfo, WarmStart
 from .._contacts import (
     build_block,
@@ -93,7 +94,8 @@ class Step(eqx.Module):
 
     **Arguments:** `scheme`: an `AbstractStepScheme`; `model`: with the interactions that are solved;
     `warm`: initial multipliers, per interaction `(k, c)`; `input0`: `r0`, with a weight below 1; `linear`:
-    matrix and force of a linearised step, if the system gives them (`AbstractSystem.linear_step`).
+    matrix and force of a linearised step, if the system gives them (`AbstractSystem.linear_step`); `seen`:
+    the relations at the start, per interaction, `None` where not known.
     """
 
     scheme: Any
@@ -105,6 +107,7 @@ class Step(eqx.Module):
     warm: tuple[Array, ...]
     input0: Vector | None = None
     linear: tuple[Array, Vector] | None = None
+    seen: tuple[Contacts | None, ...] | None = None
 
     def place(self, point: AbstractPoint, v: Vector) -> Config:
         """The configuration at a point of the step with the end velocity `v`; `None` without positions."""
@@ -122,8 +125,10 @@ class Step(eqx.Module):
         """Time and configuration of a point."""
         return self.t0 + point.time * self.h, self.place(point, v)
 
-    def block(self, interaction: Interaction, by_blocks: bool) -> Block:
-        """The block of an interaction whose point is known at the start."""
+    def block(
+        self, interaction: Interaction, by_blocks: bool, seen: Contacts | None = None
+    ) -> Block:
+        """The block of an interaction whose point is known at the start; `seen` as in `build_block`."""
         point, v0 = self.point(interaction), self.state.v
         ahead = None if point.ahead is None else self.timed(point.ahead, v0)
         return build_block(
@@ -136,6 +141,7 @@ class Step(eqx.Module):
             at=self.timed(point, v0),
             ahead=ahead,
             by_blocks=by_blocks,
+            seen=seen,
         )
 
     def at(self, p: float, v: Vector) -> State:
@@ -162,7 +168,11 @@ class Step(eqx.Module):
             return nonlinear_problem(motion, contacts, n, None if by_force else inputs)
 
         size = model.system.block_size if n > UNROLL_LIMIT else None
-        blocks = tuple(self.block(i, size is not None) for i in interactions)
+        seen = (None,) * len(interactions) if self.seen is None else self.seen
+        blocks = tuple(
+            self.block(i, size is not None, known)
+            for i, known in zip(interactions, seen, strict=True)
+        )
         smooth = scheme.smooth(self)
         return linear_problem(smooth.defect, lambda v: blocks, size, smooth.matrix)
 
@@ -280,7 +290,10 @@ def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, inpu
     pairs = zip(selections, warm, strict=True)
     z0 = tuple(jnp.moveaxis(first_guess(s, part), 0, 1) for s, part in pairs)
     linear = scheme.linear_parts(model, t0, h, state, args)
-    step = Step(scheme, Model(model.system, interactions), t0, h, state, args, z0, input0, linear)
+    reduced = Model(model.system, interactions)
+    # A mask changes the gaps by which contacts are selected.
+    seen = tuple(None if i.mask is not None else s.observed for i, s in chosen)
+    step = Step(scheme, reduced, t0, h, state, args, z0, input0, linear, seen)
     if model.system.is_large(t0, state, args):
         v, z, stats, result = large_step(step, z0)
         end, multipliers, crowded = _ended(step, selections, v, z)
@@ -293,7 +306,8 @@ def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, inpu
     )
     end, multipliers, crowded = _ended(step, selections, v[: state.v.shape[0]], z)
     result = outcome(stats, converged, end.v, crowded)
-    switch = nearest_switch(model, t0, state, h, scheme.prediction, selections)
+    known = model, t0, state, h, scheme.prediction
+    switch = nearest_switch(*known, selections, multipliers)
     stats = eqx.tree_at(lambda s: s.margin, stats, jnp.minimum(stats.margin, switch))
     memory = tuple(map(remembered, selections, multipliers))
     return end, StepInfo.of(multipliers, stats, crowded=crowded), result, memory
