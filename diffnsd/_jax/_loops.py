@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_policies
 
+from ._repetition import without_repetition
+
 SAVED_NAME = "diffnsd_solution"
 """Name under which a step's solved unknowns are kept for the backward pass."""
 
@@ -74,7 +76,7 @@ def evaluated_again(body: Callable) -> Callable:
     Every value that a loop keeps costs two kernels, which take longer to compile than its re-evaluation.
     """
     policy = checkpoint_policies.save_only_these_names(SAVED_NAME)
-    return jax.checkpoint(body, policy=policy, prevent_cse=False)
+    return jax.checkpoint(without_repetition(body), policy=policy, prevent_cse=False)
 
 
 def scan(body: Callable, carry, length: int, adjoint: AbstractLoopAdjoint):
