@@ -56,7 +56,7 @@ class Selection(eqx.Module):
         seen = self.seen
         if self.hit is None or seen is None or seen.known is not None:
             return None
-        return jax.tree.map(lambda x: jnp.moveaxis(self.pick(jnp.moveaxis(x, -1, 0)), 0, -1), seen)
+        return seen.picked(lambda x: jnp.moveaxis(self.pick(jnp.moveaxis(x, -1, 0)), 0, -1))
 
     @property
     def rest(self) -> Bool[Array, " c"]:
