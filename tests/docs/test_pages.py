@@ -4,7 +4,6 @@ The blocks of a page run one after the other in a fresh interpreter; what they p
 """
 
 import importlib.util
-import inspect
 import os
 import re
 import subprocess
@@ -136,20 +135,20 @@ def test_python_blocks(page):
 
 
 def test_commands_and_options_exist():
-    cli = pytest.importorskip("diffnsd.apps.cli")
-    functions = {c.callback.__name__: c.callback for c in cli.app.registered_commands}
+    cli, typer = (pytest.importorskip(name) for name in ("diffnsd.apps.cli", "typer"))
+    commands = typer.main.get_command(cli.app).commands
     texts = "\n".join(path.read_text(encoding="utf-8") for path in PAGES.values())
     lines = [
         line
         for text in re.findall(r"^```text\n(.*?)^```$", texts, flags=re.DOTALL | re.MULTILINE)
         for line in text.splitlines()
     ]
-    assert {line.split()[1] for line in lines} == set(functions)
+    assert {line.split()[1] for line in lines} == set(commands)
     for line in [*lines, *re.findall(r"`(diffnsd (?:demo|identify|simulate|view)[^`]*)`", texts)]:
         command = line.split()[1]
-        known = inspect.signature(functions[command]).parameters
-        for option in re.findall(r"--([\w-]+)", line):
-            assert option.replace("-", "_") in known, f"{command} has no --{option}"
+        known = {o for p in commands[command].params for o in (*p.opts, *p.secondary_opts)}
+        for option in re.findall(r"--[\w-]+", line):
+            assert option in known, f"{command} has no {option}"
 
 
 def anchors(path: Path) -> set[str]:
