@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
@@ -92,10 +93,11 @@ def differentiable_once_where(tree, flag) -> Any:
     def mark(x):
         if not eqx.is_inexact_array(x):
             return x
-        size = jnp.where(flag, jnp.finfo(x.dtype).max, 0).astype(x.dtype)
+        # A root in each factor: a tangent times the largest number would be infinite, and 0 times that NaN.
+        root = jnp.where(flag, np.sqrt(jnp.finfo(x.dtype).max), 0).astype(x.dtype)
         finite = jnp.where(jnp.isfinite(x), x, 0)  # gaps may be infinite
-        moved = finite - jax.lax.stop_gradient(finite)
-        return with_value(x + size * moved * (moved / 2), x)
+        moved = root * (finite - jax.lax.stop_gradient(finite))
+        return with_value(x + moved * (moved / 2), x)
 
     return jax.tree.map(mark, tree)
 

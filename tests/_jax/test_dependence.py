@@ -90,6 +90,10 @@ def test_what_may_be_differentiated_once_where_a_flag_says_so_overflows(flag):
     for mode in (jax.jacfwd, jax.jacrev):
         np.testing.assert_array_equal(mode(marked)(x, on), jnp.cos(x))
         np.testing.assert_array_equal(mode(infinite)(x, on), 1)
+        # Slopes above 1 must not overflow either.
+        np.testing.assert_array_equal(
+            mode(lambda x: marked(1e3 * x, on))(x), 1e3 * jnp.cos(1e3 * x)
+        )
         for outer in (jax.jacfwd, jax.jacrev):
             bend = jax.jit(outer(mode(marked)))(x, on)
             known = -jnp.diag(jnp.sin(x))
