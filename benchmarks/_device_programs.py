@@ -16,7 +16,7 @@ import numpy as np
 import _walkers
 import diffnsd as nsd
 from _checks import END_LIMITS, refuse
-from _harness import Prepared, timed
+from _harness import Prepared, first_call
 from _peers import BALL, CUBE
 from _workloads import ball_lanes, cube_lanes, cube_model, cube_scheme
 from diffnsd import io, models
@@ -177,19 +177,15 @@ def prepare(workload: str, method: str, batch: int, dtype: str) -> Prepared:
     jax.config.update("jax_enable_x64", dtype == "float64")
     lanes = jax.device_put(WORKLOADS[workload].lanes(batch, dtype))
     forward, gradient = (program(workload, method, way) for way in WAYS)
-    compile_s, gradient_compile_s = (first_call(run, lanes) for run in (forward, gradient))
+    compile_s, gradient_compile_s = (
+        first_call(lambda run=run: run(lanes)) for run in (forward, gradient)
+    )
     facts = facts_of(*gradient(lanes))
     refuse(facts, LIMITS[dtype])
     facts |= {"gradient": "reverse mode, by " + ", ".join(lanes)}
     return Prepared(
         lambda: forward(lanes), lambda: gradient(lanes), compile_s, gradient_compile_s, facts
     )
-
-
-def first_call(run: Callable[[Lane], Any], lanes: Lane) -> float:
-    """Seconds that the first call takes longer than the second one: tracing and compiling."""
-    first, second = (timed(lambda: run(lanes)) for _ in range(2))
-    return max(0.0, first - second)
 
 
 LIMITS = {

@@ -177,6 +177,12 @@ def compile_timed(function: Callable, *arguments: Any) -> tuple[Callable, float]
     return compiled, time.perf_counter() - begin
 
 
+def first_call(call: Callable[[], Any]) -> float:
+    """Seconds that the first call takes longer than the second one: tracing and compiling."""
+    first, second = (timed(call) for _ in range(2))
+    return max(0.0, first - second)
+
+
 # ----------------------------------------------------------------------------------------
 # Memory
 

@@ -8,7 +8,6 @@ go through `diffnsd.rollout`, in chunks on all cores. The peers run the same lan
 
 import dataclasses
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +26,7 @@ from _checks import (
     refuse,
     slide_checks,
 )
-from _harness import Prepared, compile_timed
+from _harness import Prepared, compile_timed, first_call
 from _peers import BALL, CUBE, drops, final_loss, slides, tosses
 from diffnsd.models import bouncing_ball, cube_state, tossed_cube
 
@@ -209,13 +208,8 @@ def _compile(function: Callable, lanes: Lanes, chunk: int | None) -> tuple[Calla
     enough = None if chunk else CHUNK * (os.cpu_count() or 1)
     few = jax.tree.map(lambda x: x[:enough], lanes)
 
-    def seconds() -> float:
-        begin = time.perf_counter()
-        jax.block_until_ready(nsd.rollout(function, few, chunk=chunk))
-        return time.perf_counter() - begin
-
-    first = seconds()
-    return (lambda: nsd.rollout(function, lanes, chunk=chunk)), max(0.0, first - seconds())
+    compile_s = first_call(lambda: nsd.rollout(function, few, chunk=chunk))
+    return (lambda: nsd.rollout(function, lanes, chunk=chunk)), compile_s
 
 
 # ------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, DropVar, Jaxpr, Literal, jaxpr_as_fun
 
 
 def without_repetition(function: Callable) -> Callable:
@@ -35,17 +35,14 @@ def _merged(jaxpr: Jaxpr) -> Jaxpr:
         parts = tuple(map(_value, operands)), _value(equation.params)
         key = equation.primitive, *parts
         # What was never used has no name there.
-        if not equation.effects and key in known and not any(map(_unused, known[key])):
+        unused = any(isinstance(x, DropVar) for x in known.get(key, ()))
+        if not equation.effects and key in known and not unused:
             same.update(zip(equation.outvars, known[key], strict=True))
         else:
             known[key] = equation.outvars
             equations.append(equation)
     ends = [x if isinstance(x, Literal) else same.get(x, x) for x in jaxpr.outvars]
     return jaxpr.replace(eqns=equations, outvars=ends)
-
-
-def _unused(variable: Any) -> bool:
-    return type(variable).__name__ == "DropVar"
 
 
 def _value(x: Any) -> Any:

@@ -1,12 +1,33 @@
 """Rotations of space by their rotation vectors."""
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
 from .._types import Config, Scalar, Vector
-from ._base import AbstractGroup, Square, shape_problem
+from ._base import AbstractGroup, shape_problem
 from ._so3 import SO3, quaternion_log
+
+
+def _named(name: str, method: Callable) -> Any:
+    method.__name__, method.__doc__ = name, getattr(AbstractGroup, name).__doc__
+    return method
+
+
+def _of_so3(name: str) -> Any:
+    """A method of `SO3` that takes no element and returns none."""
+    return _named(name, lambda self, *vectors: getattr(SO3(), name)(*vectors))
+
+
+def _stored(name: str) -> Any:
+    """A method of `SO3` that returns an element."""
+    return _named(name, lambda self, xi: quaternion_log(getattr(SO3(), name)(xi)))
+
+
+def _of_quaternion(name: str) -> Any:
+    """A method of `SO3` whose first argument is an element."""
+    return _named(name, lambda self, g, *vectors: getattr(SO3(), name)(SO3().exp(g), *vectors))
 
 
 class RotationVectors(AbstractGroup):
@@ -30,8 +51,13 @@ class RotationVectors(AbstractGroup):
     def inverse(self, a: Config) -> Config:
         return -a
 
-    def exp(self, xi: Vector) -> Config:
-        return quaternion_log(SO3().exp(xi))
+    exp, cay, quat = map(_stored, ("exp", "cay", "quat"))
+    cay_inv, quat_inv, Ad, coAd = map(_of_quaternion, ("cay_inv", "quat_inv", "Ad", "coAd"))
+    hat, vee, ad, bracket, casimirs = map(_of_so3, ("hat", "vee", "ad", "bracket", "casimirs"))
+    dexp, dexp_near, dcay, dquat = map(_of_so3, ("dexp", "dexp_near", "dcay", "dquat"))
+    dexpinv, dexpinv_near = map(_of_so3, ("dexpinv", "dexpinv_near"))
+    dcayinv, dquatinv = map(_of_so3, ("dcayinv", "dquatinv"))
+    angle_squared = _of_so3("angle_squared")
 
     def exp_near(self, xi: Vector) -> Config:
         return xi
@@ -39,70 +65,9 @@ class RotationVectors(AbstractGroup):
     def log(self, g: Config) -> Vector:
         return g
 
-    def cay(self, xi: Vector) -> Config:
-        return quaternion_log(SO3().cay(xi))
-
-    def cay_inv(self, g: Config) -> Vector:
-        return SO3().cay_inv(SO3().exp(g))
-
-    def hat(self, xi: Vector) -> Square:
-        return SO3().hat(xi)
-
-    def vee(self, matrix: Square) -> Vector:
-        return SO3().vee(matrix)
-
-    def ad(self, xi: Vector) -> Square:
-        return SO3().ad(xi)
-
-    def Ad(self, g: Config) -> Square:
-        return SO3().Ad(SO3().exp(g))
-
-    def bracket(self, xi: Vector, eta: Vector) -> Vector:
-        return SO3().bracket(xi, eta)
-
-    def coAd(self, g: Config, mu: Vector) -> Vector:
-        return SO3().coAd(SO3().exp(g), mu)
-
-    def casimirs(self, mu: Vector) -> Vector:
-        """`|mu|²`."""
-        return SO3().casimirs(mu)
-
-    def dexp(self, xi: Vector, w: Vector) -> Vector:
-        return SO3().dexp(xi, w)
-
-    def dexpinv(self, xi: Vector, w: Vector) -> Vector:
-        return SO3().dexpinv(xi, w)
-
-    def dexp_near(self, xi: Vector, w: Vector) -> Vector:
-        return SO3().dexp_near(xi, w)
-
-    def dexpinv_near(self, xi: Vector, w: Vector) -> Vector:
-        return SO3().dexpinv_near(xi, w)
-
-    def dcay(self, xi: Vector, w: Vector) -> Vector:
-        return SO3().dcay(xi, w)
-
-    def dcayinv(self, xi: Vector, w: Vector) -> Vector:
-        return SO3().dcayinv(xi, w)
-
     @property
     def quaternion_problem(self) -> str | None:
         return None
-
-    def quat(self, xi: Vector) -> Config:
-        return quaternion_log(SO3().quat(xi))
-
-    def quat_inv(self, g: Config) -> Vector:
-        return SO3().quat_inv(SO3().exp(g))
-
-    def dquat(self, xi: Vector, w: Vector) -> Vector:
-        return SO3().dquat(xi, w)
-
-    def dquatinv(self, xi: Vector, w: Vector) -> Vector:
-        return SO3().dquatinv(xi, w)
-
-    def angle_squared(self, xi: Vector) -> Scalar:
-        return SO3().angle_squared(xi)
 
     def defect(self, g: Config) -> Scalar:
         return jnp.zeros((), g.dtype)

@@ -353,8 +353,8 @@ def _contradict(law: AbstractLaw, around: Context, seen: Contacts, loaded) -> Bo
     most = jnp.max(jnp.where(loaded, slope, -jnp.inf))
     differ = most > jnp.min(jnp.where(loaded, slope, jnp.inf))
 
-    def test(rows, slope):
-        rows = jnp.where(loaded[:, None], rows, 0)
+    def test(seen, slope):
+        rows = jnp.where(loaded[:, None], seen.dense()[0].T, 0)
         size = jnp.sqrt(jnp.sum(rows * rows, axis=0))
         rows = rows / jnp.where(size > 0, size, 1)[None]
         little = jnp.sqrt(jnp.finfo(rows.dtype).eps) * np.eye(rows.shape[1], dtype=rows.dtype)
@@ -362,7 +362,7 @@ def _contradict(law: AbstractLaw, around: Context, seen: Contacts, loaded) -> Bo
         rest = shifts - rows @ jnp.linalg.solve(rows.T @ rows + little, rows.T @ shifts)
         return jnp.max(jnp.abs(rest)) > CONTRADICTS * jnp.max(jnp.abs(shifts))
 
-    return call_where(differ, test, seen.dense()[0].T, slope)
+    return call_where(differ, test, seen, slope)
 
 
 def zero_impulses(model: Model, t0: Scalar, state: State) -> tuple[Array, ...]:

@@ -90,7 +90,7 @@ class LargeStep(NamedTuple):
 
     def blocks(self) -> tuple[Block, ...]:
         """The contacts, as functions of the velocity."""
-        return tuple(self.step.block(i, by_blocks=True) for i in self.step.model.interactions)
+        return self.step.blocks(by_blocks=True)
 
 
 class Linear(NamedTuple):

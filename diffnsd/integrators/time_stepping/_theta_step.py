@@ -144,6 +144,12 @@ class Step(eqx.Module):
             seen=seen,
         )
 
+    def blocks(self, by_blocks: bool) -> tuple[Block, ...]:
+        """The blocks of all interactions, as `block`."""
+        every = self.model.interactions
+        seen = (None,) * len(every) if self.seen is None else self.seen
+        return tuple(self.block(i, by_blocks, s) for i, s in zip(every, seen, strict=True))
+
     def at(self, p: float, v: Vector) -> State:
         """The state at the fraction `p` of the step with the end velocity `v`."""
         x = v if p == 1 else (1 - p) * self.state.v + p * v
@@ -168,11 +174,7 @@ class Step(eqx.Module):
             return nonlinear_problem(motion, contacts, n, None if by_force else inputs)
 
         size = model.system.block_size if n > UNROLL_LIMIT else None
-        seen = (None,) * len(interactions) if self.seen is None else self.seen
-        blocks = tuple(
-            self.block(i, size is not None, known)
-            for i, known in zip(interactions, seen, strict=True)
-        )
+        blocks = self.blocks(size is not None)
         smooth = scheme.smooth(self)
         return linear_problem(smooth.defect, lambda v: blocks, size, smooth.matrix)
 

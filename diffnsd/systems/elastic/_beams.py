@@ -102,8 +102,7 @@ class Beams(AbstractElements):
 
     def moved(self, F: Float[Array, "7 2"], move: Array) -> Float[Array, "7 2"]:
         # Cayley's map is the exponential to second order, and short.
-        turn = jnp.concatenate([jnp.ones_like(move[:1]), move[3:] / 2])
-        turn = turn * (1 / jnp.sqrt(dot(turn, turn)))[None]
+        turn = jax.vmap(SO3().cay, in_axes=1, out_axes=1)(move[3:])
         return jnp.concatenate([F[:3] + move[:3], quaternion_product(F[3:], turn)])
 
     def density_of_energy(self, X: Array, F: Float[Array, "7 2"]) -> Scalar:
