@@ -6,7 +6,6 @@ over either.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -64,13 +63,6 @@ class AbstractRows(eqx.Module):
     def first(self, k: int) -> Any:
         """The first `k` rows of every contact."""
 
-    def picked(self, pick: Callable[[Array], Array]) -> "AbstractRows | None":
-        """The rows of some contacts, `None` if they are not stored contact by contact.
-
-        **Arguments:** `pick`: takes these contacts from the last axis of an array.
-        """
-        return None
-
     @abstractmethod
     def dense(self) -> Float[Array, "k n c"]:
         """The matrix itself."""
@@ -112,11 +104,6 @@ class BlockRows(AbstractRows):
 
     def first(self, k: int) -> "BlockRows":
         return eqx.tree_at(lambda r: r.values, self, tuple(x[:k] for x in self.values))
-
-    def picked(self, pick: Callable[[Array], Array]) -> "BlockRows | None":
-        if not all(isinstance(i, int) for i in self.bodies):
-            return None  # each contact has bodies of its own, which are static
-        return eqx.tree_at(lambda r: r.values, self, tuple(map(pick, self.values)))
 
     def of_sides(self, x: Float[Array, "b ..."]) -> list[Float[Array, "... c"]]:
         """For each side the rows of `x` that belong to its bodies; one lane for a single body."""

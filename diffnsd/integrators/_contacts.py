@@ -51,14 +51,6 @@ class Selection(eqx.Module):
         return zeros.at[self.hit].set(x)
 
     @property
-    def observed(self) -> Contacts | None:
-        """`seen` of the contacts that are solved; `None` where the relation has to be evaluated for them."""
-        seen = self.seen
-        if self.hit is None or seen is None or seen.known is not None:
-            return None
-        return seen.picked(lambda x: jnp.moveaxis(self.pick(jnp.moveaxis(x, -1, 0)), 0, -1))
-
-    @property
     def rest(self) -> Bool[Array, " c"]:
         """Contacts that are not solved, and those that are but should not be: their gaps are not known."""
         if self.hit is None or self.seen is None:
@@ -177,21 +169,18 @@ def build_block(
     ahead: tuple[Scalar, Any] | None = None,
     duration: float | None = None,
     by_blocks: bool = False,
-    seen: Contacts | None = None,
 ) -> Block:
     """The block of an interaction at a state; the arguments are those of `context`.
 
     **Arguments:** `at`: time and configuration of `H` and the drift, default those of the state; `ahead`:
     time and configuration at which the velocity of `state` has the local velocity from which `H` takes
     changes of velocity, default `at`; `duration`: how long limited forces act, default `h`, 0 in an impact;
-    `by_blocks`: keep `H` in the blocks that a relation between few bodies returns; `seen`: the relation at
-    the state, if known.
+    `by_blocks`: keep `H` in the blocks that a relation between few bodies returns.
     """
     t1, q1 = (t, state.q) if at is None else at
-    if seen is None:
-        here = there = _seen(interaction, model, t, state.q)
-    else:
-        here = there = seen.first(interaction.rows)
+    # Of few contacts among many the relation is evaluated again: picking its rows instead costs more,
+    # and in reverse mode twice as much as the rest of the step.
+    here = there = _seen(interaction, model, t, state.q)
     # Evaluate again only where the result could differ.
     if q1 is not state.q or not (t1 is t or interaction.relation.is_scleronomic):
         there = _seen(interaction, model, t1, q1)

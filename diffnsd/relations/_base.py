@@ -55,12 +55,6 @@ class Contacts(eqx.Module):
         rows = self.H.first(k) if isinstance(self.H, AbstractRows) else self.H[:k]
         return Contacts(self.gap, rows, self.drift[:k], self.known)
 
-    def picked(self, pick: Callable[[Array], Array]) -> "Contacts | None":
-        """Some of the contacts, as `AbstractRows.picked`; all of their gaps are known."""
-        rows = self.H.picked(pick) if isinstance(self.H, AbstractRows) else pick(self.H)
-        gap = None if self.gap is None else pick(self.gap)
-        return None if rows is None else Contacts(gap, rows, pick(self.drift))
-
 
 class ContactPlaces(eqx.Module):
     """Where the contacts between bodies in space are.

@@ -26,7 +26,6 @@ from ..._types import Args, Config, Scalar, State, Vector
 from ...complementarity import Block, MixedProblem
 from ...laws import Context
 from ...model import Interaction, Model
-from ...relations._base import Contacts
 from .._base import AbstractIntegrator, AbstractMemory, StepInfo, WarmStart
 from .._contacts import (
     build_block,
@@ -94,8 +93,7 @@ class Step(eqx.Module):
 
     **Arguments:** `scheme`: an `AbstractStepScheme`; `model`: with the interactions that are solved;
     `warm`: initial multipliers, per interaction `(k, c)`; `input0`: `r0`, with a weight below 1; `linear`:
-    matrix and force of a linearised step, if the system gives them (`AbstractSystem.linear_step`); `seen`:
-    the relations at the start, per interaction, `None` where not known.
+    matrix and force of a linearised step, if the system gives them (`AbstractSystem.linear_step`).
     """
 
     scheme: Any
@@ -107,7 +105,6 @@ class Step(eqx.Module):
     warm: tuple[Array, ...]
     input0: Vector | None = None
     linear: tuple[Array, Vector] | None = None
-    seen: tuple[Contacts | None, ...] | None = None
 
     def place(self, point: AbstractPoint, v: Vector) -> Config:
         """The configuration at a point of the step with the end velocity `v`; `None` without positions."""
@@ -125,10 +122,8 @@ class Step(eqx.Module):
         """Time and configuration of a point."""
         return self.t0 + point.time * self.h, self.place(point, v)
 
-    def block(
-        self, interaction: Interaction, by_blocks: bool, seen: Contacts | None = None
-    ) -> Block:
-        """The block of an interaction whose point is known at the start; `seen` as in `build_block`."""
+    def block(self, interaction: Interaction, by_blocks: bool) -> Block:
+        """The block of an interaction whose point is known at the start."""
         point, v0 = self.point(interaction), self.state.v
         ahead = None if point.ahead is None else self.timed(point.ahead, v0)
         return build_block(
@@ -141,14 +136,11 @@ class Step(eqx.Module):
             at=self.timed(point, v0),
             ahead=ahead,
             by_blocks=by_blocks,
-            seen=seen,
         )
 
     def blocks(self, by_blocks: bool) -> tuple[Block, ...]:
         """The blocks of all interactions, as `block`."""
-        every = self.model.interactions
-        seen = (None,) * len(every) if self.seen is None else self.seen
-        return tuple(self.block(i, by_blocks, s) for i, s in zip(every, seen, strict=True))
+        return tuple(self.block(i, by_blocks) for i in self.model.interactions)
 
     def at(self, p: float, v: Vector) -> State:
         """The state at the fraction `p` of the step with the end velocity `v`."""
@@ -293,9 +285,7 @@ def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, inpu
     z0 = tuple(jnp.moveaxis(first_guess(s, part), 0, 1) for s, part in pairs)
     linear = scheme.linear_parts(model, t0, h, state, args)
     reduced = Model(model.system, interactions)
-    # A mask changes the gaps by which contacts are selected.
-    seen = tuple(None if i.mask is not None else s.observed for i, s in chosen)
-    step = Step(scheme, reduced, t0, h, state, args, z0, input0, linear, seen)
+    step = Step(scheme, reduced, t0, h, state, args, z0, input0, linear)
     if model.system.is_large(t0, state, args):
         v, z, stats, result = large_step(step, z0)
         end, multipliers, crowded = _ended(step, selections, v, z)
