@@ -28,7 +28,8 @@ from .._base import AbstractIntegrator, AbstractMemory, Carry, NoMemory, StepInf
 from .._impact import coupled, impact, normal_motion, slip_rows
 from .._step import PRECISE, overflowed
 from ._event_modes import modes
-from ._event_phase import Field, Phase, at_closing, rows_of, tiny_of
+from ._event_phase import Field, Phase, at_closing, rows_of, slow_slip, tiny_of, velocities
+from ._slip_start import slip_start
 
 
 class EventDriven(AbstractIntegrator):
@@ -118,7 +119,7 @@ class EventDriven(AbstractIntegrator):
                     f"sees them; use the law without {type(law).__name__}"
                 )
             others = interaction.rows - len(slips) - law.is_unilateral
-            if len(slips) > 1 or (others and not law.holds_gap):
+            if others and not law.holds_gap:
                 name = type(law).__name__
                 reason = f"not {name} with {interaction.rows} rows"
                 if others == 1 and not law.is_unilateral:
@@ -162,7 +163,9 @@ class EventDriven(AbstractIntegrator):
             result=RESULTS.successful,
         )
         start = jax.tree.map(jnp.asarray, start)
-        passes = (2 + 2 * bool(np.any(rows.is_slip))) * self.max_impacts + 4
+        # A slip with several rows takes a phase more to begin, and one for each 60° that it turns.
+        kinds = 2 + 2 * bool(np.any(rows.is_slip)) + 4 * bool(np.any(rows.turns))
+        passes = kinds * self.max_impacts + 4
         run = repeat_where_pending(
             lambda run: self._phase(model, t0, h, args, run, passes), start, passes
         )
@@ -196,17 +199,13 @@ class EventDriven(AbstractIntegrator):
 
         left = closed & ~held
         start = Phase(model, begin, run.state, held, left, stuck, side, fresh, args)
-        part, event, found = self._next_event(without_derivative(start), length, due)
-        hit, freed, turned, loose = event
-        end, impulses, inside, solved = self._flow(start, length, part)
+        part, event, end, impulses, result = self._followed(start, length, due)
+        hit, freed, turned, loose, over = event
         s, end, impulses = at_closing(start, part * length, end, impulses, hit, turned)
         # Without an event the phase ends with the step, whose length has a derivative of its own.
-        over = ~(jnp.any(hit) | jnp.any(freed) | jnp.any(turned) | jnp.any(loose != 0))
         past = jnp.where(over, h, run.past + s)
 
         ok = RESULTS.successful
-        result = RESULTS.where(found & solved, ok, RESULTS.too_many_steps)
-        result = first_error(RESULTS.where(inside, ok, RESULTS.chart_exceeded), result)
         result = first_error(run.result, result)
         count = run.passes + 1
         exhausted = ~over & (count >= passes)
@@ -229,6 +228,38 @@ class EventDriven(AbstractIntegrator):
             crowded=run.crowded,
             result=result,
         )
+
+    def _followed(self, phase: "Phase", length: Scalar, due: Array):
+        """The smooth motion to the next event.
+
+        **Returns:** its part of the length; the event, see `_next_event`; the state there and the impulses,
+        both differentiable; the result.
+        """
+
+        def through():
+            part, event, found = self._next_event(without_derivative(phase), length, due)
+            y, solved = self._flow(phase, length, part)
+            return part, event, y, found & solved
+
+        def begun():
+            # A short piece of its own, after which the slip has its direction and the modes are the same.
+            part, y, found = slip_start(phase, length, 1 / self.looks, 1e2 * self.tolerance)
+            no = jnp.zeros_like(due)
+            event = no, no, jnp.zeros_like(phase.stuck), jnp.zeros_like(phase.side), jnp.array(False)
+            return part, event, y, found
+
+        turns = phase.rows.turns
+        if np.any(turns):
+            begins = jnp.any(phase.fresh & turns) & ~jnp.any(due)
+            part, event, y, found = jax.lax.cond(begins, begun, through)
+        else:
+            part, event, y, found = through()
+        group, ok = phase.model.system.group, RESULTS.successful
+        inside = group.angle_squared(jax.lax.stop_gradient(y[0])) < jnp.pi**2
+        end = State(group.compose(phase.state.q, group.exp(y[0])), y[1])
+        result = RESULTS.where(found, ok, RESULTS.too_many_steps)
+        result = first_error(RESULTS.where(inside, ok, RESULTS.chart_exceeded), result)
+        return part, event, end, y[2], result
 
     def _struck(self, model: Model, t: Scalar, length: Scalar, run: "_Run") -> "_Run":
         """The run after the impact of the contacts that closed in the last phase."""
@@ -278,9 +309,9 @@ class EventDriven(AbstractIntegrator):
         Immediate if contacts are `due`: closed and still closing. Of contacts that close together, the
         first one and all that are coupled to it are hit; the others have their own event.
 
-        **Returns:** the fraction; contacts that close and contacts that are released, `(c,)`; slips that
-        vanish, and directions in which sticking rows begin to slide, else 0, `(r,)`; whether the search
-        succeeded.
+        **Returns:** the fraction; the event: contacts that close and contacts that are released, `(c,)`,
+        slips that vanish, and directions in which sticking rows begin to slide, else 0, `(r,)`, and whether
+        none came; whether the search succeeded.
         """
         length = jax.lax.stop_gradient(length)
 
@@ -302,10 +333,15 @@ class EventDriven(AbstractIntegrator):
         least = watch(part, y, None)
         released = phase.held & (normal <= least) & happened & ~now
         changes = (slip <= least) & happened & ~now
-        turned, breaks = changes & (phase.side != 0), changes & phase.stuck
+        slides, breaks = changes & (phase.side_size > 0), changes & phase.stuck
         t, state = phase.at(part, length, y)
+        # A slip that has turned but is not slow goes on in the next phase.
+        rows, u = phase.rows, velocities(phase.model, t, state)
+        slow = rows.size(u) < 2 * slow_slip(phase.model, phase.state)
+        turned = slides & (slow | ~rows.turns)
         lam = phase.acceleration(t, state)[1]
-        loose = jnp.where(breaks, -jnp.sign(lam), 0)
+        force = rows.size(lam)
+        loose = jnp.where(breaks, -lam / jnp.where(breaks & (force > 0), force, 1), 0)
         gaps = jnp.where(phase.held, jnp.inf, normal)
         nearest = jnp.min(gaps, initial=jnp.inf)
         closes = gaps <= jnp.maximum(nearest, tiny_of(phase.model, phase.state))
@@ -314,17 +350,15 @@ class EventDriven(AbstractIntegrator):
         first = closes & (jnp.cumsum(closes, dtype=jnp.int32) == 1)
         state = where(now, phase.state, state)
         hit = first | (closes & coupled(phase.model, t, state, first))
-        return jnp.where(happened, part, 1.0), (hit, released, turned, loose), found | now
+        event = hit, released, turned, loose, ~happened
+        return jnp.where(happened, part, 1.0), event, found | now
 
     def _flow(self, phase: "Phase", length: Scalar, part: Scalar):
-        """The state after a fraction of the length, differentiable, with the impulses of held contacts."""
+        """The solver's variables after a fraction of the length, differentiable."""
         adjoint = diffrax.DirectAdjoint()
         solution = self._solve(phase, part * length, None, adjoint, self.max_steps)
-        xi, v, impulses = jax.tree.map(lambda x: x[-1], solution.ys)  # pyright: ignore
-        group = phase.model.system.group
-        inside = group.angle_squared(jax.lax.stop_gradient(xi)) < jnp.pi**2
-        end = State(group.compose(phase.state.q, group.exp(xi)), v)
-        return end, impulses, inside, solution.result == diffrax.RESULTS.successful
+        y = jax.tree.map(lambda x: x[-1], solution.ys)  # pyright: ignore
+        return y, solution.result == diffrax.RESULTS.successful
 
     def _solve(self, phase: "Phase", length: Scalar, event, adjoint, max_steps: int):
         """Integrates the phase over `length`, in time scaled to [0, 1]."""
