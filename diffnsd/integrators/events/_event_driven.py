@@ -17,11 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array
 
 from ..._jax import repeat_where_pending, where, without_derivative
 from ..._result import RESULTS, first_error
-from ..._types import Args, Local, Scalar, State
+from ..._types import Args, Scalar, State
 from ...complementarity import AbstractSolver
 from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, NoMemory, StepInfo
@@ -29,6 +29,7 @@ from .._impact import coupled, impact, normal_motion, slip_rows
 from .._step import PRECISE, overflowed
 from ._event_modes import modes
 from ._event_phase import Field, Phase, at_closing, rows_of, slow_slip, tiny_of, velocities
+from ._event_run import Run, split
 from ._slip_start import slip_start
 
 
@@ -143,7 +144,7 @@ class EventDriven(AbstractIntegrator):
         rows = rows_of(model, t0, state.q)
         none, zero = jnp.zeros(c, bool), jnp.zeros((), dtype)
         forces = jnp.zeros(len(rows.contact), dtype)
-        start = _Run(
+        start = Run(
             past=zero,
             state=state,
             impulses=forces,
@@ -170,7 +171,7 @@ class EventDriven(AbstractIntegrator):
             lambda run: self._phase(model, t0, h, args, run, passes), start, passes
         )
         late = RESULTS.where(run.passes < 0, RESULTS.too_many_steps, RESULTS.successful)
-        impulses = _split(run.impulses, counts, [i.rows for i in model.interactions])
+        impulses = split(run.impulses, counts, [i.rows for i in model.interactions])
         info = StepInfo(
             impulses=impulses,
             residual=run.residual,
@@ -184,7 +185,7 @@ class EventDriven(AbstractIntegrator):
         )
         return run.state, info, carry, first_error(run.result, late)
 
-    def _phase(self, model: Model, t0, h, args: Args, run: "_Run", passes: int) -> "_Run":
+    def _phase(self, model: Model, t0, h, args: Args, run: Run, passes: int) -> Run:
         """Applies the impact that is due, if any, then follows the smooth motion until the next event."""
         begin, length = t0 + run.past, h - run.past
         run = self._struck(model, begin, length, run)
@@ -209,7 +210,7 @@ class EventDriven(AbstractIntegrator):
         result = first_error(run.result, result)
         count = run.passes + 1
         exhausted = ~over & (count >= passes)
-        return _Run(
+        return Run(
             past=past,
             state=end,
             impulses=run.impulses + impulses,
@@ -229,7 +230,7 @@ class EventDriven(AbstractIntegrator):
             result=result,
         )
 
-    def _followed(self, phase: "Phase", length: Scalar, due: Array):
+    def _followed(self, phase: Phase, length: Scalar, due: Array):
         """The smooth motion to the next event.
 
         **Returns:** its part of the length; the event, see `_next_event`; the state there and the impulses,
@@ -243,10 +244,9 @@ class EventDriven(AbstractIntegrator):
 
         def begun():
             # A short piece of its own, after which the slip has its direction and the modes are the same.
-            part, y, found = slip_start(phase, length, 1 / self.looks, 1e2 * self.tolerance)
-            no = jnp.zeros_like(due)
-            event = no, no, jnp.zeros_like(phase.stuck), jnp.zeros_like(phase.side), jnp.array(False)
-            return part, event, y, found
+            part, y, found = slip_start(phase, length, self.looks, 1e2 * self.tolerance)
+            no, none = jnp.zeros_like(due), jnp.zeros_like(phase.stuck)
+            return part, (no, no, none, 0 * phase.side, jnp.array(False)), y, found
 
         turns = phase.rows.turns
         if np.any(turns):
@@ -261,7 +261,7 @@ class EventDriven(AbstractIntegrator):
         result = first_error(RESULTS.where(inside, ok, RESULTS.chart_exceeded), result)
         return part, event, end, y[2], result
 
-    def _struck(self, model: Model, t: Scalar, length: Scalar, run: "_Run") -> "_Run":
+    def _struck(self, model: Model, t: Scalar, length: Scalar, run: Run) -> Run:
         """The run after the impact of the contacts that closed in the last phase."""
         gap, rate = without_derivative(normal_motion(model, t, run.state))
         tiny = tiny_of(*without_derivative((model, run.state)))
@@ -303,7 +303,7 @@ class EventDriven(AbstractIntegrator):
             ),
         )  # fmt: skip
 
-    def _next_event(self, phase: "Phase", length: Scalar, due: Array):
+    def _next_event(self, phase: Phase, length: Scalar, due: Array):
         """The next event of a phase: when, as a fraction of its length, and what happens.
 
         Immediate if contacts are `due`: closed and still closing. Of contacts that close together, the
@@ -353,14 +353,14 @@ class EventDriven(AbstractIntegrator):
         event = hit, released, turned, loose, ~happened
         return jnp.where(happened, part, 1.0), event, found | now
 
-    def _flow(self, phase: "Phase", length: Scalar, part: Scalar):
+    def _flow(self, phase: Phase, length: Scalar, part: Scalar):
         """The solver's variables after a fraction of the length, differentiable."""
         adjoint = diffrax.DirectAdjoint()
         solution = self._solve(phase, part * length, None, adjoint, self.max_steps)
         y = jax.tree.map(lambda x: x[-1], solution.ys)  # pyright: ignore
         return y, solution.result == diffrax.RESULTS.successful
 
-    def _solve(self, phase: "Phase", length: Scalar, event, adjoint, max_steps: int):
+    def _solve(self, phase: Phase, length: Scalar, event, adjoint, max_steps: int):
         """Integrates the phase over `length`, in time scaled to [0, 1]."""
         field = Field(phase, length)
         start = (
@@ -384,37 +384,3 @@ class EventDriven(AbstractIntegrator):
             max_steps=max_steps,
             throw=False,
         )
-
-
-class _Run(eqx.Module):
-    """State within a step.
-
-    `past`: time since its start; `hit`: contacts whose impact is due; `released`: contacts released by
-    the last event; `loose`: directions of slips that broke loose in it; `passes`: number of phases, -1
-    if too many were needed; `times`: of the impacts.
-    """
-
-    past: Scalar
-    state: State
-    impulses: Float[Array, " r"]
-    hit: Bool[Array, " c"]
-    released: Bool[Array, " c"]
-    loose: Float[Array, " r"]
-    pending: Bool[Array, ""]
-    impacts: Int[Array, ""]
-    times: Float[Array, " i"]
-    passes: Int[Array, ""]
-    residual: Float[Array, ""]
-    iterations: Int[Array, ""]
-    margin: Float[Array, ""]
-    violation: Float[Array, ""]
-    solved_by: Int[Array, ""]
-    crowded: Int[Array, "2"]
-    result: RESULTS
-
-
-def _split(values: Array, counts, rows) -> tuple[Local, ...]:
-    """Impulses of all rows as `(c, k)` per interaction."""
-    sizes = [count * k for count, k in zip(counts, rows, strict=True)]
-    parts = jnp.split(values, np.cumsum(sizes)[:-1])
-    return tuple(p.reshape(c, k) for p, c, k in zip(parts, counts, rows, strict=True))

@@ -19,7 +19,8 @@ def modes(model: Model, t: Scalar, state: State, args: Args, may_hold, loose, so
     the slip, or of its rate where the slip vanishes. Slips that have just broken loose slide.
 
     **Arguments:** `may_hold`: contacts that are closed and at rest, `(c,)`; `loose`: directions of slips that
-    have just broken loose, unit vectors over the slip rows of a contact, else 0, `(r,)`; `solver`: of the laws.
+    have just broken loose, of length 1 over the slip rows of a contact, else 0, `(r,)`; `solver`: of the
+    laws.
 
     **Returns:** `held (c,)`; `stuck`, `side`, and which slips begin at zero, `(r,)`.
     """

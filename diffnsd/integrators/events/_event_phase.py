@@ -73,8 +73,7 @@ def limits(model: Model, t: Scalar, q, dtype) -> tuple[Array, Array, Array]:
         shape = count, interaction.rows
         admissible = broadcast_law(interaction.law, count, dtype).set()
         interval = admissible.interval()
-        limited = interval is not None and interaction.law.slides
-        low, high = interval if limited else (0.0, 0.0)
+        low, high = (0.0, 0.0) if interval is None or not interaction.law.slides else interval
         factor = admissible.mu if interval is None else 0.0  # pyright: ignore[reportAttributeAccessIssue]
         for out, value in ((lower, low), (upper, high), (mu, factor)):
             column = jnp.broadcast_to(jnp.asarray(value, dtype), (count,))[:, None]
@@ -97,8 +96,8 @@ class Phase(eqx.Module):
     **Arguments:** `held`: contacts kept closed, `left`: closed contacts that are not held, `(c,)`;
     `stuck`: rows other than normal ones whose velocity is kept at zero, `side`: directions of sliding
     slips at the start, a sign or the components of a unit vector, else 0, `fresh`: sliding slips that
-    start at zero, `(r,)`; `lead`: added to slips with several rows along `side` before their direction is
-    taken, 0 except in the search for it.
+    start at zero, `(r,)`; `given`: the directions of `fresh` slips with several rows, `(r,)`, while
+    they are unknowns.
     """
 
     model: Model
@@ -110,7 +109,7 @@ class Phase(eqx.Module):
     side: Float[Array, " r"]
     fresh: Bool[Array, " r"]
     args: Args
-    lead: Scalar | float = 0.0
+    given: Float[Array, " r"] | None = None
 
     @property
     def rows(self) -> Rows:
@@ -152,11 +151,12 @@ class Phase(eqx.Module):
         rows = self.rows
         if not np.any(rows.turns):
             return self.side
-        u = velocities(self.model, t, state) + self.lead * self.side
+        u = velocities(self.model, t, state)
         square = rows.summed(u * u)
         turns = rows.turns & (self.side_size > 0) & (square > 0)
         sign = jnp.sign(rows.summed(self.side * u))
-        return jnp.where(turns, sign * u / jnp.sqrt(jnp.where(turns, square, 1)), self.side)
+        side = jnp.where(turns, sign * u / jnp.sqrt(jnp.where(turns, square, 1)), self.side)
+        return side if self.given is None else jnp.where(self.fresh & rows.turns, self.given, side)
 
     @property
     def side_size(self) -> Float[Array, " r"]:
@@ -178,7 +178,7 @@ class Phase(eqx.Module):
         return a + short_sum(moved * lam[None, :], 1), lam
 
     def stopped(self, t: Scalar, state: State, ends: Array) -> tuple[Vector, Array]:
-        """The velocity without the slips that `ends`, `(r,)`, and the impulse that takes them away, `(r,)`."""
+        """The velocity without the slips of the rows `ends`, and the impulse that takes them away, `(r,)`."""
         _, matrix, moved, _ = self.contact_terms(t, state)
         keeps, eye = self.on | ends, jnp.eye(matrix.shape[0], dtype=matrix.dtype)
         excess = jnp.where(ends, -velocities(self.model, t, state), 0)
