@@ -358,7 +358,7 @@ class EventDriven(AbstractIntegrator):
         adjoint = diffrax.DirectAdjoint()
         solution = self._solve(phase, part * length, None, adjoint, self.max_steps)
         y = jax.tree.map(lambda x: x[-1], solution.ys)  # pyright: ignore
-        return y, solution.result == diffrax.RESULTS.successful
+        return y[:3], solution.result == diffrax.RESULTS.successful
 
     def _solve(self, phase: Phase, length: Scalar, event, adjoint, max_steps: int):
         """Integrates the phase over `length`, in time scaled to [0, 1]."""
@@ -367,6 +367,7 @@ class EventDriven(AbstractIntegrator):
             jnp.zeros_like(phase.state.v),
             phase.state.v,
             jnp.zeros(phase.side.shape, length.dtype),
+            *[jnp.ones(phase.side.shape, length.dtype)] * bool(np.any(phase.rows.turns)),
         )
         return diffrax.diffeqsolve(
             diffrax.ODETerm(field),

@@ -163,8 +163,8 @@ class Phase(eqx.Module):
         """1 in the rows of sliding contacts, else 0."""
         return self.rows.size(self.side)
 
-    def acceleration(self, t: Scalar, state: State) -> tuple[Vector, Array]:
-        """The acceleration with the forces of the contacts in these modes, and the forces, `(r,)`.
+    def acceleration(self, t: Scalar, state: State) -> tuple[Vector, Array, Array]:
+        """The acceleration, the forces of the contacts in these modes `(r,)`, and `H M^-1 H^T (r, r)`.
 
         d/dt u_i = 0  where held or stuck,     lam_T = −mu s lam_N  or  lam_T = ∓L  where it slides
         """
@@ -175,7 +175,18 @@ class Phase(eqx.Module):
         given = jnp.where(side > 0, lower, jnp.where(side < 0, upper, 0))
         on, eye = self.on, jnp.eye(free.shape[0], dtype=free.dtype)
         lam = lu_solve(jnp.where(on[:, None], matrix, eye + slides), jnp.where(on, -free, given))
-        return a + short_sum(moved * lam[None, :], 1), lam
+        return a + short_sum(moved * lam[None, :], 1), lam, matrix
+
+    def fading(self, t: Scalar, state: State, lam: Array, matrix: Array) -> Float[Array, " r"]:
+        """The rate at which friction takes away slip across its direction, `W |lam_T| / |u_T|` [1/s].
+
+        `W` is the mean over the slip rows of a contact. Negative behind the end of a slip, as `direction`.
+        """
+        rows, u = self.rows, velocities(self.model, t, state)
+        speed = rows.summed(self.direction(t, state) * u)
+        mean = rows.summed(jnp.diagonal(matrix)) / 2
+        moves = rows.turns & (self.side_size > 0) & (speed != 0)
+        return jnp.where(moves, mean * rows.size(lam) / jnp.where(moves, speed, 1), 0)
 
     def stopped(self, t: Scalar, state: State, ends: Array) -> tuple[Vector, Array]:
         """The velocity without the slips of the rows `ends`, and the impulse that takes them away, `(r,)`."""
@@ -188,7 +199,7 @@ class Phase(eqx.Module):
     def at(self, part: Scalar, length: Scalar, y) -> tuple[Scalar, State]:
         """Time and state from the solver's variables."""
         group = self.model.system.group
-        xi, v, _ = y
+        xi, v, *_ = y
         return self.t + part * length, State(group.compose(self.state.q, group.exp(xi)), v)
 
     def distances(self, part: Scalar, length: Scalar, y) -> tuple[Array, Array]:
@@ -201,7 +212,7 @@ class Phase(eqx.Module):
         """
         t, state = self.at(part, length, y)
         gap, _ = normal_motion(self.model, t, state)
-        _, lam = self.acceleration(t, state)
+        _, lam, _ = self.acceleration(t, state)
         begins = part <= 0
 
         def after_start(x):
@@ -230,7 +241,12 @@ class Phase(eqx.Module):
 
 
 class Field(eqx.Module):
-    """The vector field of a phase in time scaled to [0, 1]."""
+    """The vector field of a phase in time scaled to [0, 1].
+
+    Its variables are rotation vectors and the like, velocities, impulses and, of slips in two directions,
+    what is left of a variation across the slip. This has no effect on the motion, but shows it to the
+    control of the error: a slip may stop on a straight line while its derivative fades as a root of time.
+    """
 
     phase: Phase
     length: Scalar
@@ -238,9 +254,11 @@ class Field(eqx.Module):
     def __call__(self, part, y, args):
         del args
         t, state = self.phase.at(part, self.length, y)
-        a, lam = self.phase.acceleration(t, state)
+        a, lam, matrix = self.phase.acceleration(t, state)
         turn = self.phase.model.system.group.dexpinv(-y[0], state.v)
-        return jax.tree.map(lambda x: self.length * x, (turn, a, lam))
+        fading = [-x * self.phase.fading(t, state, lam, matrix) for x in y[3:]]
+        fading = jax.lax.stop_gradient(fading)
+        return jax.tree.map(lambda x: self.length * x, (turn, a, lam, *fading))
 
 
 def at_closing(phase: Phase, s: Scalar, state: State, impulses: Array, hit: Array, turned: Array):
@@ -252,7 +270,7 @@ def at_closing(phase: Phase, s: Scalar, state: State, impulses: Array, hit: Arra
     group = phase.model.system.group
     t = phase.t + s
 
-    a, lam = phase.acceleration(t, state)
+    a, lam, _ = phase.acceleration(t, state)
 
     def along(ds):
         turn = ds * state.v + ds * ds / 2 * a

@@ -59,7 +59,7 @@ def slip_start(phase: Phase, length: Scalar, looks: int, tolerance: float):
         x, size, fits = _collocated(known, h)
         y, misfit = _end(known, h, x)
         normal, slip = _distances(known, h, x)
-        quiet = jnp.all(normal > 0) & jnp.all((slip > 0) | (known.fresh & known.rows.turns))
+        quiet = jnp.all(normal > 0) & jnp.all((slip > 0) | (known.fresh & known.rows.turns)[None])
         good = fits & quiet & (misfit <= tolerance)
         return jnp.where(good, part, part / 2), x, size, good, count + 1
 
@@ -116,14 +116,14 @@ def _at_nodes(phase: Phase, h: Scalar, x: _Unknowns):
 def _distances(phase: Phase, h: Scalar, x: _Unknowns):
     """The event functions at the nodes."""
     moved, n = jnp.asarray(RADAU.a, h.dtype) @ x.k, phase.state.v.size
-    y = moved[:, :n], phase.state.v + moved[:, n:], jnp.zeros((_S, 1), h.dtype)
+    y = moved[:, :n], phase.state.v[None] + moved[:, n:], jnp.zeros((_S, 1), h.dtype)
     return jax.vmap(lambda c, y: phase.distances(c, h, y))(jnp.asarray(RADAU.c, h.dtype), y)
 
 
 def _flat_defect(phase: Phase, h: Scalar, x: _Unknowns, size: Array) -> Array:
     """The defect of the collocation equations, with slips relative to `size`."""
     increments, _, _, across = _at_nodes(phase, h, x)
-    begins = phase.fresh[_places(phase)[0]]
+    begins = phase.fresh[_places(phase)[0]][None]
     aside = jnp.where(begins, across / size, x.turn)
     return jnp.concatenate([(x.k - increments).reshape(-1), aside.reshape(-1)])
 
@@ -133,7 +133,7 @@ def _collocated(phase: Phase, h: Scalar) -> tuple[_Unknowns, Array, Array]:
     x = _nothing(phase)
     for _ in range(3):
         x = x._replace(k=_at_nodes(phase, h, x)[0])
-    begins = phase.fresh[_places(phase)[0]]
+    begins = phase.fresh[_places(phase)[0]][None]
     size = jnp.abs(_at_nodes(phase, h, x)[2])
     size = jnp.where(begins & (size > 0), size, 1)
     flat, shaped = jax.flatten_util.ravel_pytree(x)
