@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Int
 
 from .._block_rows import apply
 from .._jax import call_where
-from .._numerics import short_sum
+from .._numerics import matrix_inverse, short_sum
 from .._types import Scalar, State
 from ..complementarity import Block
 from ..complementarity.problem._problem import broadcast_law
@@ -348,7 +348,7 @@ def _contradict(law: AbstractLaw, around: Context, seen: Contacts, loaded) -> Bo
         rows = rows / jnp.where(size > 0, size, 1)[None]
         little = jnp.sqrt(jnp.finfo(rows.dtype).eps) * np.eye(rows.shape[1], dtype=rows.dtype)
         shifts = slope[:, None] * rows
-        rest = shifts - rows @ jnp.linalg.solve(rows.T @ rows + little, rows.T @ shifts)
+        rest = shifts - rows @ (matrix_inverse(rows.T @ rows + little) @ (rows.T @ shifts))
         return jnp.max(jnp.abs(rest)) > CONTRADICTS * jnp.max(jnp.abs(shifts))
 
     return call_where(differ, test, seen, slope)

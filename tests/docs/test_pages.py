@@ -63,6 +63,9 @@ assert plain == 0 and abs(located - 4.208) < 1e-3, (plain, located)
 assert abs(slopes[1] - 0.22576) < 1e-4, slopes
 assert any("impact times" in warning for warning in told.warnings), told.warnings
 """,
+    "troubleshooting": """
+assert run.message.startswith("2 impacts were stepped over"), run.message
+""",
     "extend": """
 assert run.result == nsd.RESULTS.successful and run.gaps[0].min() > -0.01
 energy = oscillation.energy.total

@@ -9,6 +9,7 @@ from ._balls import (
     pair as pair,
     pair_at_once,
     slope,
+    stack,
     thrown_ball,
 )
 from ._base import KnownMotion as KnownMotion, read as read, unchanged as unchanged
@@ -41,6 +42,7 @@ KNOWN_MOTIONS = {
     "oblique, sticks on landing": landing_block(0.9),
     "slope": slope(),
     "column": column(),
+    "three in 1.2 ms": stack(),
     "two at once": pair_at_once(),
     "rod": dropped_rod(),
     "corner, slips": dropped_corner(0.15),

@@ -114,6 +114,8 @@ class MoreauJean(AbstractThetaScheme):
     - `gamma`: fraction of the step over which closing is predicted, in [0, 1].
     - `newton`: linearisations of the smooth equations. `solver`: of the laws.
     - `contacts_at`: `AtStart()`, `AtPrediction()`, `HalfExplicit()`, or `AtIterate()`, implicit.
+      `HalfExplicit()` for contacts that last on curved surfaces: under `Located`, after a point slid off
+      a disc, derivatives are off by 8e-4 at h = 1e-3 and 8e-5 at 1e-4, at `AtStart()` by 4 % and 0.7 %.
     - `joints_at`: likewise, of joints. `HalfExplicit()` has second order, the other points first.
     - `mass_at`: likewise; `None` is the theta point, `AtIterate(theta)`.
     - `adjoint`: how the solution of the laws is differentiated, for example `SmoothedAdjoint(1e-3)`.
