@@ -54,7 +54,7 @@ class EventDriven(AbstractIntegrator):
       them.
     - In space a slip ends below 1.5e-7 times the largest speed, at least 1.5e-7 (float64); what is left
       of it stops at once. Known motions of points: errors at most 1e-12, of sensitivities in
-      forward mode 4e-10 where a curved slip stops; a ball, values 2e-13.
+      forward mode 4e-10 where a curved slip stops; a ball, 2e-13 and 4e-13.
     - Friction in space: use forward mode. Reverse mode differs from it by up to 2e-3 after a stop, for a
       reason not found yet, and takes minutes to compile.
     - Near rest a slip in space is stiff, at the rate `mu lam_N / (m |u_T|)`: slow slips that last need
