@@ -9,7 +9,7 @@ from ...complementarity import ComplementarityProblem, solve_complementarity
 from ...complementarity.problem._problem import broadcast_law
 from ...model import Model
 from .._impact import slip_rows
-from ._event_phase import Phase, limits, rows_of, tiny_of, velocities
+from ._event_phase import Phase, limits, rows_of, slow_slip, tiny_of, velocities
 
 
 def modes(model: Model, t: Scalar, state: State, args: Args, may_hold, loose, solver):
@@ -19,7 +19,8 @@ def modes(model: Model, t: Scalar, state: State, args: Args, may_hold, loose, so
     the slip, or of its rate where the slip vanishes. Slips that have just broken loose slide.
 
     **Arguments:** `may_hold`: contacts that are closed and at rest, `(c,)`; `loose`: directions of slips that
-    have just broken loose, else 0, `(r,)`; `solver`: of the laws.
+    have just broken loose, of length 1 over the slip rows of a contact, else 0, `(r,)`; `solver`: of the
+    laws.
 
     **Returns:** `held (c,)`; `stuck`, `side`, and which slips begin at zero, `(r,)`.
     """
@@ -31,8 +32,12 @@ def modes(model: Model, t: Scalar, state: State, args: Args, may_hold, loose, so
     opens[rows.contact[rows.is_normal]] = True
     active = jnp.where(opens, may_hold, _is_on(model, t, state))
     slip = velocities(model, t, state)
-    moves = rows.is_slip & (jnp.abs(slip) > tiny)
-    side = jnp.where(loose != 0, loose, jnp.where(moves, jnp.sign(slip), 0))
+    speed = rows.size(slip)
+    # A slip with several rows is followed until it is slow, see `Phase.distances`.
+    least = jnp.where(rows.turns, 2 * slow_slip(model, state), tiny)
+    moves = rows.is_slip & (speed > least)
+    side = jnp.where(moves, slip / jnp.where(moves, speed, 1), 0)
+    side = jnp.where(rows.size(loose) > 0, loose, side)
     side = jnp.where(active[rows.contact], side, 0)
 
     laws, at = [], 0
@@ -40,7 +45,7 @@ def modes(model: Model, t: Scalar, state: State, args: Args, may_hold, loose, so
         law, k = broadcast_law(interaction.law, count, free.dtype), interaction.rows
         own = side[at : at + count * k].reshape(count, k)
         if slip_rows(interaction):
-            law = law.held((own[:, slip_rows(interaction)[0]],))
+            law = law.held(tuple(own[:, i] for i in slip_rows(interaction)))
         laws.append((law, (count, k)))
         at += count * k
     problem = ComplementarityProblem(matrix, free, tuple(laws), active)
@@ -51,13 +56,16 @@ def modes(model: Model, t: Scalar, state: State, args: Args, may_hold, loose, so
     held = may_hold & (normal > 0)
     takes_part = jnp.where(opens, held, active)[rows.contact]
     lower, upper, mu = limits(model, t, state.q, free.dtype)
-    reach = mu * found.z[rows.normal]
-    bound = jnp.where(found.z > 0, upper + reach, lower - reach)
-    slips = jnp.abs(found.z - bound) <= 1e-9 * jnp.abs(bound)
-    starts = jnp.where(slips & (jnp.abs(found.w) > tiny), jnp.sign(found.w), 0)
-    side = jnp.where(rows.is_slip & takes_part, jnp.where(side != 0, side, starts), 0)
-    stuck = jnp.asarray(~rows.is_normal) & takes_part & (side == 0)
-    return held, stuck, side, (side != 0) & ~moves
+    reach = (upper - lower) / 2 + mu * found.z[rows.normal]
+    slips = jnp.abs(rows.size(found.z - (lower + upper) / 2) - reach) <= 1e-9 * reach
+    rate = rows.size(found.w)
+    slips = slips & (rate > tiny)
+    starts = jnp.where(slips, found.w / jnp.where(slips, rate, 1), 0)
+    side = jnp.where(rows.size(side) > 0, side, starts)
+    side = jnp.where(rows.is_slip & takes_part, side, 0)
+    slides = rows.size(side) > 0
+    stuck = jnp.asarray(~rows.is_normal) & takes_part & ~slides
+    return held, stuck, side, slides & ~moves
 
 
 def _is_on(model: Model, t: Scalar, state: State) -> Array:
