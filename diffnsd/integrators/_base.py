@@ -91,7 +91,8 @@ class StepInfo(eqx.Module):
     impacts not located because they are hardly faster than resting contact; `merged`: number of contacts
     that struck together with another one, their order unresolved; `drifted`: 1 if the values and the
     motion that the derivatives belong to are far apart (`Corrected`); `kinks`: contacts through which only
-    first derivatives are true, see `Located`; `struck`: impacts of a method
+    first derivatives are true, see `Located`; `curved`: contacts that lasted on a curved surface under a
+    method whose reactions are first order there; `struck`: impacts of a method
     that does not differentiate their times, counted by `simulate`; `impacts`: times of impacts [s], an
     array of any fixed length, infinite where there was none; `crowded`: the first contact for which
     there was no room, its interaction and its place there, −1 each if there was room for all.
@@ -110,6 +111,7 @@ class StepInfo(eqx.Module):
     merged: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     drifted: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     kinks: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
+    curved: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     struck: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     impacts: Float[Array, " i"] = eqx.field(default_factory=lambda: jnp.zeros(0))
     crowded: Int[Array, "2"] = eqx.field(default_factory=lambda: jnp.full(2, -1, jnp.int32))
@@ -152,6 +154,7 @@ class StepInfo(eqx.Module):
             merged=self.merged + later.merged,
             drifted=jnp.maximum(self.drifted, later.drifted),
             kinks=self.kinks + later.kinks,
+            curved=self.curved + later.curved,
             struck=self.struck + later.struck,
             impacts=jnp.minimum(self.impacts, later.impacts),
             crowded=jnp.where(self.crowded < 0, later.crowded, self.crowded),
@@ -186,6 +189,11 @@ class AbstractIntegrator(AbstractChecked):
     @property
     def joints_are_first_order(self) -> bool:
         """Whether the reactions of joints are only first order, so that models with joints are too."""
+        return False
+
+    @property
+    def curves_are_first_order(self) -> bool:
+        """Whether reactions of contacts that last on curved surfaces are only first order."""
         return False
 
     @property

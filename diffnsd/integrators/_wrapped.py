@@ -26,6 +26,10 @@ class AbstractWrappedIntegrator(AbstractIntegrator):
         return self.inner.joints_are_first_order
 
     @property
+    def curves_are_first_order(self) -> bool:
+        return self.inner.curves_are_first_order
+
+    @property
     def is_symplectic(self) -> bool:
         return self.inner.is_symplectic
 

@@ -290,7 +290,7 @@ def _snapshot(model, integrator, grid: Grid, loop: _Loop, i, info: StepInfo) -> 
 
 
 _LARGEST = "residual", "iterations", "violation", "solved_by"
-_COUNTED = "located", "missed", "slow", "merged", "drifted", "kinks", "struck"
+_COUNTED = "located", "missed", "slow", "merged", "drifted", "kinks", "curved", "struck"
 
 
 def _statistics(

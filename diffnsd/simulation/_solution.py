@@ -37,7 +37,8 @@ class StepStatistics(eqx.Module):
       last step is not seen, and neither are those of `neighbour_contacts`. `drifted`: steps at whose
       ends the values of `Corrected` and the motion of its derivatives are more than 5 steps apart, `(s,)`.
     - `kinks`: contacts under `Located` and `Corrected` that lasted on a curved surface, let go or began to
-      slip, `(s,)`. Second derivatives are not true after them, and overflow.
+      slip, `(s,)`. Second derivatives are not true after them, and overflow. `curved`: those that lasted
+      on a curved surface while `contacts_at` of the method inside was not `HalfExplicit()`, `(s,)`.
     - `worst_step`: index of the step with the largest residual of the run, `()`. `failed_step`: index
       of the first step that failed, -1 if none did, `()`; `failed_residual`: its relative residual,
       `()`; `crowded`: the first contact for which it had no room, as its interaction and its place
@@ -60,6 +61,7 @@ class StepStatistics(eqx.Module):
     merged: Int[Array, " s"]
     drifted: Int[Array, " s"]
     kinks: Int[Array, " s"]
+    curved: Int[Array, " s"]
     struck: Int[Array, " s"]
     worst_step: Count
     failed_step: Count
@@ -98,6 +100,11 @@ class StepStatistics(eqx.Module):
                 self.drifted,
                 "at the end of {} steps the values of Corrected and the motion of its derivatives are "
                 "more than 5 steps apart: take shorter steps, or use Located(...)",
+            ),
+            (
+                self.curved,
+                "contacts lasted on curved surfaces ({} steps of a contact), and derivatives after them have "
+                "only first order: use contacts_at=HalfExplicit() of the method inside, or shorter steps",
             ),
             (
                 np.asarray(self.margin) < NEAR_EDGE,

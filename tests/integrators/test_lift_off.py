@@ -101,6 +101,21 @@ def test_a_point_that_slides_off_a_disc():
     assert coarse[1] < 4e-2 and fine[1] < 3e-3
 
 
+def test_a_method_of_first_order_on_a_curved_surface_says_so():
+    point = LagrangianSystem(jnp.eye(2), f_ext=jnp.array([0.0, -G]))
+    disc = Interaction(GapRelation(above_disc), NewtonImpact(0.0))
+    state = point.state(jnp.array([0.0, 1.0]), jnp.array([1.2, 0.0]))
+
+    def run(**options):
+        scheme = Located(MoreauJean(**options))
+        return simulate(Model(point, disc), scheme, 0.0, 0.2, 0.02, state)
+
+    plain, better = run(), run(contacts_at=HalfExplicit())
+    assert plain.stats.curved.sum() > 5 and better.stats.kinks.sum() > 5
+    assert "curved surfaces" in plain.message and "HalfExplicit" in plain.message
+    assert better.message == "" and better.stats.curved.sum() == 0
+
+
 FLOOR = Interaction(GapRelation(lambda t, q: q), NewtonImpact(0.5))
 BRAKE = Interaction(RateRelation(lambda t, q: q), DryFriction(2.0))
 

@@ -127,14 +127,22 @@ class Corrected(AbstractWrappedIntegrator):
         attached = jax.tree.map(with_value, found, values)
         ahead, speed = jax.lax.stop_gradient((ahead, jnp.maximum(carry.speed, max_abs(end.v))))
         moved = max_abs(ahead[: len(end.v)])
-        counts = seen.located, seen.missed, seen.slow, seen.merged, seen.impacts, seen.kinks
+        counts = (
+            seen.located,
+            seen.missed,
+            seen.slow,
+            seen.merged,
+            seen.impacts,
+            seen.kinks,
+            seen.curved,
+        )
         drifted = (moved > FAR_APART * h * speed).astype(seen.located.dtype)
         if state.q is None:
             drifted = jnp.zeros_like(drifted)  # without velocities there is no length of a step
         info = eqx.tree_at(
             lambda i: (
                 *(i.impulses, i.details),
-                *(i.located, i.missed, i.slow, i.merged, i.impacts, i.kinks, i.drifted),
+                *(i.located, i.missed, i.slow, i.merged, i.impacts, i.kinks, i.curved, i.drifted),
             ),
             info,
             (*attached, *counts, drifted),

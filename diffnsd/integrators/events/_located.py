@@ -1,5 +1,7 @@
 """Impacts located inside the step."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -65,7 +67,7 @@ class Located(AbstractWrappedIntegrator):
     each, at h = 1e-3, derivatives are off by 1.5e-4 in the median and 2e-2 at worst. Between impacts,
     derivatives are as accurate as those of `inner`. With `MoreauJean()` and constant forces, values and
     sensitivities are exact: measured 1e-11 relative on flights, oblique bounces, slopes, columns and rods.
-    Values keep second order away from resting contact.
+    Values keep second order, the most there is through impacts, away from resting contact.
 
     Which contacts strike:
 
@@ -79,8 +81,7 @@ class Located(AbstractWrappedIntegrator):
     - Contacts that rest or slide at the time of an impact take part in it with their laws.
     - Contacts that cross within `simultaneous` (a fraction of the step) of the first, and are coupled
       to it, strike together, at the root of the sum of their gaps. Their order, on which the derivative
-      of such an impact may depend, is not resolved. Contacts that are not coupled strike one after the
-      other.
+      may depend, is not resolved. Contacts that are not coupled strike one after the other.
     - A contact that is already closed and closes fast strikes where its motion crossed, up to one step
       before; a deeper one strikes where it is.
     - Impacts beyond `max_impacts` of a step are left to `inner`; their times have no derivative.
@@ -102,9 +103,8 @@ class Located(AbstractWrappedIntegrator):
     of that length. Only the rate jumps there. `max_impacts` then counts switches.
 
     Joints and prescribed velocities take part in every impact, however far their gaps have drifted;
-    limited forces (`DryFriction`) do not act in it, since it has no duration. Impacts are
-    differentiated as `inner` differentiates its laws (`adjoint`). Through impacts the order is at most 2.
-    In a batch, the elements with an impact are gathered.
+    limited forces (`DryFriction`) do not act in it, since it has no duration. Impacts are differentiated as
+    `inner` differentiates its laws (`adjoint`). In a batch, the elements with an impact are gathered.
 
     Reference: R. I. Leine, H. Nijmeijer, Dynamics and bifurcations of non-smooth mechanical systems
     (2004), doi:10.1007/978-3-540-44398-8.
@@ -227,6 +227,7 @@ class Located(AbstractWrappedIntegrator):
         # A contact that lasts keeps its rate where its surface is flat; one that lets go gets another one.
         leaves = rests & ~known.touching & (rate > noise)
         kinks = ~strikes & jnp.where(pushed, jnp.abs(rate) > noise, leaves)
+        curved = kinks & pushed & self.inner.curves_are_first_order
         if side is not None:
             after = jnp.sum(along * slips(model, t0 + h, end), axis=0)
             # A slip that ends at rest has reversed too: it is free in the next step.
@@ -234,16 +235,15 @@ class Located(AbstractWrappedIntegrator):
             turned, unheld = holds & ends, slides & ~holds & ends
             missed = missed | (moves & ~slides & ~strikes & (after < 0))
             stuck = (rests & pushed | jnp.isneginf(before.gap)) & ~moves
-            left = jnp.sqrt(jnp.sum(slips(frozen, at + whole, end) ** 2, axis=0)) > still(
-                model, end
-            )
-            kinks = kinks | (stuck & left & ~known.turning & ~known.touching)
+            speed = jnp.sqrt(jnp.sum(slips(frozen, at + whole, end) ** 2, axis=0))
+            left = (speed > still(model, end)) & ~known.turning & ~known.touching
+            kinks = kinks | (stuck & left)
         # Contacts faster than the forces of a step can make a resting one, and yet left to `inner`.
         crawls = pushed & ~strikes & ~missed & (before.fastest > 1.5 * before.slow / self.slow)
-        missed, crawls, kinks = (jnp.sum(x, dtype=jnp.int32) for x in (missed, crawls, kinks))
         never = jnp.full(self.max_impacts, jnp.inf, state.v.dtype)
-        counts = info.missed + missed, info.slow + crawls, info.kinks + kinks, never
-        info = eqx.tree_at(lambda i: (i.missed, i.slow, i.kinks, i.impacts), info, counts)
+        seen = {"missed": missed, "slow": crawls, "kinks": kinks, "curved": curved}
+        seen = {k: getattr(info, k) + jnp.sum(x, dtype=jnp.int32) for k, x in seen.items()}
+        info = dataclasses.replace(info, impacts=never, **seen)
         side = jnp.zeros((2, *before.gap.shape), before.gap.dtype) if side is None else side
         return _Run(
             past=past,

@@ -51,6 +51,10 @@ class AbstractThetaScheme(AbstractStepScheme):
         return not self.joints_at.is_second_order
 
     @property
+    def curves_are_first_order(self) -> bool:
+        return not self.contacts_at.is_second_order
+
+    @property
     def prediction(self) -> float | None:
         return self.gamma
 
