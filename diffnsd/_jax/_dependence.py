@@ -149,6 +149,34 @@ ad.primitive_transposes[slope_p] = _slope_transpose
 batching.primitive_batchers[slope_p] = _slope_batch
 
 
+def forward_only(tree, reason: str) -> Any:
+    """The same pytree, which raises `ValueError(reason)` if it is differentiated in reverse mode.
+
+    It raises while the transpose is traced, and costs nothing at run time.
+    """
+
+    def mark(x):
+        return forward_p.bind(x, reason=reason) if eqx.is_inexact_array(x) else x
+
+    return jax.tree.map(mark, tree)
+
+
+forward_p = Primitive("forward_only")
+forward_p.def_impl(lambda x, *, reason: x)
+forward_p.def_abstract_eval(lambda x, *, reason: x)
+batching.defvectorized(forward_p)
+mlir.register_lowering(forward_p, lambda context, x, *, reason: [x])
+
+
+def _refuse_transpose(cotangent, x, *, reason):
+    if type(cotangent) is ad.Zero:
+        return (cotangent,)
+    raise ValueError(reason)
+
+
+ad.deflinear2(forward_p, _refuse_transpose)
+
+
 def without_derivative(tree) -> Any:
     """The same pytree with its arrays held constant in derivatives; leaves may be functions."""
     arrays, rest = eqx.partition(tree, eqx.is_array)

@@ -164,14 +164,12 @@ def test_up_a_slope_and_down_again(slope_program, k):
     np.testing.assert_allclose(found[1, 3], fast / (g * (2 * k + 1)), rtol=1e-8)
 
 
-@pytest.mark.xfail(reason="reverse mode through a stop in space is off by up to 2e-3", strict=True)
-@pytest.mark.slow
-def test_reverse_mode(slope_program):
-    x, weights = jnp.array([0.3, 0.2, -0.3, 0.9]), jnp.arange(1.0, 7.0)
-    value, gradient = quick_jit(jax.value_and_grad(lambda x: slides(x)[0] @ weights))(x)
-    slopes, (known, _) = slope_program(x)
-    np.testing.assert_allclose(value, known @ weights, rtol=0, atol=1e-11)
-    np.testing.assert_allclose(gradient, weights @ slopes, rtol=0, atol=1e-8)
+@pytest.mark.parametrize("derivative", [jax.grad, lambda f: jax.jacfwd(jax.jacfwd(f))])
+def test_other_derivatives_are_refused(derivative):
+    """Reverse mode was off by up to 2e-3 after a stop, for a reason not found."""
+    x = jnp.array([0.3, 0.2, -0.3, 0.9])
+    with pytest.raises(ValueError, match="first derivatives in forward mode only"):
+        jax.eval_shape(derivative(lambda x: slides(x)[0].sum()), x)
 
 
 # ---------------------------------------------------------------- sticking, then sliding in a direction

@@ -5,6 +5,11 @@ from .._base import AbstractIntegrator
 from .._impact import slip_rows
 from .._wrapped import restart_problem
 
+ONCE_FORWARD = (
+    "EventDriven with friction in space has first derivatives in forward mode only (jax.jvp, jax.jacfwd); "
+    "use Located(MoreauJean()) for others"
+)
+
 
 def curvature_problem(inner: AbstractIntegrator, model: Model) -> str | None:
     """Why second derivatives through the impacts of a method are not true for a model, with the remedy.
