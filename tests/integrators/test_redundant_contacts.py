@@ -122,12 +122,14 @@ def test_the_derivative_is_that_of_the_motion(mode, max_active):
         by_mu, by_v = derivative(mu, v, warm)
         exact = by_hand(mu + 1e-30j, v, stuck)[0].imag / 1e-30
         # Measured 4e-10 where all slide and 4e-7 where one sticks, of the largest entry: the part along
-        # which impulses are redundant is that of the tilted problem, whose tilt is 1e-6.
-        np.testing.assert_allclose(by_mu, exact, rtol=0, atol=1e-6 * np.abs(exact).max())
+        # which impulses are redundant is that of the tilted problem, whose tilt is 1e-6. At a start that is
+        # recognised that problem is known to first order: 6e-8 to 1.1e-6, by how the compiler rounds.
+        bound = 1e-6 if warm is WARM else 3e-6
+        np.testing.assert_allclose(by_mu, exact, rtol=0, atol=bound * np.abs(exact).max())
         # Motions in the plane: others lift corners.
         for i in (0, 1, 5):
             exact = by_hand(mu, v + 1e-30j * np.eye(6)[i], stuck)[0].imag / 1e-30
-            np.testing.assert_allclose(by_v[:, i], exact, rtol=0, atol=1e-6 * np.abs(exact).max())
+            np.testing.assert_allclose(by_v[:, i], exact, rtol=0, atol=bound * np.abs(exact).max())
 
 
 @pytest.mark.parametrize(("mu", "v"), [(0.18, SPIN), (0.5, TURN)], ids=["slides", "sticks"])
