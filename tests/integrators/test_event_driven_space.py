@@ -205,6 +205,7 @@ def breaks_loose_exactly(x, until=2.0):
     return jnp.stack([*place, zero, *turned(last, s * s, zero), zero])
 
 
+@pytest.mark.slow
 def test_a_slip_begins_and_turns():
     run, exact = with_slopes(breaks_loose), quick_jit(jax.jacfwd(breaks_loose_exactly))
     for x in (
