@@ -8,7 +8,7 @@ from oracles._mechanisms import FAMILIES, draws
 from quick import quick_jit, slow
 
 from diffnsd import RESULTS, EventDriven, Interaction, Model, SaveAt, State, simulate
-from diffnsd.laws import CoulombFriction, DryFriction, Equality
+from diffnsd.laws import CoulombFriction, DryFriction, Equality, NewtonImpact
 from diffnsd.relations import GapRelation, PlanarContact, RateRelation
 from diffnsd.systems import LagrangianSystem
 
@@ -156,3 +156,11 @@ def test_a_joint_and_a_brake_that_lets_go():
     assert ok
     np.testing.assert_allclose(value, exact(x), rtol=0, atol=1e-10)
     np.testing.assert_allclose(found, quick_jit(jax.jacfwd(exact))(x), rtol=0, atol=1e-8)
+
+
+def test_a_law_of_fewer_rows_than_its_relation():
+    model = disc(0.3, 0.0, jnp.ones(()), jnp.ones(()), jnp.zeros(()))
+    assert REFERENCE.supports(model) is None
+    relation = PlanarContact(jax.tree_util.Partial(_below, radius=1.0), rolling=True)
+    model = Model(model.system, Interaction(relation, NewtonImpact(0.5)))
+    assert REFERENCE.supports(model) is None

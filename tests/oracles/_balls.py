@@ -136,19 +136,32 @@ def slope(end=0.6):
     return KnownMotion(("height [m]", "angle [rad]", "e"), (1.0, 0.3, 0.6), end, build, exact)
 
 
+def _between(t, q):
+    """The ground and the balls above each other: the room below each ball."""
+    del t
+    return jnp.concatenate([q[:1], q[1:] - q[:-1]])
+
+
+def _above_each_other(heights, mass, law):
+    """Balls at rest at their heights, each `mass` times as heavy as the one below it, the lowest 1 kg."""
+    weight = mass ** jnp.arange(float(len(heights)))
+    system = LagrangianSystem(jnp.diag(weight), f_ext=-G * weight)
+    model = Model(system, Interaction(GapRelation(_between), law))
+    return model, State(heights, jnp.zeros(len(heights)))
+
+
+def _struck(below, above, e, mass):
+    """Two balls after they met, the upper one `mass` times as heavy."""
+    push = (1 + e) * (below.v - above.v) / (1 + 1 / mass)
+    return State(below.q, below.v - push), State(above.q, above.v + push / mass)
+
+
 def column(end=0.45):
     """Two balls above each other: the lower one bounces and meets the upper one."""
 
-    def gap(t, q):
-        del t
-        return jnp.stack([q[0], q[1] - q[0]])
-
     def build(x, wrap):
         low, high, e, mass = x
-        weight = jnp.stack([jnp.ones_like(mass), mass])
-        system = LagrangianSystem(jnp.diag(weight), f_ext=-G * weight)
-        model = Model(system, Interaction(GapRelation(gap), wrap(NewtonImpact(e))))
-        return model, State(jnp.stack([low, high]), jnp.zeros(2))
+        return _above_each_other(jnp.stack([low, high]), mass, wrap(NewtonImpact(e)))
 
     def exact(x):
         low, high, e, mass = x
@@ -157,9 +170,7 @@ def column(end=0.45):
         down = State(high - G * t1**2 / 2, -G * t1)
         t2 = down.q / (up - down.v)  # both fall alike: they approach at constant speed
         a, b = _fall(t2, 0.0 * low, up), _fall(t2, down.q, down.v)
-        push = (1 + e) * (a.v - b.v) / (1 + 1 / mass)
-        rest = end - t1 - t2
-        a, b = _fall(rest, a.q, a.v - push), _fall(rest, b.q, b.v + push / mass)
+        a, b = (_fall(end - t1 - t2, s.q, s.v) for s in _struck(a, b, e, mass))
         return jnp.stack([a.q, b.q, a.v, b.v])
 
     return KnownMotion(
@@ -173,33 +184,23 @@ def stack(end=0.36):
     The lowest one strikes the ground, meets the second one, and that one the third: within 1.2 ms.
     """
 
-    def gap(t, q):
-        del t
-        return jnp.stack([q[0], q[1] - q[0], q[2] - q[1]])
-
     def build(x, wrap):
         low, apart, e, mass = x
-        weight = jnp.stack([jnp.ones_like(mass), mass, mass**2])
-        system = LagrangianSystem(jnp.diag(weight), f_ext=-G * weight)
-        model = Model(system, Interaction(GapRelation(gap), wrap(NewtonImpact(e))))
-        return model, State(low + apart * jnp.arange(3.0), jnp.zeros(3))
+        heights = low + apart * jnp.arange(3.0)
+        return _above_each_other(heights, mass, wrap(NewtonImpact(e)))
 
     def exact(x):
         low, apart, e, mass = x
-
-        def struck(below, above):
-            push = (1 + e) * (below.v - above.v) / (1 + 1 / mass)
-            return State(below.q, below.v - push), State(above.q, above.v + push / mass)
 
         t1 = jnp.sqrt(2 * low / G)
         a = State(0.0 * low, e * G * t1)
         b, c = (State(k * apart, -G * t1) for k in (1, 2))
         t2 = apart / (a.v - b.v)  # all fall alike: they approach at constant speed
         a, b, c = (_fall(t2, s.q, s.v) for s in (a, b, c))
-        a, b = struck(a, b)
+        a, b = _struck(a, b, e, mass)
         t3 = apart / (b.v - c.v)
         a, b, c = (_fall(t3, s.q, s.v) for s in (a, b, c))
-        b, c = struck(b, c)
+        b, c = _struck(b, c, e, mass)
         last = [_fall(end - t1 - t2 - t3, s.q, s.v) for s in (a, b, c)]
         return jnp.stack([*(s.q for s in last), *(s.v for s in last)])
 

@@ -6,6 +6,8 @@ it is off by `O(h)`. So a second trajectory, with located impacts, is stepped al
 the same start. Values are those of the plain trajectory, derivatives those of the located one.
 """
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -121,32 +123,20 @@ class Corrected(AbstractWrappedIntegrator):
         by = _difference(group, there, true)
         end = _shifted(group, end, with_value(by, jnp.zeros_like(by)))
         # Impulses and details also get the derivative of the located trajectory; counts are taken from it.
-        names = ("impulses", "details")
-        found = tuple(getattr(seen, name) for name in names)
-        values = tuple(getattr(info, name) for name in names)
-        attached = jax.tree.map(with_value, found, values)
+        found, values = ((i.impulses, i.details) for i in (seen, info))
+        impulses, details = jax.tree.map(with_value, found, values)
+        counts = "located", "missed", "slow", "merged", "impacts", "kinks", "curved"
         ahead, speed = jax.lax.stop_gradient((ahead, jnp.maximum(carry.speed, max_abs(end.v))))
         moved = max_abs(ahead[: len(end.v)])
-        counts = (
-            seen.located,
-            seen.missed,
-            seen.slow,
-            seen.merged,
-            seen.impacts,
-            seen.kinks,
-            seen.curved,
-        )
         drifted = (moved > FAR_APART * h * speed).astype(seen.located.dtype)
         if state.q is None:
             drifted = jnp.zeros_like(drifted)  # without velocities there is no length of a step
-        info = eqx.tree_at(
-            lambda i: (
-                *(i.impulses, i.details),
-                *(i.located, i.missed, i.slow, i.merged, i.impacts, i.kinks, i.curved, i.drifted),
-            ),
+        info = dataclasses.replace(
             info,
-            (*attached, *counts, drifted),
-            is_leaf=lambda x: x is None,
+            impulses=impulses,
+            details=details,
+            drifted=drifted,
+            **{name: getattr(seen, name) for name in counts},
         )
         return end, info, _Beside(new, located, ahead, speed), result
 

@@ -194,7 +194,7 @@ class EventDriven(AbstractIntegrator):
             impacts=run.times,
             crowded=run.crowded,
         )
-        # Reverse mode was off by up to 2e-3 after a stop in space, for a reason not found yet.
+        # Reverse mode was off by up to 2e-2 on slides in space, for a reason not found yet.
         end = forward_only(run.state, ONCE_FORWARD) if np.any(rows.turns) else run.state
         return end, info, carry, first_error(run.result, late)
 

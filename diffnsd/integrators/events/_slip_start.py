@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._jax import without_derivative
-from ..._numerics import implicit_root, lu_solve, max_abs
+from ..._numerics import implicit_root, max_abs
 from ..._types import Scalar
 from ..runge_kutta import ButcherTableau
 from ._event_phase import Field, Phase, velocities
@@ -141,10 +141,7 @@ def _collocated(phase: Phase, h: Scalar) -> tuple[_Unknowns, Array, Array]:
     def defect(x):
         return _flat_defect(phase, h, shaped(x), size)
 
-    def refined(x, _):
-        return x - lu_solve(jax.jacfwd(defect)(x), defect(x)), None
-
-    flat, _ = jax.lax.scan(refined, flat, length=8)
+    flat = implicit_root(defect, flat, search=6)
     x = shaped(flat)
     fits = max_abs(defect(flat)) <= 1e-10
     fits = fits & jnp.all((_at_nodes(phase, h, x)[2] > 0) | ~begins)
