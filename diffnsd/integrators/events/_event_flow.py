@@ -1,6 +1,7 @@
 """The smooth motion of a phase by a method of diffrax with variable steps, in time scaled to [0, 1]."""
 
 from collections.abc import Callable
+from typing import Any
 
 import diffrax
 import equinox as eqx
@@ -75,7 +76,7 @@ class Flow(eqx.Module):
         start = jnp.zeros_like(phase.state.v), phase.state.v, jnp.zeros(size, length.dtype)
         if shows_fading and np.any(phase.rows.turns):
             start = *start, jnp.ones(size, length.dtype)
-        defaults = dict(
+        defaults: dict[str, Any] = dict(
             t1=jnp.ones_like(length), saveat=diffrax.SaveAt(t1=True), adjoint=diffrax.ForwardMode()
         )
         return diffrax.diffeqsolve(
