@@ -230,9 +230,8 @@ def breaks_loose_exactly(x, until=2.0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev])
-def test_a_slip_begins_and_turns(mode):
-    run, exact = with_slopes(breaks_loose, mode), quick_jit(jax.jacfwd(breaks_loose_exactly))
+def test_a_slip_begins_and_turns():
+    run, exact = with_slopes(breaks_loose), quick_jit(jax.jacfwd(breaks_loose_exactly))
     for x in (
         [0.6, 1.5, 0.7, 0.3],
         [0.6, 0.2, 0.7, 0.3],
@@ -286,11 +285,10 @@ def rolls_exactly(x, until=1.2):
 def test_a_ball_lands_slides_and_rolls():
     """The slip at the contact keeps its direction and stops after `2 |u| / (7 mu g)`."""
     x = jnp.array([0.2, 0.3, 0.05, 2.0, -0.7, 3.0, -4.0, 1.5])
-    found, (value, ok) = with_slopes(rolls, jax.jacrev)(x)
+    value, ok = quick_jit(rolls)(x)
     assert ok
-    # Measured: 2e-13 and MEASURE.
+    # Measured: 2e-13.
     np.testing.assert_allclose(value, rolls_exactly(x), rtol=0, atol=1e-11)
-    np.testing.assert_allclose(found, jax.jacfwd(rolls_exactly)(x), rtol=0, atol=1e-10)
 
 
 def test_what_is_refused():

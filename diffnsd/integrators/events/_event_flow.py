@@ -46,8 +46,10 @@ class Flow(eqx.Module):
         **Returns:** rotation vectors and the like, velocities and impulses; whether it succeeded.
         """
         steps = diffrax.SubSaveAt(steps=True, fn=lambda t, y, args: t)
+        known, whole = without_derivative((phase, length))
         chosen = self._solve(
-            *without_derivative((phase, length)),
+            known,
+            whole,
             self._adaptive(None),
             shows_fading=True,
             saveat=diffrax.SaveAt(subs=[steps, diffrax.SubSaveAt(t1=True)]),
