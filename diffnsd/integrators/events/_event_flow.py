@@ -55,7 +55,7 @@ class Flow(eqx.Module):
             saveat=diffrax.SaveAt(subs=[steps, diffrax.SubSaveAt(t1=True)]),
             max_steps=self.max_steps,
         )
-        ends, values = jax.lax.stop_gradient((chosen.ts[0], chosen.ys[1]))
+        ends, values = jax.lax.stop_gradient((chosen.ts[0], chosen.ys[1]))  # pyright: ignore
         made = self._solve(
             phase,
             length,
