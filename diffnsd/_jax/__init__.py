@@ -12,7 +12,6 @@ from ._dependence import (
     depends as depends,
     differentiable_once as differentiable_once,
     differentiable_once_where as differentiable_once_where,
-    forward_only as forward_only,
     with_value as with_value,
     without_derivative as without_derivative,
 )

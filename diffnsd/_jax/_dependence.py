@@ -76,15 +76,10 @@ def differentiable_once(tree, reason: str) -> Any:
     at run time. A tangent that is differentiated by itself, at a fixed point, is allowed: `J d` by `d`.
     """
 
-    return _marked(once_p, tree, reason)
+    def mark(x):
+        return once_p.bind(x, reason=reason) if eqx.is_inexact_array(x) else x
 
-
-def forward_only(tree, reason: str) -> Any:
-    """The same pytree, which raises `ValueError(reason)` if it is differentiated in reverse mode.
-
-    It raises while the transpose is traced, and costs nothing at run time.
-    """
-    return _marked(forward_p, tree, reason)
+    return jax.tree.map(mark, tree)
 
 
 def differentiable_once_where(tree, flag) -> Any:
@@ -107,24 +102,11 @@ def differentiable_once_where(tree, flag) -> Any:
     return jax.tree.map(mark, tree)
 
 
-def _mark(name: str) -> Primitive:
-    """A primitive that returns its operand, and raises its `reason` where a derivative is refused."""
-    mark = Primitive(name)
-    mark.def_impl(lambda x, *, reason: x)
-    mark.def_abstract_eval(lambda x, *, reason: x)
-    batching.defvectorized(mark)
-    mlir.register_lowering(mark, lambda context, x, *, reason: [x])
-    return mark
-
-
-def _marked(mark: Primitive, tree, reason: str) -> Any:
-    """The same pytree, its floating-point arrays marked."""
-    return jax.tree.map(
-        lambda x: mark.bind(x, reason=reason) if eqx.is_inexact_array(x) else x, tree
-    )
-
-
-once_p, forward_p = _mark("differentiable_once"), _mark("forward_only")
+once_p = Primitive("differentiable_once")
+once_p.def_impl(lambda x, *, reason: x)
+once_p.def_abstract_eval(lambda x, *, reason: x)
+batching.defvectorized(once_p)
+mlir.register_lowering(once_p, lambda context, x, *, reason: [x])
 
 # The tangent `slope`, at `x`: linear in the first, and not to be differentiated by the second.
 slope_p = Primitive("slope_of_differentiable_once")
@@ -165,15 +147,6 @@ ad.primitive_jvps[once_p] = _once_jvp
 ad.primitive_jvps[slope_p] = _slope_jvp
 ad.primitive_transposes[slope_p] = _slope_transpose
 batching.primitive_batchers[slope_p] = _slope_batch
-
-
-def _refuse_transpose(cotangent, x, *, reason):
-    if type(cotangent) is ad.Zero:
-        return (cotangent,)
-    raise ValueError(reason)
-
-
-ad.deflinear2(forward_p, _refuse_transpose)
 
 
 def without_derivative(tree) -> Any:

@@ -107,9 +107,9 @@ def scan(body: Callable, carry, length: int, adjoint: AbstractLoopAdjoint):
 
 
 def bounded_while(proceed: Callable, body: Callable, start, max_steps: int):
-    """`while proceed(x): x = body(x)` for at most `max_steps` iterations, also in reverse mode.
+    """`while proceed(x): x = body(x)` for at most `max_steps` iterations, in forward and reverse mode.
 
-    Outside reverse mode it ends as soon as it can; reverse mode stores a few iterations and recomputes
-    the others.
+    Reverse mode computes the iterations again, in groups of 16. They must not decide anything by rounding:
+    compiled code rounds differently there.
     """
-    return eqxi.while_loop(proceed, body, start, max_steps=max_steps, kind="checkpointed")
+    return eqxi.while_loop(proceed, body, start, max_steps=max_steps, kind="bounded")

@@ -10,7 +10,6 @@ from diffnsd._jax import (
     differentiable_once,
     differentiable_once_where,
     evaluated_again,
-    forward_only,
     with_value,
 )
 
@@ -117,19 +116,3 @@ def test_derivatives_by_a_direction_are_first_derivatives():
         return jax.vjp(once, x)[1](jax.jvp(once, (x,), (d,))[1])[0]
 
     np.testing.assert_allclose(jax.jacfwd(normal)(d), np.outer(slope, slope), rtol=1e-14)
-
-
-def test_reverse_mode_is_refused_and_forward_mode_is_not():
-    def through(x):
-        body = evaluated_again(lambda x, _: (forward_only(jnp.sin(x), "take jax.jvp"), None))
-        return jnp.sum(jax.lax.scan(body, x, None, length=2)[0])
-
-    x = jnp.array([0.3, -1.2])
-    known = np.cos(np.sin(x)) * np.cos(x)
-    np.testing.assert_allclose(jax.jit(jax.jacfwd(through))(x), known, rtol=1e-15)
-    slope = jax.vmap(jax.jacfwd(through))(jnp.stack([x, x]))
-    np.testing.assert_allclose(slope, np.stack([known, known]), rtol=1e-15)
-    for derivative in (jax.grad(through), jax.jacfwd(jax.jacrev(through))):
-        with pytest.raises(ValueError, match="take jax.jvp"):
-            derivative(x)
-    assert np.all(jax.grad(lambda x: jnp.sum(x) + 0 * jax.lax.stop_gradient(through(x)))(x) == 1)

@@ -73,6 +73,48 @@ def test_reverse_mode_second_derivatives_and_batches():
     np.testing.assert_allclose(quick_jit(jax.vmap(run))(lanes), values, atol=1e-11)
 
 
+def _orbit(x, until):
+    """From the farthest point of an orbit, beside a plane that is out of reach, in one step."""
+    system = LagrangianSystem(jnp.eye(2), f_int=_gravity)
+    model = Model(system, Interaction(GapRelation(_beside), NewtonImpact(0.5)))
+    start = State(jnp.stack([x[0], 0 * x[0]]), jnp.stack([0 * x[1], x[1]]))
+    state = simulate(model, REFERENCE, 0.0, until, until, start, saveat=SaveAt.end()).states
+    return jnp.concatenate([state.q, state.v])
+
+
+def _gravity(t, q, v):
+    del t, v
+    return q / (q @ q) ** 1.5
+
+
+def _beside(t, q):
+    del t
+    return q[1:] + 5.0
+
+
+def _orbit_exactly(x, until):
+    """Kepler's equation `E − e sin E = n t + π`."""
+    far, fast = x
+    a = 1 / (2 / far - fast**2)
+    e, n = far / a - 1, a**-1.5
+    angle = n * until + jnp.pi
+    for _ in range(30):
+        angle = angle - (angle - e * jnp.sin(angle) - n * until - jnp.pi) / (1 - e * jnp.cos(angle))
+    aside, rate = jnp.sqrt(1 - e * e), n / (1 - e * jnp.cos(angle))
+    sin, cos = jnp.sin(angle), jnp.cos(angle)
+    return a * jnp.stack([e - cos, -aside * sin, rate * sin, -rate * aside * cos])
+
+
+@pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev])
+def test_many_steps_of_the_solver(mode):
+    """Twice past the centre in many steps, which reverse mode makes again in groups of 16."""
+    x, until = jnp.array([1.0, 0.6]), 6.0
+    found = quick_jit(mode(lambda x: _orbit(x, until)))(x)
+    # Measured: 3e-9 of 11, and 6e-13 between the two. Were each group to choose its steps anew, reverse
+    # mode would be off by 3e-2.
+    np.testing.assert_allclose(found, jax.jacfwd(_orbit_exactly)(x, until), rtol=0, atol=1e-8)
+
+
 def _gap(t, q):
     del t
     return q

@@ -16,10 +16,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix as optx
 from jaxtyping import Array
 
-from ..._jax import forward_only, repeat_where_pending, where, without_derivative
+from ..._jax import repeat_where_pending, where, without_derivative
 from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State
 from ...complementarity import AbstractSolver
@@ -27,10 +26,11 @@ from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, NoMemory, StepInfo
 from .._impact import coupled, impact, normal_motion, slip_rows
 from .._step import PRECISE, overflowed
+from ._event_flow import Flow
 from ._event_modes import modes
-from ._event_phase import Field, Phase, at_closing, rows_of, slow_slip, tiny_of, velocities
+from ._event_phase import Phase, at_closing, rows_of, slow_slip, tiny_of, velocities
 from ._event_run import Run, split
-from ._refusals import ONCE_FORWARD
+from ._refusals import ONCE
 from ._slip_start import slip_start
 
 
@@ -54,9 +54,9 @@ class EventDriven(AbstractIntegrator):
     - Redundant contacts that persist have no unique forces and a singular matrix: remove some of
       them.
     - In space a slip ends below 1.5e-7 times the largest speed, at least 1.5e-7 (float64); what is left
-      of it stops at once. Known motions of points: errors at most 1e-12, of sensitivities in
-      forward mode 4e-10 where a curved slip stops; a ball, 2e-13 and 4e-13.
-    - Friction in space has first derivatives in forward mode; others raise `ValueError`.
+      of it stops at once. Known motions of points: errors at most 1e-12, of sensitivities 4e-10
+      where a curved slip stops; a ball, 2e-13 and 4e-13.
+    - Friction in space has first derivatives; second ones raise `ValueError`.
     - Near rest a slip in space is stiff, at the rate `mu lam_N / (m |u_T|)`: slow slips that last need
       a larger `max_steps`. One that begins does so on a Radau polynomial of 7 nodes.
     - A sticking contact is held at zero slip, a joint at its current rate; both drift by the error of
@@ -141,7 +141,11 @@ class EventDriven(AbstractIntegrator):
         return None
 
     def second_derivative_problem(self, model: Model) -> str | None:
-        return ONCE_FORWARD if any(len(slip_rows(i)) > 1 for i in model.interactions) else None
+        return ONCE if any(len(slip_rows(i)) > 1 for i in model.interactions) else None
+
+    @property
+    def _flow(self) -> Flow:
+        return Flow(self.solver, self.tolerance, self.max_steps)
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> Carry:
         del model, t0, state, args
@@ -194,9 +198,7 @@ class EventDriven(AbstractIntegrator):
             impacts=run.times,
             crowded=run.crowded,
         )
-        # Reverse mode was off by up to 2e-2 on slides in space, for a reason not found yet.
-        end = forward_only(run.state, ONCE_FORWARD) if np.any(rows.turns) else run.state
-        return end, info, carry, first_error(run.result, late)
+        return run.state, info, carry, first_error(run.result, late)
 
     def _phase(self, model: Model, t0, h, args: Args, run: Run, passes: int) -> Run:
         """Applies the impact that is due, if any, then follows the smooth motion until the next event."""
@@ -252,7 +254,7 @@ class EventDriven(AbstractIntegrator):
 
         def through():
             part, event, found = self._next_event(without_derivative(phase), length, due)
-            y, solved = self._flow(phase, length, part)
+            y, solved = self._flow.over(phase, part * length)
             return part, event, y, found & solved
 
         def begun():
@@ -333,10 +335,7 @@ class EventDriven(AbstractIntegrator):
             normal, slip = phase.distances(t, length, y)
             return jnp.minimum(jnp.min(normal, initial=jnp.inf), jnp.min(slip, initial=jnp.inf))
 
-        event = diffrax.Event(watch, optx.Bisection(1e-14, 1e-14, flip=True), direction=False)
-        solution = self._solve(
-            phase, length, event, diffrax.ForwardMode(), self.max_steps + 2 * self.looks
-        )
+        solution = self._flow.until(phase, length, watch, self.looks)
         part, y = solution.ts[-1], jax.tree.map(lambda x: x[-1], solution.ys)  # pyright: ignore
         happened = solution.result == diffrax.RESULTS.event_occurred
         found = happened | (solution.result == diffrax.RESULTS.successful)
@@ -365,36 +364,3 @@ class EventDriven(AbstractIntegrator):
         hit = first | (closes & coupled(phase.model, t, state, first))
         event = hit, released, turned, loose, ~happened
         return jnp.where(happened, part, 1.0), event, found | now
-
-    def _flow(self, phase: Phase, length: Scalar, part: Scalar):
-        """The solver's variables after a fraction of the length, differentiable."""
-        adjoint = diffrax.DirectAdjoint()
-        solution = self._solve(phase, part * length, None, adjoint, self.max_steps)
-        y = jax.tree.map(lambda x: x[-1], solution.ys)  # pyright: ignore
-        return y[:3], solution.result == diffrax.RESULTS.successful
-
-    def _solve(self, phase: Phase, length: Scalar, event, adjoint, max_steps: int):
-        """Integrates the phase over `length`, in time scaled to [0, 1]."""
-        field = Field(phase, length)
-        start = (
-            jnp.zeros_like(phase.state.v),
-            phase.state.v,
-            jnp.zeros(phase.side.shape, length.dtype),
-            *[jnp.ones(phase.side.shape, length.dtype)] * bool(np.any(phase.rows.turns)),
-        )
-        return diffrax.diffeqsolve(
-            diffrax.ODETerm(field),
-            self.solver,
-            jnp.zeros_like(length),
-            jnp.ones_like(length),
-            None,
-            start,
-            saveat=diffrax.SaveAt(t1=True),
-            stepsize_controller=diffrax.PIDController(
-                self.tolerance, self.tolerance, dtmax=None if event is None else 1 / self.looks
-            ),
-            event=event,
-            adjoint=adjoint,
-            max_steps=max_steps,
-            throw=False,
-        )

@@ -5,10 +5,7 @@ from .._base import AbstractIntegrator
 from .._impact import slip_rows
 from .._wrapped import restart_problem
 
-ONCE_FORWARD = (
-    "EventDriven with friction in space has first derivatives in forward mode only (jax.jvp, jax.jacfwd); "
-    "use Located(MoreauJean()) for others"
-)
+ONCE = "EventDriven with friction in space has no second derivatives; use Located(MoreauJean()) for them"
 
 
 def curvature_problem(inner: AbstractIntegrator, model: Model) -> str | None:

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..._jax import bounded_while, where
+from ..._jax import bounded_while, where, with_value, without_derivative
 from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State
 from ...model import Model
@@ -62,30 +62,58 @@ class Adaptive(AbstractWrappedIntegrator):
     def step(
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
+        # Chosen once, and made again for the derivative, which is not computed without one. Reverse mode
+        # makes them in groups, where compiled code rounds differently: groups that chose their steps anew
+        # would not meet, and the derivative of what is between them be missing or be there twice.
+        ends, steps, value, count = self._chosen(*without_derivative((model, t0, h, state, args)))
+
+        def made(run):
+            state, i = run
+            before = jnp.where(i > 0, ends[i - 1], 0)
+            begin, part = t0 + before * h, (ends[i] - before) * h
+            return self.inner.estimated_step(model, begin, part, state, args)[0], i + 1
+
+        start = state, jnp.zeros((), jnp.int32)
+        end, _ = bounded_while(lambda run: run[1] < steps, made, start, self.max_steps)
+        end = jax.tree.map(with_value, end, value)
+        out, info, carry, result = finish(state, end, jnp.array(True), True, count)
+        late = ~jnp.any(ends == 1)
+        late = RESULTS.where(late, RESULTS.too_many_steps, RESULTS.successful)
+        return out, info, carry, first_error(late, result)
+
+    def _chosen(self, model: Model, t0: Scalar, h: Scalar, state: State, args: Args):
+        """The steps that the tolerance requires.
+
+        **Returns:** where they end, in parts of `h`, and 0 behind the last one; their number; the state after
+        it; the number of steps tried.
+        """
         exponent = 1.0 / self.inner.order
 
         def proceed(run):
-            _, fraction, _, _ = run
-            return fraction < 1
+            _, fraction, _, count, _, _ = run
+            return (fraction < 1) & (count < self.max_steps)
 
         def body(run):
-            state, fraction, stride, count = run
+            state, fraction, stride, count, ends, steps = run
             last = fraction + stride >= 1
             stop = jnp.where(last, 1.0, fraction + stride)
             begin, part = t0 + fraction * h, (stop - fraction) * h
             new, error, inside, _, _ = self.inner.estimated_step(model, begin, part, state, args)
-            error = jax.lax.stop_gradient(error) / self.tolerance
+            error = error / self.tolerance
             usable = inside & jnp.isfinite(error)
             error = jnp.where(usable, error, 1e10)
             accepted = error <= 1
             factor = 0.9 * jnp.maximum(error, 1e-10) ** -exponent
             stride = (stop - fraction) * jnp.clip(factor, 0.2, 5.0)
             state = where(accepted, new, state)
-            return state, jnp.where(accepted, stop, fraction), stride, count + 1
+            ends = jnp.where(accepted, ends.at[steps].set(stop), ends)
+            fraction, steps = (
+                jnp.where(accepted, stop, fraction),
+                steps + accepted.astype(jnp.int32),
+            )
+            return state, fraction, stride, count + 1, ends, steps
 
-        zero = jnp.zeros_like(h)
-        start = state, zero, jnp.ones_like(h), jnp.zeros((), jnp.int32)
-        end, fraction, _, count = bounded_while(proceed, body, start, self.max_steps)
-        out, info, carry, result = finish(state, end, jnp.array(True), True, count)
-        late = RESULTS.where(fraction < 1, RESULTS.too_many_steps, RESULTS.successful)
-        return out, info, carry, first_error(late, result)
+        none, ends = jnp.zeros((), jnp.int32), jnp.zeros(self.max_steps, h.dtype)
+        start = state, jnp.zeros_like(h), jnp.ones_like(h), none, ends, none
+        end, _, _, count, ends, steps = jax.lax.while_loop(proceed, body, start)
+        return ends, steps, end, count
