@@ -314,7 +314,6 @@ def test_methods_that_follow_contacts_refuse(method):
         ({"reach": 0.0}, "reach"),
         ({"capacity": 0}, "capacity"),
         ({"roll": -0.1}, "roll"),
-        ({"spin": [0.1, 0.1]}, "one length"),
         ({"others": [Geom(HalfSpace(), body=0)]}, "world"),
         ({"geoms": [Geom(Sphere(0.1), body=0), Geom(Box((1.0, 1.0, 1.0)), body=1)]}, "one kind"),
         ({"geoms": [Geom(Sphere(0.1), body=0), Geom(Sphere(0.1), body=0)]}, "body of its own"),

@@ -293,11 +293,6 @@ def neighbour_contacts(
         raise ValueError(f"{len(geoms)} geoms are too many: pairs are numbered by 31 bits.")
     table = None if fixed is None else _Alike(fixed)
     points = ContactFrame(_nowhere, spin=spin, roll=roll)
-    for name, length in (("spin", points.spin), ("roll", points.roll)):
-        if length is not None and length.ndim:
-            raise ValueError(
-                f"{name} must be one length for all contacts, got shape {length.shape}."
-            )
     limits = as_float(reach), int(capacity), int(per_cell)
     rotation = points.spin, points.roll
     return NeighbourContacts(_Alike(geoms), table, *limits, places, *rotation)
