@@ -16,7 +16,7 @@ from ._dependence import (
     with_value as with_value,
     without_derivative as without_derivative,
 )
-from ._fences import one_by_one as one_by_one, staged as staged
+from ._fences import always_staged as always_staged, one_by_one as one_by_one, staged as staged
 from ._loops import (
     SAVED_NAME as SAVED_NAME,
     AbstractLoopAdjoint as AbstractLoopAdjoint,
