@@ -92,6 +92,10 @@ assert run.result == nsd.RESULTS.successful and run.impulses[0].max() > 0
 assert (jnp.diff(run.energy.total) <= 1e-12).all(), run.energy.total
 assert slopes.shape == (499,) and abs(slopes).max() > 0
 """,
+    "command_line": """
+with np.load("runs.npz") as runs:
+    assert runs["qpos"].shape == (200, 7) and runs["offsets"][-1] == 200
+""",
     "from_mujoco": """
 assert abs(run.states.q[-1, 2] - 0.1) < 1e-9 and len(elements.report) == 2, elements.report
 """,
@@ -117,7 +121,7 @@ def test_pages_with_code_are_the_claimed_ones():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", CLAIMS)
-def test_python_blocks(page):
+def test_python_blocks(page, tmp_path):
     program = "\n".join(blocks(page)) + CLAIMS[page]
     settings = ("JAX_ENABLE_X64", "JAX_NUMPY_RANK_PROMOTION", "JAX_NUMPY_DTYPE_PROMOTION")
     environment = {key: value for key, value in os.environ.items() if key not in settings}
@@ -131,7 +135,7 @@ def test_python_blocks(page):
         capture_output=True,
         text=True,
         env=environment,
-        cwd=ROOT,
+        cwd=tmp_path,
         timeout=600,
     )
     assert child.returncode == 0, child.stderr[-3000:]

@@ -128,7 +128,7 @@ def test_the_friction_of_a_sliding_block(tmp_path):
     result, _ = identify(tmp_path, BLOCK, slides(), "geom/floor/friction")
     found = result["parameters"]["geom/floor/friction"]
     assert result["status"] == "converged", result["warnings"]
-    # Measured: equal to five digits, with a standard error of 1.2e-5.
+    # Measured: 6e-4 off, the first order of the scheme, with a standard error of 8e-4 between runs.
     error = abs(found["value"] - 0.3)
     assert error < 3 * found["standard_error"] and error < 3e-3, found
 
