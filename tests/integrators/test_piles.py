@@ -25,7 +25,13 @@ from diffnsd.complementarity import (
 )
 from diffnsd.complementarity.problem._problem import Block, MixedProblem
 from diffnsd.laws import CoulombFriction, GapStabilized
-from diffnsd.relations import Geom, neighbour_contacts, sphere_on_plane, sphere_on_sphere
+from diffnsd.relations import (
+    Geom,
+    neighbour_contacts,
+    shape_contacts,
+    sphere_on_plane,
+    sphere_on_sphere,
+)
 from diffnsd.sets import HalfLine
 from diffnsd.shapes import Box, HalfSpace, Sphere
 from diffnsd.systems import NewtonEulerSystem
@@ -211,6 +217,73 @@ def test_a_step_of_a_heap_is_that_of_all_pairs_and_the_dense_solver(fallen):
     close(end.v, after.v[30], 1e-4)
 
 
+@pytest.mark.parametrize(
+    "lengths", [{}, {"spin": 0.01}, {"roll": 0.02}, {"spin": 0.01, "roll": 0.02}]
+)
+def test_rows_of_rotation_are_those_of_contacts_between_fixed_pairs(lengths):
+    balls = [Geom(Sphere(RADIUS), body=i) for i in range(3)]
+    floor = Geom(HalfSpace())
+    system = NewtonEulerSystem(np.ones(3), np.full((3, 3), 1e-3))
+    q = system.state(np.array([[0, 0, 0.051], [0.11, 0.01, 0.052], [0.05, 0.07, 0.1]])).q
+    v = np.random.default_rng(4).normal(size=18)
+    for pairs, others in (([(0, 1), (0, 2), (1, 2)], None), ([0, 1, 2], [floor])):
+        fixed = [(balls[p[0]], balls[p[1]]) if others is None else (balls[p], floor) for p in pairs]
+        listed = neighbour_contacts(balls, others, reach=0.2, capacity=3, **lengths)
+        known = shape_contacts(fixed, **lengths)
+        assert listed.rows == known.rows
+        seen, expected = (r.observe(system.group, 0.0, q) for r in (listed, known))
+        close(seen.gap, expected.gap, 1e-14)
+        close(seen.velocity(v), expected.velocity(v), 1e-14)
+
+
+def test_a_ball_that_rolls_is_slowed_by_the_couple_of_its_contact():
+    balls = [Geom(Sphere(RADIUS), body=i) for i in range(2)]
+    roll, mass = 0.002, 0.5
+    floor = neighbour_contacts(balls, [Geom(HalfSpace())], reach=0.02, capacity=2, roll=roll)
+    system = NewtonEulerSystem(np.full(2, mass), np.full((2, 3), 0.4 * mass * RADIUS**2))
+    model = Model(system, Interaction(floor, GapStabilized(CoulombFriction(MU))))
+    start = system.state(np.array([[0, 0, RADIUS], [0, 1, RADIUS]]))
+    speeds = np.zeros((2, 6))
+    speeds[:, 0] = 1.0, 0.5
+    speeds[:, 4] = speeds[:, 0] / RADIUS
+    start = eqx.tree_at(lambda s: s.v, start, jnp.asarray(speeds.reshape(-1)))
+    scheme = MoreauJean(theta=1.0, solver=Chain(TURNS.methods, tolerance=1e-9))
+    run = simulate(model, scheme, 0.0, 0.4, 2e-3, start)
+    along = run.states.v.reshape(-1, 2, 6)[:, :, 0]
+    # Slip and rolling share the cone: at every speed the slip is `creep` times the speed of rolling.
+    slowing = MU * roll * G / RADIUS / 1.4
+    creep = (slowing / (MU * G)) * roll / RADIUS
+    late = along[100] - along[200]
+    close(late, np.full(2, slowing * 0.2), 1e-3 * slowing * 0.2 + creep * slowing * 0.2)
+
+
+def test_a_short_list_is_differentiated_and_the_smallest_pile_stands_from_tan_15_degrees():
+    """Two discs and a third one on top: in closed form, it needs friction of tan 15 degrees."""
+
+    def height(mu, t1):
+        balls = [Geom(Sphere(RADIUS), body=i) for i in range(3)]
+        system = NewtonEulerSystem(np.ones(3), np.full((3, 3), 0.5 * RADIUS**2))
+        relations = (
+            neighbour_contacts(balls, reach=0.02, capacity=3),
+            neighbour_contacts(balls, [Geom(HalfSpace())], reach=0.02, capacity=3),
+        )
+        law = GapStabilized(CoulombFriction(mu))
+        model = Model(system, [Interaction(r, law) for r in relations])
+        top = [0, 0, RADIUS + np.sqrt(3) * RADIUS]
+        start = system.state(np.array([[-RADIUS, 0, RADIUS], [RADIUS, 0, RADIUS], top]))
+        run = simulate(model, MoreauJean(theta=1.0), 0.0, t1, 4e-3, start, throw=False)
+        return run.states.q.position[-1, 2, 2] / RADIUS
+
+    slope = quick_jit(lambda mu: jax.jvp(lambda m: height(m, 0.1), (mu,), (1.0,)))
+    stands, falls = np.tan(np.radians(15)) + np.array([1e-3, -1e-3])
+    value, derivative = slope(stands)
+    assert float(value) == pytest.approx(1 + np.sqrt(3), abs=1e-9)
+    assert float(derivative) == pytest.approx(0, abs=1e-8)
+    assert float(slope(falls)[0]) < 1 + np.sqrt(3) - 1e-6
+    above, below = (slope(0.15 + e)[0] for e in (1e-5, -1e-5))
+    assert float(slope(0.15)[1]) == pytest.approx(float(above - below) / 2e-5, rel=1e-6)
+
+
 def test_boxes_stand_on_each_other():
     boxes = [Geom(Box((0.1, 0.1, 0.05)), body=i) for i in range(3)]
     law = GapStabilized(CoulombFriction(MU))
@@ -240,6 +313,7 @@ def test_methods_that_follow_contacts_refuse(method):
     [
         ({"reach": 0.0}, "reach"),
         ({"capacity": 0}, "capacity"),
+        ({"roll": -0.1}, "roll"),
         ({"others": [Geom(HalfSpace(), body=0)]}, "world"),
         ({"geoms": [Geom(Sphere(0.1), body=0), Geom(Box((1.0, 1.0, 1.0)), body=1)]}, "one kind"),
         ({"geoms": [Geom(Sphere(0.1), body=0), Geom(Sphere(0.1), body=0)]}, "body of its own"),

@@ -46,7 +46,7 @@ class NeighbourContacts(AbstractBodyRelation):
     list from step to step, and warm starts are matched by pairs.
 
     **Arguments:** `geoms`, `others`: the shapes; `capacity`, `reach`, `per_cell`: as in `neighbour_contacts`;
-    `places`: of a pair.
+    `places`: of a pair; `spin`, `roll`.
     """
 
     geoms: _Alike
@@ -55,10 +55,20 @@ class NeighbourContacts(AbstractBodyRelation):
     capacity: int = eqx.field(static=True)
     per_cell: int = eqx.field(static=True)
     places: int = eqx.field(static=True)
+    spin: Float[Array, ""] | None = None
+    roll: Float[Array, ""] | None = None
 
-    rows = 3
     lists_contacts = True
     is_scleronomic = True
+
+    @property
+    def points(self) -> ContactFrame:
+        """The rows of a contact; its own points are not used."""
+        return ContactFrame(_nowhere, spin=self.spin, roll=self.roll)
+
+    @property
+    def rows(self) -> int:
+        return self.points.rows
 
     @property
     def most_known(self) -> int:
@@ -193,7 +203,7 @@ class ListedContacts(AbstractWrappedRelation):
     def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
         relation, pairs = self.relation, self.list
         gap, p1, p2, n = self._places(q)
-        points = ContactFrame(_nowhere)
+        points = relation.points
         frame = points.frame(n)
         sides = [(relation.geoms.bodies, pairs.one, p1, 1.0)]
         if relation.others is None:
@@ -207,7 +217,7 @@ class ListedContacts(AbstractWrappedRelation):
             values.append(jnp.where(listed, rows, 0))
             bodies.append(own)
         rows = ListedRows(tuple(values), tuple(bodies), len(q.position))
-        drift = jnp.zeros((3, len(gap)), gap.dtype)
+        drift = jnp.zeros((relation.rows, len(gap)), gap.dtype)
         return Contacts(gap, rows, drift, listed)
 
     def output(self, group: AbstractGroup, t: Scalar, state: Any, lam: Any):
@@ -215,7 +225,7 @@ class ListedContacts(AbstractWrappedRelation):
 
 
 def _nowhere(t: Scalar, q: Config):
-    raise NotImplementedError  # only the rows of a `ContactFrame` are used
+    raise NotImplementedError
 
 
 @checked_arguments
@@ -226,6 +236,8 @@ def neighbour_contacts(
     reach: Number,
     capacity: int,
     per_cell: int = 8,
+    spin: Number | None = None,
+    roll: Number | None = None,
 ) -> NeighbourContacts:
     """Contacts between those of many shapes that are near each other: piles, grains, bricks.
 
@@ -238,12 +250,15 @@ def neighbour_contacts(
     of the pairs come in the order of the list, which differs from step to step: impulses are those of the
     list, and warm starts are matched by pairs. With more pairs, more than `per_cell` bodies in
     a cell, or where a pair might cross the reach within the step, the result is `contact_overflow`. For
-    `MoreauJean` and `BackwardEuler`, whose steps are then solved through products with the blocks of bodies
-    and contacts (`complementarity.Auto.by_products`) and are not differentiated.
+    `MoreauJean` and `BackwardEuler`. Their steps are solved through products with the blocks of bodies and
+    contacts, and not differentiated, if the lists of a model have more than 2000 rows or the solver is
+    `complementarity.Auto().by_products()`; otherwise with the dense matrix between all places of the lists,
+    which takes tens of times as long for a list of 500 places.
 
     **Arguments:** `geoms`: of one kind of shape, each on a body of its own; `others`: of one kind, of the
     world, whose contacts with `geoms` these are, all pairs tested; `None`: contacts among `geoms`;
-    `reach` [m], positive: more than a pair approaches in a step; `capacity`, `per_cell`: see above.
+    `reach` [m], positive: more than a pair approaches in a step; `capacity`, `per_cell`: see above;
+    `spin`, `roll` [m]: as in `ContactFrame`, one length for all contacts, for grains that resist rolling.
 
     **Raises:** `ValueError` if the geoms are of several kinds, not on bodies of their own, or too many, or a
     number is out of range.
@@ -277,6 +292,7 @@ def neighbour_contacts(
     if len(geoms) * len(fixed or geoms) * places >= 2**31:
         raise ValueError(f"{len(geoms)} geoms are too many: pairs are numbered by 31 bits.")
     table = None if fixed is None else _Alike(fixed)
-    return NeighbourContacts(
-        _Alike(geoms), table, as_float(reach), int(capacity), int(per_cell), places
-    )
+    points = ContactFrame(_nowhere, spin=spin, roll=roll)
+    limits = as_float(reach), int(capacity), int(per_cell)
+    rotation = points.spin, points.roll
+    return NeighbourContacts(_Alike(geoms), table, *limits, places, *rotation)
