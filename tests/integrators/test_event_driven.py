@@ -15,8 +15,8 @@ from diffnsd.relations import GapRelation
 from diffnsd.systems import LagrangianSystem
 
 REFERENCE = EventDriven()
-# The corner with friction takes minutes to compile: it strikes as under `Located`, and then slides as the ball
-# of `test_event_driven_space` does.
+# The corner with friction takes minutes to compile: it strikes as under `Located`, and then slides as the
+# ball of `test_event_driven_space` does.
 SMOOTH = [
     name
     for name, motion in PROBLEMS.items()
