@@ -109,7 +109,9 @@ def scan(body: Callable, carry, length: int, adjoint: AbstractLoopAdjoint):
 def bounded_while(proceed: Callable, body: Callable, start, max_steps: int):
     """`while proceed(x): x = body(x)` for at most `max_steps` iterations, in forward and reverse mode.
 
-    Reverse mode computes the iterations again, in groups of 16. They must not decide anything by rounding:
-    compiled code rounds differently there.
+    Reverse mode computes the iterations again, in groups of 16 that start from stored values, and compiled
+    code rounds differently there. So iterations must not decide anything by rounding: steps of a length that
+    each group chose anew would end before or after the time at which the next group begins, and the
+    derivative of what is between them be missing, or be there twice.
     """
     return eqxi.while_loop(proceed, body, start, max_steps=max_steps, kind="bounded")

@@ -1,6 +1,7 @@
 """Builds the blocks of a step problem from interactions."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -65,23 +66,24 @@ class Selection(eqx.Module):
 
 
 def _masked_sum(time: Scalar, hit: Array, x: Array) -> Array:
-    """`Σ_j hit_ij x_j`. As a stage of its own, because fused with it, `x` is computed again for each `i`.
-
-    A tumbling cube takes 13 % less time, its gradient 23 %.
-    """
+    """`Σ_j hit_ij x_j`. On a CPU a stage of its own: fused with it, `x` is computed again for each `i`."""
 
     def chosen(hit, x):
         mask = hit.reshape(hit.shape + (1,) * (x.ndim - 1))
-        return sum(
-            jnp.where(m, row[None], 0)
-            for m, row in zip(jnp.unstack(mask, axis=1), jnp.unstack(x), strict=True)
-        )
+        if len(x) > UNROLLED:
+            return jnp.sum(jnp.where(mask, x[None], 0), axis=1)
+        rows = zip(jnp.unstack(mask, axis=1), jnp.unstack(x), strict=True)
+        return sum(jnp.where(m, row[None], 0) for m, row in rows)
 
-    return always_staged(time, chosen, hit, x)
+    stage = partial(always_staged, time, chosen)
+    return jax.lax.platform_dependent(hit, x, cpu=stage, default=chosen)
 
+
+UNROLLED = 32
+"""Most contacts over which a pick is a chain of additions, which fuses where a reduction does not."""
 
 MASKED = 128
-"""Most contacts of which some are picked by a mask; ranks cost with the square of their number."""
+"""Most contacts of which some are picked by a mask; ranks cost with their square."""
 
 
 def smallest(values: Array, count: int) -> Bool[Array, "a c"] | Int[Array, " a"]:
@@ -124,7 +126,9 @@ def select(interaction: Interaction, model: Model, t: Scalar, q) -> tuple[Intera
         return interaction, Selection(None)
     seen = Contacts(gap, seen.H, seen.drift, seen.known)
     ranked = gap if seen.known is None else jnp.where(seen.known, gap, jnp.inf)
-    selection = Selection(smallest(jax.lax.stop_gradient(ranked), limit), seen, time=t)
+    selection = Selection(
+        smallest(jax.lax.stop_gradient(ranked), limit), seen, time=jnp.asarray(t, gap.dtype)
+    )
     restricted = relation.take(selection.pick)
     if restricted is None:
         return interaction, Selection(None)
@@ -190,8 +194,7 @@ def build_block(
     `by_blocks`: keep `H` in the blocks that a relation between few bodies returns.
     """
     t1, q1 = (t, state.q) if at is None else at
-    # Of few contacts among many the relation is evaluated again: picking its rows instead costs more,
-    # and in reverse mode twice as much as the rest of the step.
+    # Of few contacts among many the relation is evaluated again: picking its rows costs more in reverse mode.
     here = there = _seen(interaction, model, t, state.q)
     # Evaluate again only where the result could differ.
     if q1 is not state.q or not (t1 is t or interaction.relation.is_scleronomic):
@@ -282,8 +285,7 @@ def crowded(left: Sequence[Array]) -> Int[Array, "2"]:
     first = jnp.full(2, -1, jnp.int32)
     for number, mask in reversed(list(enumerate(left))):
         places = np.arange(len(mask), dtype=np.int32)
-        # The smallest index by a minimum: in a batch `argmax` is slower.
-        place = jnp.min(jnp.where(mask, places, len(mask)), initial=len(mask))
+        place = jnp.min(jnp.where(mask, places, len(mask)), initial=len(mask))  # `argmax` is slower
         first = jnp.where(place < len(mask), jnp.stack([jnp.int32(number), place]), first)
     return first
 

@@ -37,15 +37,13 @@ class Flow(eqx.Module):
     def over(self, phase: Phase, length: Scalar):
         """The motion over `length`, differentiable.
 
-        The steps are chosen once, and made again for the derivative. Reverse mode makes them in groups,
-        from states that it has stored, and compiled code rounds differently there. Steps that each group
-        chose anew would differ as well: by percents where the estimates of the error are nothing but
-        rounding. A group would end before or after the time at which the next one begins, and the
-        derivative of that piece be missing, or be there twice.
+        The steps are chosen once, and made again for the derivative: diffrax computes them in groups in
+        reverse mode, as `bounded_while` does. Lengths that a group chose anew would differ by percents where
+        the estimates of the error are nothing but rounding.
 
         **Returns:** rotation vectors and the like, velocities and impulses; whether it succeeded.
         """
-        steps = diffrax.SubSaveAt(steps=True, fn=lambda t, y, args: t)
+        steps = diffrax.SubSaveAt(steps=True, fn=_time)
         known, whole = without_derivative((phase, length))
         chosen = self._solve(
             known,
@@ -91,6 +89,11 @@ class Flow(eqx.Module):
             throw=False,
             **(defaults | options),
         )
+
+
+def _time(t, y, args):
+    del y, args
+    return t
 
 
 class _Chosen(diffrax.AbstractStepSizeController):

@@ -62,10 +62,10 @@ class Adaptive(AbstractWrappedIntegrator):
     def step(
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        # Chosen once, and made again for the derivative, which is not computed without one. Reverse mode
-        # makes them in groups, where compiled code rounds differently: groups that chose their steps anew
-        # would not meet, and the derivative of what is between them be missing or be there twice.
-        ends, steps, value, count = self._chosen(*without_derivative((model, t0, h, state, args)))
+        # Chosen once, see `bounded_while`, and made again for the derivative, where one is asked for. A force
+        # may close over numbers of the derivative, which `without_derivative` does not see.
+        chosen = self._chosen(*without_derivative((model, t0, h, state, args)))
+        ends, steps, value, count = jax.lax.stop_gradient(chosen)
 
         def made(run):
             state, i = run
@@ -77,14 +77,13 @@ class Adaptive(AbstractWrappedIntegrator):
         end, _ = bounded_while(lambda run: run[1] < steps, made, start, self.max_steps)
         end = jax.tree.map(with_value, end, value)
         out, info, carry, result = finish(state, end, jnp.array(True), True, count)
-        late = ~jnp.any(ends == 1)
-        late = RESULTS.where(late, RESULTS.too_many_steps, RESULTS.successful)
+        late = RESULTS.where(ends[-1] < 1, RESULTS.too_many_steps, RESULTS.successful)
         return out, info, carry, first_error(late, result)
 
     def _chosen(self, model: Model, t0: Scalar, h: Scalar, state: State, args: Args):
         """The steps that the tolerance requires.
 
-        **Returns:** where they end, in parts of `h`, and 0 behind the last one; their number; the state after
+        **Returns:** where they end, in parts of `h`, the last end repeated; their number; the state after
         it; the number of steps tried.
         """
         exponent = 1.0 / self.inner.order
@@ -106,14 +105,14 @@ class Adaptive(AbstractWrappedIntegrator):
             factor = 0.9 * jnp.maximum(error, 1e-10) ** -exponent
             stride = (stop - fraction) * jnp.clip(factor, 0.2, 5.0)
             state = where(accepted, new, state)
-            ends = jnp.where(accepted, ends.at[steps].set(stop), ends)
-            fraction, steps = (
-                jnp.where(accepted, stop, fraction),
-                steps + accepted.astype(jnp.int32),
-            )
-            return state, fraction, stride, count + 1, ends, steps
+            place = jnp.where(accepted, steps, self.max_steps)
+            ends = ends.at[place].set(stop, mode="drop")
+            fraction = jnp.where(accepted, stop, fraction)
+            return state, fraction, stride, count + 1, ends, steps + accepted.astype(jnp.int32)
 
         none, ends = jnp.zeros((), jnp.int32), jnp.zeros(self.max_steps, h.dtype)
         start = state, jnp.zeros_like(h), jnp.ones_like(h), none, ends, none
-        end, _, _, count, ends, steps = jax.lax.while_loop(proceed, body, start)
-        return ends, steps, end, count
+        end, fraction, _, count, ends, steps = jax.lax.while_loop(proceed, body, start)
+        # In a batch, elements that are done go on in steps of length 0.
+        idle = jnp.arange(self.max_steps, dtype=jnp.int32) >= steps
+        return jnp.where(idle, fraction, ends), steps, end, count
