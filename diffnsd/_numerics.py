@@ -52,13 +52,13 @@ def weighted_sum(parts: Array, weights: Array, axis: int = 0) -> Array:
     return functools.reduce(operator.add, (part * weight for part, weight in pairs))
 
 
-def short_sum(x: Array, axis: int) -> Array:
-    """Sum over a short axis as a chain of additions, over a long one as a reduction.
+def short_sum(x: Array, axis: int, limit: int = 8) -> Array:
+    """Sum over an axis of at most `limit` entries as a chain of additions, over a longer one as a reduction.
 
     A reduction of a few terms becomes a call that does not fuse with its surroundings.
     """
     count = x.shape[axis]
-    if not 0 < count <= 8:
+    if not 0 < count <= limit:
         return jnp.sum(x, axis=axis)
     return functools.reduce(operator.add, jnp.unstack(x, axis=axis))
 

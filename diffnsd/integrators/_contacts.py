@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Int
 
 from .._block_rows import apply
 from .._jax import always_staged, call_where
-from .._numerics import matrix_inverse
+from .._numerics import matrix_inverse, short_sum
 from .._types import Scalar, State
 from ..complementarity import Block
 from ..complementarity.problem._problem import broadcast_law
@@ -35,7 +35,7 @@ class Selection(eqx.Module):
     seen: Contacts | None = None
     keys: Int[Array, " c"] | None = None
     beyond: Scalar | None = None
-    time: Scalar | None = None
+    time: Any = None
 
     def pick(self, x: Array) -> Array:
         """Rows of `x (c, ...)` that are solved, `(a, ...)`."""
@@ -65,15 +65,12 @@ class Selection(eqx.Module):
         return left if self.seen.known is None else left | ~self.seen.known
 
 
-def _masked_sum(time: Scalar, hit: Array, x: Array) -> Array:
+def _masked_sum(time, hit: Array, x: Array) -> Array:
     """`Σ_j hit_ij x_j`. On a CPU a stage of its own: fused with it, `x` is computed again for each `i`."""
 
     def chosen(hit, x):
         mask = hit.reshape(hit.shape + (1,) * (x.ndim - 1))
-        if len(x) > UNROLLED:
-            return jnp.sum(jnp.where(mask, x[None], 0), axis=1)
-        rows = zip(jnp.unstack(mask, axis=1), jnp.unstack(x), strict=True)
-        return sum(jnp.where(m, row[None], 0) for m, row in rows)
+        return short_sum(jnp.where(mask, x[None], 0), 1, UNROLLED)
 
     stage = partial(always_staged, time, chosen)
     return jax.lax.platform_dependent(hit, x, cpu=stage, default=chosen)
