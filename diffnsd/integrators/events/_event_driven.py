@@ -55,7 +55,7 @@ class EventDriven(AbstractIntegrator):
       them.
     - In space a slip ends below 1.5e-7 times the largest speed, at least 1.5e-7 (float64); what is left
       of it stops at once. Known motions of points: errors at most 1e-12, of sensitivities 4e-10
-      where a curved slip stops; a ball, 2e-13 and 4e-13.
+      where a curved slip stops; a ball, 2e-13 or 1e-6 as it is rounded.
     - Friction in space has first derivatives; second ones raise `ValueError`.
     - Near rest a slip in space is stiff, at the rate `mu lam_N / (m |u_T|)`: slow slips that last need
       a larger `max_steps`. One that begins does so on a Radau polynomial of 7 nodes.
