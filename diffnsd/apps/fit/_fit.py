@@ -232,9 +232,7 @@ class _Rounds:
             centre = jnp.asarray(np.mean(aims, axis=0), raw.dtype)
             self.found(unravel(centre))
             record.loss = fit.loss
-            wide, widths = widths, widths_around(errors, centre, scales)
-            if np.any(widths < wide / 2):
-                aims = []  # what is seen of a curved motion over a wider range is biased
+            widths = widths_around(errors, centre, scales)
             self.notify(record, "saved")
             if len(aims) >= LEAST:
                 spread = np.std(aims, axis=0, ddof=1) / len(aims) ** 0.5

@@ -11,7 +11,7 @@ EDGE = 1e-3
 """How near the refinement goes to the ends of an interval, as a fraction of it."""
 WIDTH = 2.0
 """Width of the plane in standard errors; at least `NARROW` and at most `WIDE` of the raw number."""
-NARROW, WIDE = 0.003, 0.2
+NARROW, WIDE = 0.01, 0.2
 OUTLYING = 3.0
 """A run is reported if most of its frames are outliers, and its error is that many times the median."""
 
