@@ -287,9 +287,8 @@ def test_a_ball_lands_slides_and_rolls():
     x = jnp.array([0.2, 0.3, 0.05, 2.0, -0.7, 3.0, -4.0, 1.5])
     value, ok = quick_jit(rolls)(x)
     assert ok
-    # Measured: 1e-6, twice the speed at which a slip counts as ended; 2e-13 in a program that rounds
-    # differently, and in that of the derivative.
-    np.testing.assert_allclose(value, rolls_exactly(x), rtol=0, atol=5e-6)
+    # Measured: 2e-13.
+    np.testing.assert_allclose(value, rolls_exactly(x), rtol=0, atol=1e-11)
 
 
 def test_what_is_refused():
