@@ -16,15 +16,11 @@ QUICK = [
     ("circuit", "plain", "forward", "float32"),
     ("cube", "plain", "forward", "float32"),
 ]
-# A gradient contains the forward program, and the precision changes no operation. The ant differs from
-# the hopper in numbers alone, and takes minutes to trace.
+# A gradient contains the forward program, and the precision changes no operation.
 SLOW = [
-    *(
-        (workload, method, "gradient", "float64")
-        for workload, method in device_programs.names()
-        if workload not in ("solver", "ant")
-    ),
-    ("ant", "plain", "gradient", "float32"),
+    (*name, "gradient", "float64")
+    for name in device_programs.names()
+    if (*name, "gradient", "float64") not in QUICK
 ]
 
 

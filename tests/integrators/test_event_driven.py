@@ -15,13 +15,10 @@ from diffnsd.relations import GapRelation
 from diffnsd.systems import LagrangianSystem
 
 REFERENCE = EventDriven()
-# The corner with friction takes minutes to compile: it strikes as under `Located`, and then slides as the
-# ball of `test_event_driven_space` does.
 SMOOTH = [
     name
     for name, motion in PROBLEMS.items()
     if REFERENCE.supports(motion.build(np.asarray(motion.x), lambda law: law)[0]) is None
-    and name not in ("corner, slips", "corner, sticks")
 ]
 
 
