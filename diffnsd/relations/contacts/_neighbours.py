@@ -46,7 +46,7 @@ class NeighbourContacts(AbstractBodyRelation):
     list from step to step, and warm starts are matched by pairs.
 
     **Arguments:** `geoms`, `others`: the shapes; `capacity`, `reach`, `per_cell`: as in `neighbour_contacts`;
-    `places`: of a pair; `spin`, `roll`.
+    `places`: of a pair; `points`: the rows of a contact, whose own points are not used.
     """
 
     geoms: _Alike
@@ -55,16 +55,10 @@ class NeighbourContacts(AbstractBodyRelation):
     capacity: int = eqx.field(static=True)
     per_cell: int = eqx.field(static=True)
     places: int = eqx.field(static=True)
-    spin: Float[Array, ""] | None = None
-    roll: Float[Array, ""] | None = None
+    points: ContactFrame
 
     lists_contacts = True
     is_scleronomic = True
-
-    @property
-    def points(self) -> ContactFrame:
-        """The rows of a contact; its own points are not used."""
-        return ContactFrame(_nowhere, spin=self.spin, roll=self.roll)
 
     @property
     def rows(self) -> int:
@@ -294,5 +288,4 @@ def neighbour_contacts(
     table = None if fixed is None else _Alike(fixed)
     points = ContactFrame(_nowhere, spin=spin, roll=roll)
     limits = as_float(reach), int(capacity), int(per_cell)
-    rotation = points.spin, points.roll
-    return NeighbourContacts(_Alike(geoms), table, *limits, places, *rotation)
+    return NeighbourContacts(_Alike(geoms), table, *limits, places, points)
