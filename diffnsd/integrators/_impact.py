@@ -17,7 +17,8 @@ from .._types import Args, Scalar, State, Vector
 from ..complementarity import AbstractAdjoint, ImplicitAdjoint, MixedProblem, solve_mixed
 from ..laws import Context
 from ..model import Interaction, Model
-from ._contacts import build_block, crowded, law_at, select
+from ._contacts import build_block, law_at
+from ._selection import crowded, select
 
 
 def normal_motion(model: Model, t: Scalar, state: State) -> tuple[Array, Array]:

@@ -32,11 +32,10 @@ from .._contacts import (
     context,
     first_guess,
     law_at,
-    left_out,
     nearest_switch,
     remembered,
-    select,
 )
+from .._selection import left_out, select
 from .._step import (
     Contact,
     Linearisation,
