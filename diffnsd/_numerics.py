@@ -344,8 +344,7 @@ def entries(a: Array) -> list[list[Array]]:
 
 def stacked(rows: list[list[Array]]) -> Array:
     """A matrix from its entries, a list of rows."""
-    flat = jnp.stack([x for row in rows for x in row])
-    return flat.reshape((len(rows), -1, *flat.shape[1:]))
+    return jnp.stack([jnp.stack(row) for row in rows])
 
 
 def hold(a: Array, h: Array | float) -> Array:

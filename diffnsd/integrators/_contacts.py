@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool
 
 from .._block_rows import apply
 from .._jax import call_where
@@ -18,7 +18,6 @@ from ..complementarity.problem._problem import broadcast_law
 from ..laws import AbstractLaw, Context
 from ..model import Interaction, Model
 from ..relations._base import Contacts
-from ._selection import Selection
 
 
 def context(
@@ -150,21 +149,6 @@ def all_solved(model: Model) -> str | None:
     )
 
 
-class Keyed(eqx.Module):
-    """Impulses `(c, k)` of listed contacts with the keys `(c,)` by which the next step finds them."""
-
-    keys: Int[Array, " c"]
-    impulses: Array
-
-    def of(self, keys: Int[Array, " c"]) -> Array:
-        """The impulses of the contacts with these keys, zero for new ones."""
-        order = jnp.argsort(self.keys)
-        place = jnp.searchsorted(self.keys, keys, sorter=order)
-        at = order[jnp.minimum(place, len(order) - 1)]
-        known = (self.keys[at] == keys) & (keys >= 0)
-        return jnp.where(known[:, None], self.impulses[at], 0)
-
-
 def nearest_switch(
     model: Model, t: Scalar, state: State, h: Scalar, gamma: float, selections, multipliers
 ) -> Array:
@@ -224,35 +208,3 @@ def _contradict(law: AbstractLaw, around: Context, seen: Contacts, loaded) -> Bo
         return jnp.max(jnp.abs(rest)) > CONTRADICTS * jnp.max(jnp.abs(shifts))
 
     return call_where(differ, test, seen, slope)
-
-
-def zero_impulses(model: Model, t0: Scalar, state: State) -> tuple[Array, ...]:
-    """Zero impulses `(c, k)` of every interaction, for a start without a guess."""
-    counts = model.contacts(t0, state.q)
-    return tuple(
-        jnp.zeros((c, i.rows), state.v.dtype)
-        for c, i in zip(counts, model.interactions, strict=True)
-    )
-
-
-def no_memory(model: Model, t0: Scalar, state: State) -> tuple:
-    """Zero impulses as a warm start, `Keyed` where a relation lists its contacts in every step."""
-
-    def of(interaction, zero):
-        if interaction.on(model.system).listed(state.q) is None:
-            return zero
-        return Keyed(jnp.full(len(zero), -1, jnp.int32), zero)
-
-    return tuple(map(of, model.interactions, zero_impulses(model, t0, state)))
-
-
-def first_guess(selection: Selection, memory) -> Array:
-    """The impulses `(a, k)` of the contacts that are solved, from those of the step before."""
-    if selection.keys is None:
-        return selection.pick(memory)
-    return memory.of(selection.keys) if isinstance(memory, Keyed) else jnp.zeros_like(memory)
-
-
-def remembered(selection: Selection, impulses: Array):
-    """What the next step starts from."""
-    return impulses if selection.keys is None else Keyed(selection.keys, impulses)

@@ -240,5 +240,5 @@ def test_a_law_of_one_row_on_a_relation_of_three():
         step = quick_jit(lambda m, i, c: i.step(m, 0.0, 1e-3, start, c, None))
         state, info, carry, result = step(model, integrator, carry)
         assert result == RESULTS.successful
-        assert info.impulses[0].shape == (1, rows) and carry[0].shape == (1, rows)
+        assert info.impulses[0].shape == (1, rows) and carry[0].last.shape == (1, rows)
         np.testing.assert_allclose(state.v[:2], slip, rtol=0, atol=1e-9)

@@ -16,6 +16,7 @@ from quick import quick_jit
 from diffnsd import MoreauJean, State, simulate
 from diffnsd.complementarity.solvers import Chain, Newton, SemismoothNewton, Splitting
 from diffnsd.groups import Pose
+from diffnsd.integrators._warm_start import Recent
 from diffnsd.models import tossed_cube
 
 MASS, INERTIA, HALF, GRAVITY, H = 0.37, 8.1e-4, 0.0524, 9.81, 1 / 148
@@ -66,7 +67,7 @@ def step(mu, v0, warm=None, max_active=4, solver=None, tilt=(1.0, 0.0, 0.0, 0.0)
     method = MoreauJean(theta=1.0) if solver is None else MoreauJean(theta=1.0, solver=solver)
     pose = Pose(jnp.array([[0.0, 0.0, HALF]]), jnp.asarray(tilt)[None])
     warm = jnp.zeros((8, 3)) if warm is None else warm
-    zero, args = jnp.zeros(()), (State(pose, v0), (warm,), None)
+    zero, args = jnp.zeros(()), (State(pose, v0), (Recent(warm, warm),), None)
     state, info, _, _ = method.step(model, zero, jnp.asarray(H), *args)
     return state.v, info.impulses[0], info
 
@@ -185,9 +186,9 @@ def test_a_face_of_which_one_edge_rebounds_is_at_an_edge(e, jumps):
         model = tossed_cube(0.18, e, MASS, INERTIA, HALF, GRAVITY)
         pose = Pose(jnp.array([[0.0, 0.0, HALF]]), jnp.array([[1.0, 0.0, 0.0, 0.0]]))
         state, zero = State(pose, v), jnp.zeros(())
-        _, info, _, _ = MoreauJean(theta=1.0).step(
-            model, zero, jnp.asarray(H), state, (jnp.zeros((8, 3)),), None
-        )
+        method = MoreauJean(theta=1.0)
+        memory = method.init(model, zero, state, None)
+        _, info, _, _ = method.step(model, zero, jnp.asarray(H), state, memory, None)
         return info.impulses[0][:, 0], info.margin
 
     turn = np.array([0.0, 2.0, 0.0])  # about the edge x < 0, which stays where it is

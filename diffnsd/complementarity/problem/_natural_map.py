@@ -65,10 +65,8 @@ def derivative(block: UnderLaw, w: Array, x: Array, rho: Array, rows=None) -> tu
     """
     rows = block.law.set().jacobian(x) if rows is None else rows
     slope = block.law.lift_gradient(w)
-    k = w.shape[0]
-    d = [[jnp.where(block.active, rows[i][j], 0) for j in range(k)] for i in range(k)]
-    n = [[rho * (d[i][j] + d[i][0] * slope[j]) for j in range(k)] for i in range(k)]
-    return stacked(d), stacked(n)
+    d = jnp.where(block.active[None, None], stacked(rows), 0)
+    return d, rho[None, None] * (d + d[:, :1] * slope[None])
 
 
 def resting(blocks, w, z, rho, kappa) -> list[Array]:

@@ -12,6 +12,11 @@ def is_gathered(lanes: tuple[int, ...]) -> bool:
     return len(lanes) == 1 and lanes[0] > 16
 
 
+def capacity(lanes: int) -> int:
+    """How many problems of a batch are gathered at a time."""
+    return max(8, lanes // 8)
+
+
 def on_hard_problems(function, task, iterate, count):
     """Applies `function(task, iterate, count)` to the unsolved problems of a batch only.
 
@@ -24,10 +29,11 @@ def on_hard_problems(function, task, iterate, count):
         return eqx.tree_at(
             lambda i: i.tries, new, jnp.where(iterate.done, iterate.tries, count + 1)
         )
-    capacity = max(8, lanes[0] // 8)
     waiting = ~iterate.done
     tried = jnp.where(waiting, iterate.passes, 0)
-    _, index = jax.lax.top_k(jnp.where(waiting, -tried, jnp.iinfo(tried.dtype).min), capacity)
+    _, index = jax.lax.top_k(
+        jnp.where(waiting, -tried, jnp.iinfo(tried.dtype).min), capacity(lanes[0])
+    )
     hard_task, hard = on_last_axis(lambda x: x[:, index], (task, iterate))
     hard = function(hard_task, hard, jnp.max(jnp.where(hard.done, 0, hard.tries)))
     hard = eqx.tree_at(lambda i: i.tries, hard, hard.tries + 1)

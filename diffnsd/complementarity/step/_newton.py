@@ -43,7 +43,7 @@ from ..problem._natural_map import (
     tilt_for,
 )
 from ..problem._problem import MixedProblem, moved
-from ._hard_problems import is_gathered, on_hard_problems
+from ._hard_problems import capacity, is_gathered, on_hard_problems
 from ._point import (
     Iterate,
     Point,
@@ -66,7 +66,8 @@ def solve_step_problem(problem: MixedProblem, z0, options: StepOptions):
     """
     task, iterate, more = prepare(problem), start(problem, z0), options.newton_steps
     if is_gathered(problem.rhs.shape[1:]) or options.rounds == 0:
-        iterate, more = _newton(task, iterate, options, more), 0
+        left = capacity(problem.rhs.shape[-1]) if options.rounds else 0
+        iterate, more = _newton(task, iterate, options, more, left=left), 0
 
     def unfinished(carry):
         iterate, count = carry
@@ -117,17 +118,24 @@ def _newton(
     options: StepOptions,
     limit: Array | int,
     weaken: Array | float = 1.0,
+    left: int = 0,
 ):
-    """Evaluates the iterate and takes a Newton step, `limit` times, then evaluates it again."""
+    """Evaluates the iterate and takes a Newton step, `limit` times, then evaluates it again.
+
+    Ends where at most `left` problems are not done.
+    """
+
+    def some(it):
+        return jnp.sum(~it.done, dtype=jnp.int32) > left if left else jnp.any(~it.done)
 
     def proceed(carry):
         it, since = carry
-        return (since <= limit) & ((since == 0) | jnp.any(~it.done))
+        return (since <= limit) & ((since == 0) | some(it))
 
     def body(carry):
         it, since = carry
-        it, point = visit(task, it, (since == 0) | jnp.any(~it.done), options)
-        pending = jnp.any(~it.done) & (since < limit)
+        it, point = visit(task, it, (since == 0) | some(it), options)
+        pending = some(it) & (since < limit)
         it = jax.lax.cond(
             pending,
             lambda it, point: _advance(task, it, point, options, weaken, pending),

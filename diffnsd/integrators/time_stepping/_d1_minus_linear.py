@@ -20,9 +20,10 @@ from ...complementarity import (
 from ...complementarity.problem._problem import broadcast_law
 from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, StepInfo, WarmStart
-from .._contacts import all_solved, build_block, zero_impulses
+from .._contacts import all_solved, build_block
 from .._impact import free_acceleration
 from .._step import outcome
+from .._warm_start import zero_impulses
 
 Masks = list[Bool[Array, " c"]]
 

@@ -13,8 +13,8 @@ from ...complementarity import AbstractAdjoint, AbstractSolver, ImplicitAdjoint
 from ...model import Model
 from ...systems import Kind
 from .._base import StepInfo, check_fractions
-from .._contacts import zero_impulses
 from .._step import PRECISE, Newton
+from .._warm_start import Recent, zero_impulses
 from ._first_order_step import FirstOrderDetails, Memory, on_their_sets, total_input, unreached
 from ._theta_step import AbstractStepScheme, Smooth, Step, theta_rule, theta_step
 
@@ -41,7 +41,8 @@ class AbstractFirstOrderScheme(AbstractStepScheme):
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Memory, args: Args
     ) -> tuple[State, StepInfo, Memory, RESULTS]:
         old, w, p = carry.multipliers, self.weight, self.point
-        end, info, result, _ = theta_step(self, model, t0, h, state, old, args, carry.input)
+        warm = tuple(Recent(z, z) for z in old)
+        end, info, result, _ = theta_step(self, model, t0, h, state, warm, args, carry.input)
         lam = info.impulses
         t = t0 + p * h
         at = end if p == 1 else State(None, (1 - p) * state.v + p * end.v)

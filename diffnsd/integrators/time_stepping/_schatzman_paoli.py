@@ -12,8 +12,9 @@ from ...complementarity.problem._problem import apply
 from ...laws import Context
 from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, Multistep, StepInfo
-from .._contacts import all_solved, law_block, zero_impulses
+from .._contacts import all_solved, law_block
 from .._step import Newton, linear_problem, outcome, solve_step
+from .._warm_start import zero_impulses
 
 
 class SchatzmanPaoli(AbstractIntegrator):

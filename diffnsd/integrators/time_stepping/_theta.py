@@ -12,8 +12,8 @@ from ...complementarity import AbstractAdjoint, AbstractSolver, Auto, ImplicitAd
 from ...linear import ByStructure
 from ...model import Model
 from .._base import Carry, StepInfo, check_fractions
-from .._contacts import no_memory, zero_impulses
 from .._step import Newton
+from .._warm_start import no_memory, zero_impulses
 from ._large_step import refusal
 from ._points import AbstractPoint, AtStart, HalfExplicit
 from ._theta_step import (

@@ -30,10 +30,8 @@ from .._base import AbstractIntegrator, AbstractMemory, StepInfo, WarmStart
 from .._contacts import (
     build_block,
     context,
-    first_guess,
     law_at,
     nearest_switch,
-    remembered,
 )
 from .._selection import left_out, select
 from .._step import (
@@ -273,7 +271,8 @@ def theta_rule(step: Step, mass_at: AbstractPoint | None = None) -> Smooth:
 def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, input0=None):
     """One step; see this module's docstring.
 
-    **Arguments:** `warm`: initial multipliers, per interaction `(c, k)` or `Keyed`; `input0`: as in `Step`.
+    **Arguments:** `warm`: per interaction what the step before has left, `Recent` or `Keyed`; `input0`: as in
+    `Step`.
 
     **Returns:** the state at the end; the report, with multipliers `(c, k)`, which are impulses, or forces
     for relations of states; the result; the warm start of the next step.
@@ -281,16 +280,20 @@ def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, inpu
     chosen = [select(i, model, t0, state.q) for i in model.interactions]
     interactions, selections = [i for i, _ in chosen], [s for _, s in chosen]
     pairs = zip(selections, warm, strict=True)
-    z0 = tuple(jnp.moveaxis(first_guess(s, part), 0, 1) for s, part in pairs)
+    z0 = tuple(jnp.moveaxis(part.guess(s), 0, 1) for s, part in pairs)
     linear = scheme.linear_parts(model, t0, h, state, args)
     reduced = Model(model.system, interactions)
+
+    def memory(multipliers):
+        every = zip(warm, selections, multipliers, strict=True)
+        return tuple(part.then(s, z) for part, s, z in every)
+
     step = Step(scheme, reduced, t0, h, state, args, z0, input0, linear)
     if model.system.is_large(t0, state, args):
         v, z, stats, result = large_step(step, z0)
         end, multipliers, crowded = _ended(step, selections, v, z)
-        memory = tuple(map(remembered, selections, multipliers))
         info = StepInfo.of(multipliers, stats, crowded=crowded)
-        return end, info, first_error(result, overflowed(crowded)), memory
+        return end, info, first_error(result, overflowed(crowded)), memory(multipliers)
     guess = jnp.concatenate([step.guess(), *own_parts(interactions, z0)])
     v, z, stats, converged = solve_step(
         Step.equations, step, guess, z0, scheme.solver, scheme.newton, scheme.adjoint
@@ -300,8 +303,7 @@ def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, inpu
     known = model, t0, state, h, scheme.prediction
     switch = nearest_switch(*known, selections, multipliers)
     stats = eqx.tree_at(lambda s: s.margin, stats, jnp.minimum(stats.margin, switch))
-    memory = tuple(map(remembered, selections, multipliers))
-    return end, StepInfo.of(multipliers, stats, crowded=crowded), result, memory
+    return end, StepInfo.of(multipliers, stats, crowded=crowded), result, memory(multipliers)
 
 
 def _ended(step: Step, selections, v: Vector, z):

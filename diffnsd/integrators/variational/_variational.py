@@ -41,9 +41,10 @@ from ...groups import AbstractRetraction
 from ...model import Interaction, Model
 from ...systems import AbstractSystem
 from .._base import AbstractIntegrator, AbstractMemory, Carry, StepInfo, WarmStart
-from .._contacts import build_block, zero_impulses
+from .._contacts import build_block
 from .._selection import left_out, select
 from .._step import Newton, linear_problem, outcome, solve_step
+from .._warm_start import zero_impulses
 
 
 class Discretisation(eqx.Module):
