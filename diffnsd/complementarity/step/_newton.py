@@ -66,6 +66,7 @@ def solve_step_problem(problem: MixedProblem, z0, options: StepOptions):
     """
     task, iterate, more = prepare(problem), start(problem, z0), options.newton_steps
     if is_gathered(problem.rhs.shape[1:]) or options.rounds == 0:
+        # The last few of a batch cost less in a small group than iterations of all.
         left = capacity(problem.rhs.shape[-1]) if options.rounds else 0
         iterate, more = _newton(task, iterate, options, more, left=left), 0
 
