@@ -11,6 +11,7 @@ from .bayes import (
     Ensemble as Ensemble,
     Flat as Flat,
     GaussianNoise as GaussianNoise,
+    Guided as Guided,
     Laplace as Laplace,
     LogNormal as LogNormal,
     Normal as Normal,

@@ -218,9 +218,11 @@ def save_mjcf(
 
     **Arguments:** `source`, `assets`: as they were loaded; `path`: the file to write.
 
-    **Raises:** as `load_mjcf`; `ValueError` if the source has other elements, or a file cannot hold a
-    number.
+    **Raises:** as `load_mjcf`; `ValueError` if the source has other elements, a file cannot hold a number, or
+    `path` ends in `.urdf`, which nothing here writes.
     """
+    if str(path).lower().endswith(".urdf"):
+        raise ValueError(f"{path} would hold MJCF, not URDF: give a name that ends in .xml.")
     mujoco = _mujoco()
     spec = _spec(mujoco, source, assets)
     spec.compiler.inertiafromgeom = int(mujoco.mjtInertiaFromGeom.mjINERTIAFROMGEOM_AUTO)
@@ -252,7 +254,7 @@ def save_mjcf(
         raise ValueError(f"{fixed[0]} cannot be changed in a file; change it there by hand.")
     for name, value in changed.items():
         reader.views[name][...] = value
-    if not _is_text(source):
+    if not _is_text(source) and (spec.meshes or spec.hfields):
         # Meshes stay where they are.
         spec.meshdir = os.path.join(os.path.dirname(os.path.abspath(source)), spec.meshdir)
     try:

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .._jax import is_traced
 from .._result import RESULTS, failed
 from .._types import Count, Scalar, State
 from ..integrators._base import NEAR_EDGE
@@ -158,8 +159,15 @@ class Solution(eqx.Module):
 
         With what is known of the run that makes its derivatives wrong (`stats.warnings`), whether or not
         they are taken.
-        For a batch: the number of failures, and the message of the first. Only outside `jit`.
+        For a batch: the number of failures, and the message of the first.
+
+        **Raises:** `ValueError` under `jit` or a derivative, where nothing is known yet.
         """
+        if any(map(is_traced, jax.tree.leaves((self.result, self.stats)))):
+            raise ValueError(
+                "a message is read from a finished run: return the solution from the function that is "
+                "transformed, for a derivative with has_aux=True, and read it there."
+            )
         stats, bad = self.stats, np.asarray(failed(self.result))
         ends = stats.failed_step, stats.failed_residual, stats.event_step, stats.end_time
         ends = self.result, *ends, stats.crowded

@@ -393,6 +393,8 @@ def test_urdf_is_saved_as_mjcf_with_its_mimics(tmp_path):
     model, _, start = io.load_mjcf(tmp_path / "gripper.xml")
     held = model.gaps(ZERO, jnp.array([0.3, -0.5]))[-1]
     assert held.shape == (1,) and abs(float(held[0])) < 1e-6
+    with pytest.raises(ValueError, match="MJCF, not URDF"):
+        io.save_mjcf(elements, URDF.format("drive"), tmp_path / "gripper.urdf")
 
 
 def test_drag_is_differentiable_by_the_medium():

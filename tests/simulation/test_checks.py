@@ -405,6 +405,15 @@ def test_the_message_of_a_batch_counts_failures():
     assert out.message.startswith("2 of 3 simulations failed, first the one at index 1: step ")
 
 
+def test_there_is_no_message_under_a_derivative():
+    def end(height):
+        run = simulate(bouncing_ball(), MoreauJean(), 0.0, 0.3, 0.1, State(height[None], BALL.v))
+        return run.states.q[-1, 0] + len(run.message)
+
+    with pytest.raises(ValueError, match="read from a finished run"):
+        quick_jit(end)(jnp.ones(()))
+
+
 def test_a_failure_inside_jit_raises_too():
     with pytest.raises(RuntimeError, match="did not reach its tolerance; use a smaller step"):
         quick_jit(squeezed)(jnp.zeros(1))

@@ -1,6 +1,7 @@
 """Weighted nonlinear least squares on whole measured motions, in rounds; any model that simulates them."""
 
 from ._draws import Bands as Bands, Spread as Spread, banded_runs as banded_runs, bands as bands
+from ._errors import moved_by as moved_by
 from ._fit import Identified as Identified, identify as identify
 from ._job import (
     Job as Job,

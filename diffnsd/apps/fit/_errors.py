@@ -45,3 +45,28 @@ def note_errors(
     covariance = raw.matrix * np.outer(factors, factors)
     record.spread = Spread(params, rebuild, covariance, found.degrees_of_freedom)
     record.warnings += found.warnings
+
+
+def moved_by(record: Any, motion: Callable) -> dict[str, float]:
+    """How far another motion of the same model would move the estimate, in standard errors.
+
+    By one Gauss-Newton step on the last plane of the fit. With shorter steps of the same method: what the
+    length of the steps makes of the estimate. Empty without standard errors.
+    """
+    if record.spread is None:
+        return {}
+    job, (plane, weights) = record.job, record.plane
+    raw = np.tile(record.raw, (len(job), 1))
+    both = record.motions, dataclasses.replace(record.motions, motion=motion)
+    before, after = (m(job.runs, raw, job.velocities)[0].errors for m in both)
+    change = ((after - before) * np.asarray(weights)[..., None]).ravel()
+    slopes = np.asarray(plane.jacobian)[: change.size]
+    change = np.where(np.asarray(plane.mask)[: change.size], change, 0.0)
+    step = np.linalg.lstsq(slopes, change, rcond=None)[0]
+    errors = np.sqrt(np.diag(record.spread.covariance))
+    found = np.abs(step) / np.where(errors > 0, errors, np.inf)
+    parts = np.split(found, np.cumsum([x.size for x in record.spread.params.raw])[:-1])
+    return {
+        name: float(np.max(part, initial=0.0))
+        for name, part in zip(record.spread.params.names, parts, strict=True)
+    }

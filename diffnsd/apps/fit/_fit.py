@@ -62,14 +62,14 @@ class Identified:
 
     `loss` is the loss of the estimate `model`, with the weights of its round. `losses` are the losses
     of all evaluations and `rounds` their rounds; losses of different rounds are not comparable.
-    Standard errors and 95 % intervals have a number for each number of a parameter, with names such as
-    `size[2]`. Runs are the independent units of `standard_errors`; `independent_errors` are those that would
-    hold if all residuals were independent.
+    Standard errors and 95 % intervals are by number, with names such as `size[2]`. Runs are the independent
+    units of `standard_errors`; `independent_errors` would hold if all residuals were independent.
     `failed` lists the runs in which a step failed at the estimate. `status` is one of `running`,
     `converged`, `not converged`, `failed` and `interrupted`; the last of `warnings` says why the fit
     did not converge. `truth` holds true values where they are known, for the report. `spread` is the
     distribution of the estimate, `None` without standard errors; `valleys` where several starts led.
-    `motions` simulates further runs, with the raw numbers `raw (p,)` of the estimate or others.
+    `motions` simulates further runs, with the raw numbers `raw (p,)` of the estimate or others. `plane`: the
+    last linearisation, and its weights.
     """
 
     job: Job
@@ -94,6 +94,7 @@ class Identified:
     valleys: tuple[identification.Valley, ...] = ()
     motions: Any = None
     raw: Any = None
+    plane: Any = None
 
     def __post_init__(self):
         self.model = self.job.model if self.model is None else self.model
@@ -212,7 +213,7 @@ class _Rounds:
 
     def add_losses(self, fit: identification.FitResult, index: int) -> None:
         """Notes the losses of a round."""
-        self.record.losses += [float(x) for x in fit.history.loss]
+        self.record.losses += np.asarray(fit.history.loss, float).tolist()
         self.record.rounds += [index] * fit.steps
 
     def refine(self, index: int) -> None:
@@ -240,6 +241,7 @@ class _Rounds:
                 record.warnings.append(f"the refinement around the estimate ended: {fit.message}.")
                 break
             here, groups = self.of_data(fit.linearisation)
+            record.plane = here, value[0]
             found = identification.raw_covariance(here, groups, [""] * raw.size)
             errors = np.where(found.lost, np.inf, np.sqrt(np.diag(found.matrix)))
             move = gauss_newton(fit.linearisation, np.asarray(centre), *edges)
@@ -252,8 +254,7 @@ class _Rounds:
             aims = [*aims, aim] if far < 1 / 3 else [aim]
             centre = jnp.asarray(np.mean(aims, axis=0), raw.dtype)
             self.found(unravel(centre))
-            record.loss = fit.loss
-            widths = widths_around(errors, centre, scales, bends is not None)
+            record.loss, widths = fit.loss, widths_around(errors, centre, scales, bends is not None)
             self.notify(record, "saved")
             if len(aims) >= LEAST:
                 spread = np.std(aims, axis=0, ddof=1) / len(aims) ** 0.5
@@ -305,8 +306,8 @@ class _Rounds:
             jnp.asarray(job.quantities[n].deviation, c.dtype)
             for n, c in zip(self.priors, centres, strict=True)
         )
-        motions, runs = self.record.motions, (job.runs, job.velocities)
-        return Residual(motions, *runs, value, centres, spread, job.select, self.priors)
+        runs = self.record.motions, job.runs, job.velocities
+        return Residual(*runs, value, centres, spread, job.select, self.priors)
 
     def weights(self, label: str) -> tuple[Array, Array]:
         """The weights at the current estimate, and which runs failed there."""
@@ -338,11 +339,11 @@ class _Rounds:
         """A least-squares fit with these weights."""
         record, (value, left_out) = self.record, weights
         residual = self.residual(value)
-        count = sum(c.size for c in residual.centres)
+        priors = jnp.ones(sum(c.size for c in residual.centres), bool)
         fit = identification.least_squares(
             residual,
             self.params,
-            mask=((value > 0, ~left_out), jnp.ones(count, bool)),
+            mask=((value > 0, ~left_out), priors),
             robust=identification.Huber(HUBER),
             jacobian=jacobian,
             max_steps=steps,

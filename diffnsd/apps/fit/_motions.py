@@ -179,6 +179,7 @@ class _Sampled(identification.AbstractJacobian):
 def _linearised(residual: Residual, params, simulated, tangents, mask, robust, jacobian):
     """The linearisation of residuals whose runs are simulated, with the errors among the unknowns."""
     (points, errors, failed), (along, slopes) = simulated, tangents
+    along = jnp.zeros_like(points) if along is None else along
     rows = jax.vmap(lambda *parts: jnp.concatenate([x.ravel() for x in parts]))
     sampled = _Sampled(
         jacobian, rows(points, errors, failed), rows(along, slopes, jnp.zeros_like(failed))

@@ -6,12 +6,15 @@ from typing import Any
 import numpy as np
 
 from ...io import load_mjcf, save_mjcf
-from ..fit import fit_and_show, padded_frames, write_result
+from ..fit import fit_and_show, moved_by, padded_frames, write_result
 from ._data import load_runs
 from ._job import MechanismMotion, mechanism_job, metric_of
 from ._names import with_rebound
 from ._outputs import Predicted, write_pages
 from ._simulate import landing
+
+MOVED = 1.0
+"""By how many standard errors half the step may move an estimate without a warning."""
 
 
 def identify_file(
@@ -60,6 +63,14 @@ def identify_file(
         }
 
     record = fit_and_show(session, job, folder, extra, starts=starts)
+    with session.stage("repeating the runs with half the step"):
+        finer = MechanismMotion(metric, runs.dt, 2 * substeps)
+        record.warnings += [
+            f"with {2 * substeps} steps per frame {name} would move by {moved:.2g} of its standard errors, "
+            f"for steps are of first order: fit again with --substeps {4 * substeps}, and compare."
+            for name, moved in moved_by(record, finer).items()
+            if moved > MOVED
+        ]
     fitted = folder / "fitted.xml"
     try:
         save_mjcf(record.model, str(file), fitted)

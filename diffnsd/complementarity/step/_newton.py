@@ -275,10 +275,14 @@ def _hard(task: Task, iterate: Iterate, count: Array, options: StepOptions, more
         follows=iterate.follows & (count == 1),
     )
     weaken = 0.03 ** (count % 4).astype(task.size.dtype)
-    limit = options.hard_steps + jnp.where(count == 0, more, 0)
+    first = min(GIVE_UP, options.hard_steps) if redundant else options.hard_steps
+    limit = jnp.where(count == 0, first + more, options.hard_steps)
     limit = jnp.where((count == 1) & redundant, PATH, limit)
     return _newton(task, iterate, options, limit, weaken)
 
+
+GIVE_UP = 12
+"""Iterations of the first round, where contacts may be redundant: what takes longer, the path does sooner."""
 
 LANDED = 1e-9
 """Residual of the tilted problem, relative to the tilt, at which its null-space part is accurate."""

@@ -1,7 +1,11 @@
 """Posterior distributions of identified parameters: priors, likelihoods, Laplace's method, samplers."""
 
 from ._ensemble import Ensemble as Ensemble
-from ._likelihood import GaussianNoise as GaussianNoise, StudentNoise as StudentNoise
+from ._likelihood import (
+    GaussianNoise as GaussianNoise,
+    Guided as Guided,
+    StudentNoise as StudentNoise,
+)
 from ._nuts import NUTS as NUTS
 from ._posterior import Posterior as Posterior, coverage as coverage, posterior as posterior
 from ._priors import (

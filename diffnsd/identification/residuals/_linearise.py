@@ -37,12 +37,14 @@ class AbstractSampledJacobian(AbstractJacobian):
     """
 
     @abstractmethod
-    def samples(self, x: Float[Array, " p"]) -> tuple[Float[Array, "k p"], Float[Array, "k p"]]:
-        """The points, and the direction at each."""
+    def samples(
+        self, x: Float[Array, " p"]
+    ) -> tuple[Float[Array, "k p"], Float[Array, "k p"] | None]:
+        """The points, and the direction at each; `None` where no derivative is used."""
 
     @abstractmethod
     def combined(
-        self, values: Float[Array, "k r"], tangents: Float[Array, "k r"]
+        self, values: Float[Array, "k r"], tangents: Float[Array, "k r"] | None
     ) -> tuple[Float[Array, " r"], Float[Array, "r p"]]:
         """Residuals and Jacobian from what was found at the points."""
 
@@ -96,12 +98,10 @@ class SecantJacobian(AbstractSampledJacobian):
         return 2 * self.frames * p
 
     def __call__(self, function, x):
-        points, directions = self.samples(x)
-        return self.combined(jax.vmap(function)(points), directions)
+        return self.combined(jax.vmap(function)(self.samples(x)[0]), None)
 
     def samples(self, x):
-        points = x[None] + self._offsets(x.dtype) * self.widths[None].astype(x.dtype)
-        return points, jnp.zeros_like(points)
+        return x[None] + self._offsets(x.dtype) * self.widths[None].astype(x.dtype), None
 
     def combined(self, values, tangents):
         offsets = self._offsets(values.dtype)

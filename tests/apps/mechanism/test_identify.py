@@ -106,6 +106,7 @@ def test_the_damping_of_a_pendulum_from_motions_of_mujoco(pendulum):
     # Measured: 1.5e-5 off, with a standard error of 1.1e-5.
     error = abs(found["value"] - 0.03)
     assert error < 3 * found["standard_error"] and error < 3e-4, found
+    assert not any("--substeps" in text for text in result["warnings"])
     assert result["prediction"]["rotation_deg"] < 0.2 and result["prediction"]["failed"] == 0
 
 
@@ -121,6 +122,19 @@ def test_what_an_identification_of_a_file_writes(pendulum):
     np.testing.assert_allclose(elements["joint/pivot/damping"], value, rtol=1e-5)
     assert (out / "report.html").stat().st_size > 20_000
     assert (out / "replay.html").stat().st_size > 100_000
+
+
+@pytest.mark.slow
+def test_steps_that_are_too_long_for_the_data_are_said(tmp_path):
+    """A joint with a limit is stepped to first order, whether or not it gets there."""
+    text = PENDULUM.replace('damping="{}"', 'damping="{}" limited="true" range="-170 170"')
+    result, _ = identify(tmp_path, text.format(0.1), swings(), "joint/pivot/damping")
+    found = result["parameters"]["joint/pivot/damping"]
+    off = (found["value"] - 0.03) / found["standard_error"]
+    (said,) = (text for text in result["warnings"] if "--substeps 16" in text)
+    moved = float(said.split("would move by ")[1].split()[0])
+    # Half the step takes half of the error away.
+    assert abs(off) > 4 and abs(moved / abs(off) - 0.5) < 0.2, (off, moved)
 
 
 @pytest.mark.slow

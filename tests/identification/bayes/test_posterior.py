@@ -208,6 +208,65 @@ class TestUnknownNoise:
             np.testing.assert_allclose(with_mask, without, rtol=1e-14)
 
 
+class TestGuided:
+    """`y = a` with teeth: the residual is a saw, whose derivative is 5 everywhere and whose slope is 1."""
+
+    y = 1.0 + 0.2 * np.random.default_rng(5).normal(size=20)
+
+    @classmethod
+    def residual(cls, p):
+        teeth = 4 * (jnp.mod(p["a"], 0.01) - 0.005)
+        return p["a"] + teeth - cls.y
+
+    def test_draws_are_those_of_the_rough_likelihood(self):
+        params, _ = ident.parameters({"a": jnp.asarray(1.03)}, lambda m: m)
+        rough = GaussianNoise(self.residual, 0.2)
+        secant = ident.SecantJacobian(jnp.array([0.1]), frames=20)
+        plane = ident.linearise(self.residual, params, jacobian=secant)
+        found = ident.posterior(
+            ident.Guided(rough, plane, params),
+            params,
+            sampler=NUTS(draws=1500, target_acceptance=0.6),
+            key=jax.random.key(2),
+        )
+        a = np.linspace(0.6, 1.4, 400_001)
+        density = np.array(jax.lax.map(lambda a: rough({"a": a}), jnp.asarray(a), batch_size=1000))
+        density = np.exp(density - density.max())
+        mean = np.sum(a * density) / density.sum()
+        deviation = np.sqrt(np.sum((a - mean) ** 2 * density) / density.sum())
+        # Measured: 0.001 and 0.024 of the deviation, R-hat 1.001, 74 % accepted.
+        drawn = found["a"]
+        assert abs(drawn[0] - mean) < 0.1 * deviation and abs(drawn[1] / deviation - 1) < 0.1
+        assert found.rhat[0] < 1.01 and found.acceptance > 0.5 and found.divergences == 0
+
+    def test_derivatives_are_those_of_the_plane(self):
+        params, _ = ident.parameters({"a": jnp.asarray(1.0)}, lambda m: m)
+        plane = ident.Linearisation(
+            residual=jnp.asarray(1.0 - self.y),
+            jacobian=jnp.ones((20, 1)),
+            curvature=jnp.ones(20),
+            mask=jnp.ones(20, bool),
+            shapes=((20,),),
+        )
+        rough = GaussianNoise(self.residual, 0.2)
+        guided = ident.Guided(rough, plane, params)
+        other = {"a": jnp.asarray(1.1)}
+        flat = jax.tree.map(lambda x: jnp.asarray(1.1), params)
+        value, slope = jax.value_and_grad(guided)(flat)
+        np.testing.assert_allclose(value, rough(other), rtol=1e-14)
+        np.testing.assert_allclose(
+            jax.tree.leaves(slope)[0], -np.sum(1.1 - self.y) / 0.2**2, rtol=1e-12
+        )
+        bend = jax.hessian(lambda a: guided(jax.tree.map(lambda _: a, params)))(1.1)
+        np.testing.assert_allclose(bend, -20 / 0.2**2, rtol=1e-12)
+
+    def test_another_number_of_parameters(self):
+        params = Line.params()
+        plane = ident.linearise(Line.residual, params)
+        with pytest.raises(ValueError, match="2 columns for 1 parameters"):
+            ident.Guided(noise(), plane, {"a": jnp.ones(())})
+
+
 def with_idle(p):
     return Line.residual(p) + 0.0 * p["c"]
 
