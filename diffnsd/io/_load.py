@@ -18,7 +18,7 @@ from ..model import Model
 from ..shapes import AbstractShape, ConvexHull, HeightField
 from ._elements import Elements
 from ._plan import Plan
-from ._read import BALL, FREE, HFIELD, JOINT, MESH, Reader
+from ._read import BALL, FREE, HFIELD, MESH, Reader
 from ._sensors import sensor_plan
 from ._support import softened, without_counterpart, without_ignored
 
@@ -70,12 +70,14 @@ def load_mjcf(
     parse, or with a list of the elements that change the motion and are not supported.
     """
     mujoco = _mujoco()
+    spec = _spec(mujoco, source, assets)
     try:
-        compiled = _spec(mujoco, source, assets).compile()
+        compiled = spec.compile()
     except ValueError as error:
         raise ValueError(f"MuJoCo cannot compile the file: {error}") from None
     reader = Reader(mujoco, compiled)
-    plan = _with_mimics(source, reader, reader.plan())
+    plan = reader.plan()
+    _check_mimics(source, plan)
     missing = list(without_counterpart(reader, plan))
     open_ = [(n, why) for n, why in missing if not {n, n.partition("/")[0]} & set(ignore)]
     if open_:
@@ -171,31 +173,23 @@ def _spec(mujoco: Any, source: str | os.PathLike, assets: dict[str, bytes] | Non
         raise ValueError(f"MuJoCo cannot read the file: {error}") from None
 
 
-def _with_mimics(source: str | os.PathLike, reader: Reader, plan: Plan) -> Plan:
-    """The plan with the `mimic` joints of a URDF file as equalities, which the parser drops.
+def _check_mimics(source: str | os.PathLike, plan: Plan) -> None:
+    """The parser makes equalities of the `mimic` joints of a URDF file, and leaves out those that it cannot.
 
     **Raises:** `ValueError` if one names a joint that does not exist, or moves in more than one way.
     """
-    text = str(source) if _is_text(source) else Path(source).read_text()
-    if "<robot" not in text:
-        return plan
-    root = ElementTree.fromstring(text)
-    numbers = {joint[0]: i for i, joint in enumerate(plan.joints) if joint[2] not in (FREE, BALL)}
-    found = []
-    for joint in root.iter("joint"):
-        mimic = joint.find("mimic")
-        if mimic is None:
-            continue
-        names = f"joint/{joint.get('name')}", f"joint/{mimic.get('joint')}"
-        if strange := [n for n in names if n not in numbers]:
+    # Bytes of a file: its first line says how they are encoded.
+    text = str(source).encode() if _is_text(source) else Path(source).read_bytes()
+    if b"<robot" not in text:
+        return
+    scalar = {name for name, _, kind, _, _ in plan.joints if kind not in (FREE, BALL)}
+    for joint in ElementTree.fromstring(text).iter("joint"):
+        mimics = (mimic.get("joint") for mimic in joint.findall("mimic"))
+        names = [f"joint/{name}" for mimic in mimics for name in (joint.get("name"), mimic)]
+        if strange := [n for n in names if n not in scalar]:
             raise ValueError(
                 f"a mimic joint names {strange[0]}, which is no hinge and no slide of the file."
             )
-        name = f"mimic/{joint.get('name')}"
-        data = [float(mimic.get("offset", 0)), float(mimic.get("multiplier", 1)), 0.0, 0.0, 0.0]
-        reader.replace(f"{name}/data", data)
-        found.append((name, JOINT, *(numbers[n] for n in names)))
-    return dataclasses.replace(plan, equalities=(*plan.equalities, *found))
 
 
 def _restitution(mujoco: Any, m: Any, given: float | None) -> float:
@@ -234,13 +228,11 @@ def save_mjcf(
     # Nor do springs of tendons follow sites that are moved.
     for tendon in spec.tendons:
         tendon.springlength = given.tendon_lengthspring[tendon.id]
-    _add_mimics(mujoco, spec, elements)
     _set_restitution(mujoco, spec, given, float(elements["contact/restitution"]))
     compiled = spec.compile()
     reader = Reader(mujoco, compiled)
     reader.plan()
-    own = ("contact/restitution", "mimic/")
-    wanted = {n: np.asarray(x) for n, x in elements.values.items() if not n.startswith(own)}
+    wanted = {n: np.asarray(x) for n, x in elements.values.items() if n != "contact/restitution"}
     if strange := [n for n in wanted if n not in reader.values]:
         raise ValueError(
             f"the source has no {strange[0]}; give the file that the elements were loaded from."
@@ -277,15 +269,3 @@ def _set_restitution(mujoco: Any, spec: Any, given: Any, value: float) -> None:
     if numeric is None:
         numeric = spec.add_numeric(name="restitution", size=1)
     numeric.data = [value]
-
-
-def _add_mimics(mujoco: Any, spec: Any, elements: Elements) -> None:
-    """The `mimic` joints of a URDF file as equalities, which MJCF has."""
-    for name, _, one, two in elements.plan.equalities:
-        if name.startswith("mimic/"):
-            joints = (elements.plan.joints[j][0].removeprefix("joint/") for j in (one, two))
-            equality = spec.add_equality()
-            equality.type, equality.objtype = mujoco.mjtEq.mjEQ_JOINT, mujoco.mjtObj.mjOBJ_JOINT
-            equality.name = name.removeprefix("mimic/")
-            equality.name1, equality.name2 = joints
-            equality.data[:5] = np.asarray(elements[f"{name}/data"])

@@ -181,12 +181,23 @@ URDF = f"""<robot name="gripper"><link name="base"/>
 
 
 def test_mimic_joints_of_urdf_move_together():
-    model, _, start = io.load_mjcf(URDF.format("drive"))
+    model, elements, start = io.load_mjcf(URDF.format("drive"))
+    assert len(elements.plan.equalities) == 1  # the parser of MuJoCo makes one of a mimic joint
     start = nsd.State(jnp.array([0.0, 0.1]), jnp.array([0.3, -0.6]))
     run = nsd.simulate(model, nsd.MoreauJean(), 0.0, 1.0, 0.01, start)
     np.testing.assert_allclose(run.states.q[-1], [0.3, -0.5], atol=1e-9)  # 1e-16
     with pytest.raises(ValueError, match="a mimic joint names joint/nowhere"):
         io.load_mjcf(URDF.format("nowhere"))
+
+
+def test_files_in_other_encodings_are_read(tmp_path):
+    first = '<?xml version="1.0" encoding="ISO-8859-1"?><!-- caf\u00e9 -->'
+    for name, text in (
+        ("a.urdf", URDF.format("drive")),
+        ("b.xml", f"<mujoco><worldbody>{BODY}</worldbody></mujoco>"),
+    ):
+        (tmp_path / name).write_bytes((first + text).encode("latin-1"))
+        assert io.load_mjcf(tmp_path / name)[1].plan.joints
 
 
 def test_what_is_saved_is_what_was_loaded(tmp_path):
@@ -217,8 +228,8 @@ BODY = '<body name="b"><joint name="j"/><geom name="g" size=".1"/><site name="s"
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("<mujoco><worldbody><body></worldbody></mujoco>", "MuJoCo cannot read the file"),
-        ("nowhere.xml", "there is no file nowhere.xml"),
+        ("<mujoco><worldbody><body></worldbody></mujoco>", "^MuJoCo cannot read the file"),
+        ("nowhere.xml", "^there is no file nowhere.xml"),
         ("<mujoco/>", "it has no joint"),
         (f"<mujoco><worldbody>{BODY}</worldbody><actuator><motor site='s' name='m'/></actuator></mujoco>",
          "actuator/m: acts on something else"),
@@ -390,7 +401,8 @@ def test_meshes_are_hulls_and_files_of_meshes_can_be_saved(tmp_path):
 def test_urdf_is_saved_as_mjcf_with_its_mimics(tmp_path):
     _, elements, _ = io.load_mjcf(URDF.format("drive"))
     io.save_mjcf(elements, URDF.format("drive"), tmp_path / "gripper.xml")
-    model, _, start = io.load_mjcf(tmp_path / "gripper.xml")
+    model, saved, start = io.load_mjcf(tmp_path / "gripper.xml")
+    assert saved.plan.equalities == elements.plan.equalities
     held = model.gaps(ZERO, jnp.array([0.3, -0.5]))[-1]
     assert held.shape == (1,) and abs(float(held[0])) < 1e-6
 
