@@ -15,10 +15,10 @@ from .._jax import eval_now
 from .._types import State
 from ..laws import CoulombFriction
 from ..model import Model
-from ..shapes import AbstractShape, ConvexHull, HeightField
 from ._elements import Elements
+from ._hulls import hulls
 from ._plan import Plan
-from ._read import BALL, FREE, HFIELD, MESH, Reader
+from ._read import BALL, FREE, Reader
 from ._sensors import sensor_plan
 from ._support import softened, without_counterpart, without_ignored
 
@@ -54,7 +54,7 @@ def load_mjcf(
     - `source`: a path, or the text of a file.
     - `ignore`: names of elements without counterpart that are left out, as the error lists them
       (`"tendon/string"`), or their kinds (`"tendon"`). With `"condim"` contacts slide, as with condim 3,
-      without friction of spinning and rolling.
+      without friction of spinning and rolling. With `"hull"` meshes with many corners touch with 64 of them.
     - `restitution`: of all contacts and limits; by default that of `<numeric name="restitution">` in the
       `custom` part of the file, else 0.
     - `law`: `law(mu, e)` of the contacts, with `mu (c,)`, such as
@@ -99,7 +99,7 @@ def load_mjcf(
     values = eval_now(lambda: {name: jnp.asarray(x, float) for name, x in reader.values.items()})
     elements = Elements(
         values,
-        _hulls(reader, plan),
+        hulls(reader, plan),
         _keyframes(reader, plan),
         plan,
         law,
@@ -109,26 +109,6 @@ def load_mjcf(
     )
     model = elements.model()
     return model, elements, elements.state(jnp.asarray(np.array(compiled.qpos0), float))
-
-
-def _hulls(reader: Reader, plan: Plan) -> dict[str, AbstractShape]:
-    """Convex hulls of the meshes that may touch, and terrain.
-
-    **Raises:** `ValueError` with the name of the geom, if its hull has too many corners or no volume.
-    """
-    found: dict[str, AbstractShape] = {}
-    for g in sorted({g for pair in plan.pairs for g in pair[:2]}):
-        name, kind, _ = plan.geoms[g]
-        if kind == HFIELD:
-            found[name] = HeightField(*reader.terrain(g))
-        if kind == MESH:
-            try:
-                found[name] = ConvexHull(reader.hull_points(g))
-            except ValueError as error:
-                raise ValueError(
-                    f"{name}: {error} In a file, maxhullvert of its mesh simplifies a hull."
-                ) from None
-    return found
 
 
 def _keyframes(reader: Reader, plan: Plan) -> dict[str, tuple[Array, Array, Array, Array]]:

@@ -393,9 +393,26 @@ def test_meshes_are_hulls_and_files_of_meshes_can_be_saved(tmp_path):
     assert float(again["body/b/mass"]) == pytest.approx(
         2 * float(elements["body/b/mass"]), rel=1e-5
     )
-    source.write_text(text.format(100))
-    with pytest.raises(ValueError, match="geom/g: the hull has .* corners.*maxhullvert"):
-        io.load_mjcf(source)
+
+
+def test_a_mesh_with_many_corners_is_refused_or_touches_with_fewer(tmp_path):
+    corners = np.random.default_rng(0).normal(size=(400, 3))
+    corners /= np.linalg.norm(corners, axis=1, keepdims=True)
+    flat = " ".join(f"{x:.6f}" for x in corners.ravel())
+    text = f"""<mujoco><asset><mesh name="m" vertex="{flat}"/></asset><worldbody>
+     <geom type="plane" size="1 1 1"/>
+     <body pos="0 0 3"><freejoint/><geom name="g" type="mesh" mesh="m"/></body></worldbody></mujoco>"""
+    with pytest.raises(
+        ValueError, match="hull/geom/g: has more than 64 corners.* 1.8e-01 m outside"
+    ):
+        io.load_mjcf(text)
+    model, elements, start = io.load_mjcf(text, ignore=["hull"])
+    assert any(line.startswith("hull/geom/g") for line in elements.report)
+    assert len(elements.hulls["geom/g"].vertices) <= 64
+    d = mujoco.MjData(m := mujoco.MjModel.from_xml_string(text))
+    mujoco.mj_forward(m, d)
+    distance = mujoco.mj_geomDistance(m, d, 0, 1, 100.0, None)
+    assert 0 <= float(np.min(model.gaps(ZERO, start.q)[0])) - distance < 0.18  # 2e-3
 
 
 def test_urdf_is_saved_as_mjcf_with_its_mimics(tmp_path):
