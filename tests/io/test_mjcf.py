@@ -276,6 +276,27 @@ def test_torsional_friction_that_is_ignored_leaves_that_of_sliding():
     assert coefficients(elements, tuple(on_floor)).tolist() == [0.3, 0.3]
 
 
+MARKER = """<mujoco><worldbody>{}<body name="target" mocap="true"><body>
+ <geom name="mark" size=".2" contype="{}" conaffinity="0"/><site name="t"/></body>{}</body>
+ <site name="w"/></worldbody>{}</mujoco>"""
+
+
+def test_bodies_of_mocap_are_refused_where_others_depend_on_them():
+    """The scenes of robots have markers of targets that touch nothing."""
+    _, elements, _ = io.load_mjcf(MARKER.format(BODY, 0, "", ""))
+    assert "mocap: body/target stays where it is; nothing moves by it" in elements.report
+    weld = '<equality><weld body1="target" body2="b"/></equality>'
+    rope = '<tendon><spatial><site site="t"/><site site="s"/></spatial></tendon>'
+    for parts in (
+        (1, "", ""),
+        (0, "<body><joint/><geom size='1'/></body>", ""),
+        (0, "", weld),
+        (0, "", rope),
+    ):
+        with pytest.raises(ValueError, match="body/target: is moved by mocap"):
+            io.load_mjcf(MARKER.format(BODY, *parts))
+
+
 def test_names_and_controls_that_do_not_fit():
     model, elements, start = io.load_mjcf(EVERYTHING)
     with pytest.raises(KeyError, match="geom/floor/friction"):
