@@ -15,10 +15,10 @@ from .._jax import eval_now
 from .._types import State
 from ..laws import CoulombFriction
 from ..model import Model
-from ..shapes import AbstractShape, ConvexHull, HeightField
 from ._elements import Elements
+from ._hulls import hulls
 from ._plan import Plan
-from ._read import BALL, FREE, HFIELD, JOINT, MESH, Reader
+from ._read import BALL, FREE, Reader
 from ._sensors import sensor_plan
 from ._support import softened, without_counterpart, without_ignored
 
@@ -54,7 +54,7 @@ def load_mjcf(
     - `source`: a path, or the text of a file.
     - `ignore`: names of elements without counterpart that are left out, as the error lists them
       (`"tendon/string"`), or their kinds (`"tendon"`). With `"condim"` contacts slide, as with condim 3,
-      without friction of spinning and rolling.
+      without friction of spinning and rolling. With `"hull"` meshes with many corners touch with 64 of them.
     - `restitution`: of all contacts and limits; by default that of `<numeric name="restitution">` in the
       `custom` part of the file, else 0.
     - `law`: `law(mu, e)` of the contacts, with `mu (c,)`, such as
@@ -70,12 +70,14 @@ def load_mjcf(
     parse, or with a list of the elements that change the motion and are not supported.
     """
     mujoco = _mujoco()
+    spec = _spec(mujoco, source, assets)
     try:
-        compiled = _spec(mujoco, source, assets).compile()
+        compiled = spec.compile()
     except ValueError as error:
         raise ValueError(f"MuJoCo cannot compile the file: {error}") from None
     reader = Reader(mujoco, compiled)
-    plan = _with_mimics(source, reader, reader.plan())
+    plan = reader.plan()
+    _check_mimics(source, plan)
     missing = list(without_counterpart(reader, plan))
     open_ = [(n, why) for n, why in missing if not {n, n.partition("/")[0]} & set(ignore)]
     if open_:
@@ -97,7 +99,7 @@ def load_mjcf(
     values = eval_now(lambda: {name: jnp.asarray(x, float) for name, x in reader.values.items()})
     elements = Elements(
         values,
-        _hulls(reader, plan),
+        hulls(reader, plan),
         _keyframes(reader, plan),
         plan,
         law,
@@ -107,26 +109,6 @@ def load_mjcf(
     )
     model = elements.model()
     return model, elements, elements.state(jnp.asarray(np.array(compiled.qpos0), float))
-
-
-def _hulls(reader: Reader, plan: Plan) -> dict[str, AbstractShape]:
-    """Convex hulls of the meshes that may touch, and terrain.
-
-    **Raises:** `ValueError` with the name of the geom, if its hull has too many corners or no volume.
-    """
-    found: dict[str, AbstractShape] = {}
-    for g in sorted({g for pair in plan.pairs for g in pair[:2]}):
-        name, kind, _ = plan.geoms[g]
-        if kind == HFIELD:
-            found[name] = HeightField(*reader.terrain(g))
-        if kind == MESH:
-            try:
-                found[name] = ConvexHull(reader.hull_points(g))
-            except ValueError as error:
-                raise ValueError(
-                    f"{name}: {error} In a file, maxhullvert of its mesh simplifies a hull."
-                ) from None
-    return found
 
 
 def _keyframes(reader: Reader, plan: Plan) -> dict[str, tuple[Array, Array, Array, Array]]:
@@ -171,31 +153,23 @@ def _spec(mujoco: Any, source: str | os.PathLike, assets: dict[str, bytes] | Non
         raise ValueError(f"MuJoCo cannot read the file: {error}") from None
 
 
-def _with_mimics(source: str | os.PathLike, reader: Reader, plan: Plan) -> Plan:
-    """The plan with the `mimic` joints of a URDF file as equalities, which the parser drops.
+def _check_mimics(source: str | os.PathLike, plan: Plan) -> None:
+    """The parser makes equalities of the `mimic` joints of a URDF file, and leaves out those that it cannot.
 
     **Raises:** `ValueError` if one names a joint that does not exist, or moves in more than one way.
     """
-    text = str(source) if _is_text(source) else Path(source).read_text()
-    if "<robot" not in text:
-        return plan
-    root = ElementTree.fromstring(text)
-    numbers = {joint[0]: i for i, joint in enumerate(plan.joints) if joint[2] not in (FREE, BALL)}
-    found = []
-    for joint in root.iter("joint"):
-        mimic = joint.find("mimic")
-        if mimic is None:
-            continue
-        names = f"joint/{joint.get('name')}", f"joint/{mimic.get('joint')}"
-        if strange := [n for n in names if n not in numbers]:
+    # Bytes of a file: its first line says how they are encoded.
+    text = str(source).encode() if _is_text(source) else Path(source).read_bytes()
+    if b"<robot" not in text:
+        return
+    scalar = {name for name, _, kind, _, _ in plan.joints if kind not in (FREE, BALL)}
+    for joint in ElementTree.fromstring(text).iter("joint"):
+        mimics = (mimic.get("joint") for mimic in joint.findall("mimic"))
+        names = [f"joint/{name}" for mimic in mimics for name in (joint.get("name"), mimic)]
+        if strange := [n for n in names if n not in scalar]:
             raise ValueError(
                 f"a mimic joint names {strange[0]}, which is no hinge and no slide of the file."
             )
-        name = f"mimic/{joint.get('name')}"
-        data = [float(mimic.get("offset", 0)), float(mimic.get("multiplier", 1)), 0.0, 0.0, 0.0]
-        reader.replace(f"{name}/data", data)
-        found.append((name, JOINT, *(numbers[n] for n in names)))
-    return dataclasses.replace(plan, equalities=(*plan.equalities, *found))
 
 
 def _restitution(mujoco: Any, m: Any, given: float | None) -> float:
@@ -236,13 +210,11 @@ def save_mjcf(
     # Nor do springs of tendons follow sites that are moved.
     for tendon in spec.tendons:
         tendon.springlength = given.tendon_lengthspring[tendon.id]
-    _add_mimics(mujoco, spec, elements)
     _set_restitution(mujoco, spec, given, float(elements["contact/restitution"]))
     compiled = spec.compile()
     reader = Reader(mujoco, compiled)
     reader.plan()
-    own = ("contact/restitution", "mimic/")
-    wanted = {n: np.asarray(x) for n, x in elements.values.items() if not n.startswith(own)}
+    wanted = {n: np.asarray(x) for n, x in elements.values.items() if n != "contact/restitution"}
     if strange := [n for n in wanted if n not in reader.values]:
         raise ValueError(
             f"the source has no {strange[0]}; give the file that the elements were loaded from."
@@ -279,15 +251,3 @@ def _set_restitution(mujoco: Any, spec: Any, given: Any, value: float) -> None:
     if numeric is None:
         numeric = spec.add_numeric(name="restitution", size=1)
     numeric.data = [value]
-
-
-def _add_mimics(mujoco: Any, spec: Any, elements: Elements) -> None:
-    """The `mimic` joints of a URDF file as equalities, which MJCF has."""
-    for name, _, one, two in elements.plan.equalities:
-        if name.startswith("mimic/"):
-            joints = (elements.plan.joints[j][0].removeprefix("joint/") for j in (one, two))
-            equality = spec.add_equality()
-            equality.type, equality.objtype = mujoco.mjtEq.mjEQ_JOINT, mujoco.mjtObj.mjOBJ_JOINT
-            equality.name = name.removeprefix("mimic/")
-            equality.name1, equality.name2 = joints
-            equality.data[:5] = np.asarray(elements[f"{name}/data"])

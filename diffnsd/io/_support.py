@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import shapes
 from ._elements import SHAPES
+from ._hulls import large_hulls
 from ._plan import Plan
 from ._read import BALL, FILTER, FILTEREXACT, FREE, HFIELD, MESH, TENDON, Reader
 from ._sensors import unread_sensors
@@ -56,8 +57,8 @@ def without_counterpart(reader: Reader, plan: Plan) -> Iterator[tuple[str, str]]
     for b in range(1, m.nbody):
         if m.body_gravcomp[b]:
             yield reader.name("body", b), "has gravcomp, a compensation of its weight"
-        if m.body_mocapid[b] >= 0:
-            yield reader.name("body", b), "is moved by mocap; here it would stay where it is"
+    for b in sorted(_moved_by_mocap(reader) & _that_act(reader, plan)):
+        yield reader.name("body", b), "is moved by mocap; here it would stay where it is"
     if m.nflex:
         yield "flex", "deformable bodies are not supported"
     for flag, why in (
@@ -71,6 +72,33 @@ def without_counterpart(reader: Reader, plan: Plan) -> Iterator[tuple[str, str]]
     if (m.opt.density or m.opt.viscosity) and m.ngeom and np.any(m.geom_fluid[:, 0]):
         yield "fluidshape", "the ellipsoid model of drag is not supported, only that of equal boxes"
     yield from _of_contacts(reader, m, plan)
+
+
+def _moved_by_mocap(reader: Reader) -> set[int]:
+    return set(np.flatnonzero(reader.m.body_mocapid >= 0).tolist())
+
+
+def _that_act(reader: Reader, plan: Plan) -> set[int]:
+    """Bodies on which the motion of others depends, each by the first of the bodies it is fixed to.
+
+    Others, such as the marker of a target, may stay where they are.
+    """
+    m, mujoco = reader.m, reader.mujoco
+    bodies = {m.body_parentid[m.jnt_bodyid[j]] for j in range(m.njnt)}
+    bodies |= {m.geom_bodyid[g] for pair in plan.pairs for g in pair[:2]}
+    of = {
+        int(mujoco.mjtObj.mjOBJ_BODY): np.arange(m.nbody),
+        int(mujoco.mjtObj.mjOBJ_SITE): m.site_bodyid,
+    }
+    for e in filter(reader.holds, range(m.neq)):
+        place = of.get(int(m.eq_objtype[e]))
+        if place is not None:
+            bodies |= {place[m.eq_obj1id[e]], place[m.eq_obj2id[e]]}
+    site = int(mujoco.mjtWrap.mjWRAP_SITE)
+    kinds = int(mujoco.mjtWrap.mjWRAP_SPHERE), int(mujoco.mjtWrap.mjWRAP_CYLINDER)
+    bodies |= {m.site_bodyid[m.wrap_objid[i]] for i in range(m.nwrap) if m.wrap_type[i] == site}
+    bodies |= {m.geom_bodyid[m.wrap_objid[i]] for i in range(m.nwrap) if m.wrap_type[i] in kinds}
+    return {int(m.body_weldid[b]) for b in bodies}
 
 
 def _runs_inside(m: Any, mujoco: Any, i: int) -> bool:
@@ -136,6 +164,7 @@ def _of_contacts(reader: Reader, m: Any, plan: Plan) -> Iterator[tuple[str, str]
             missing[_kinds_of(plan, pair)] += 1
     for name, count in missing.items():
         yield name, f"{count} pairs of geoms of these kinds may touch, which is not supported"
+    yield from large_hulls(reader, plan)
     if np.any(m.geom_surfacevel) or np.any(m.geom_adhesion):
         yield "surfacevel", "geoms with adhesion or a moving surface are not supported"
 
@@ -191,6 +220,8 @@ def softened(reader: Reader, plan: Plan) -> Iterator[str]:
         reader.mujoco.mjtCone.mjCONE_PYRAMIDAL
     ):
         yield "cone: friction of sliding, spinning and rolling is one ellipsoid, as with cone=elliptic"
+    for b in sorted(_moved_by_mocap(reader) - _that_act(reader, plan)):
+        yield f"mocap: {reader.name('body', b)} stays where it is; nothing moves by it"
     if any(plan.geoms[g][1] == HFIELD for pair in plan.pairs for g in pair[:2]):
         yield "hfield: smooth between its heights, solid below, and its edge goes on beyond it"
     yield (

@@ -181,12 +181,23 @@ URDF = f"""<robot name="gripper"><link name="base"/>
 
 
 def test_mimic_joints_of_urdf_move_together():
-    model, _, start = io.load_mjcf(URDF.format("drive"))
+    model, elements, start = io.load_mjcf(URDF.format("drive"))
+    assert len(elements.plan.equalities) == 1  # the parser of MuJoCo makes one of a mimic joint
     start = nsd.State(jnp.array([0.0, 0.1]), jnp.array([0.3, -0.6]))
     run = nsd.simulate(model, nsd.MoreauJean(), 0.0, 1.0, 0.01, start)
     np.testing.assert_allclose(run.states.q[-1], [0.3, -0.5], atol=1e-9)  # 1e-16
     with pytest.raises(ValueError, match="a mimic joint names joint/nowhere"):
         io.load_mjcf(URDF.format("nowhere"))
+
+
+def test_files_in_other_encodings_are_read(tmp_path):
+    first = '<?xml version="1.0" encoding="ISO-8859-1"?><!-- caf\u00e9 -->'
+    for name, text in (
+        ("a.urdf", URDF.format("drive")),
+        ("b.xml", f"<mujoco><worldbody>{BODY}</worldbody></mujoco>"),
+    ):
+        (tmp_path / name).write_bytes((first + text).encode("latin-1"))
+        assert io.load_mjcf(tmp_path / name)[1].plan.joints
 
 
 def test_what_is_saved_is_what_was_loaded(tmp_path):
@@ -217,8 +228,8 @@ BODY = '<body name="b"><joint name="j"/><geom name="g" size=".1"/><site name="s"
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("<mujoco><worldbody><body></worldbody></mujoco>", "MuJoCo cannot read the file"),
-        ("nowhere.xml", "there is no file nowhere.xml"),
+        ("<mujoco><worldbody><body></worldbody></mujoco>", "^MuJoCo cannot read the file"),
+        ("nowhere.xml", "^there is no file nowhere.xml"),
         ("<mujoco/>", "it has no joint"),
         (f"<mujoco><worldbody>{BODY}</worldbody><actuator><motor site='s' name='m'/></actuator></mujoco>",
          "actuator/m: acts on something else"),
@@ -263,6 +274,27 @@ def test_torsional_friction_that_is_ignored_leaves_that_of_sliding():
     assert [i.rows for i in model.interactions] == [3]
     on_floor = [p for p in elements.plan.pairs if 0 in p[:2]]
     assert coefficients(elements, tuple(on_floor)).tolist() == [0.3, 0.3]
+
+
+MARKER = """<mujoco><worldbody>{}<body name="target" mocap="true"><body>
+ <geom name="mark" size=".2" contype="{}" conaffinity="0"/><site name="t"/></body>{}</body>
+ <site name="w"/></worldbody>{}</mujoco>"""
+
+
+def test_bodies_of_mocap_are_refused_where_others_depend_on_them():
+    """The scenes of robots have markers of targets that touch nothing."""
+    _, elements, _ = io.load_mjcf(MARKER.format(BODY, 0, "", ""))
+    assert "mocap: body/target stays where it is; nothing moves by it" in elements.report
+    weld = '<equality><weld body1="target" body2="b"/></equality>'
+    rope = '<tendon><spatial><site site="t"/><site site="s"/></spatial></tendon>'
+    for parts in (
+        (1, "", ""),
+        (0, "<body><joint/><geom size='1'/></body>", ""),
+        (0, "", weld),
+        (0, "", rope),
+    ):
+        with pytest.raises(ValueError, match="body/target: is moved by mocap"):
+            io.load_mjcf(MARKER.format(BODY, *parts))
 
 
 def test_names_and_controls_that_do_not_fit():
@@ -382,15 +414,33 @@ def test_meshes_are_hulls_and_files_of_meshes_can_be_saved(tmp_path):
     assert float(again["body/b/mass"]) == pytest.approx(
         2 * float(elements["body/b/mass"]), rel=1e-5
     )
-    source.write_text(text.format(100))
-    with pytest.raises(ValueError, match="geom/g: the hull has .* corners.*maxhullvert"):
-        io.load_mjcf(source)
+
+
+def test_a_mesh_with_many_corners_is_refused_or_touches_with_fewer(tmp_path):
+    corners = np.random.default_rng(0).normal(size=(400, 3))
+    corners /= np.linalg.norm(corners, axis=1, keepdims=True)
+    flat = " ".join(f"{x:.6f}" for x in corners.ravel())
+    text = f"""<mujoco><asset><mesh name="m" vertex="{flat}"/></asset><worldbody>
+     <geom type="plane" size="1 1 1"/>
+     <body pos="0 0 3"><freejoint/><geom name="g" type="mesh" mesh="m"/></body></worldbody></mujoco>"""
+    with pytest.raises(
+        ValueError, match="hull/geom/g: has more than 64 corners.* 1.8e-01 m outside"
+    ):
+        io.load_mjcf(text)
+    model, elements, start = io.load_mjcf(text, ignore=["hull"])
+    assert any(line.startswith("hull/geom/g") for line in elements.report)
+    assert len(elements.hulls["geom/g"].vertices) <= 64
+    d = mujoco.MjData(m := mujoco.MjModel.from_xml_string(text))
+    mujoco.mj_forward(m, d)
+    distance = mujoco.mj_geomDistance(m, d, 0, 1, 100.0, None)
+    assert 0 <= float(np.min(model.gaps(ZERO, start.q)[0])) - distance < 0.18  # 2e-3
 
 
 def test_urdf_is_saved_as_mjcf_with_its_mimics(tmp_path):
     _, elements, _ = io.load_mjcf(URDF.format("drive"))
     io.save_mjcf(elements, URDF.format("drive"), tmp_path / "gripper.xml")
-    model, _, start = io.load_mjcf(tmp_path / "gripper.xml")
+    model, saved, start = io.load_mjcf(tmp_path / "gripper.xml")
+    assert saved.plan.equalities == elements.plan.equalities
     held = model.gaps(ZERO, jnp.array([0.3, -0.5]))[-1]
     assert held.shape == (1,) and abs(float(held[0])) < 1e-6
     with pytest.raises(ValueError, match="MJCF, not URDF"):
