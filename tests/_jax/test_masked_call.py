@@ -51,6 +51,7 @@ COMPOSITIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMPOSITIONS)
 def test_every_composition(name):
     found, known = (jax.jit(lambda f=f: COMPOSITIONS[name](f))() for f in (sparse, dense))

@@ -90,6 +90,7 @@ NEAR = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NEAR)
 def test_near_kernels(name):
     near, switched = NEAR[name]

@@ -86,6 +86,7 @@ def test_identify_writes_predictions_from_the_measured_first_frame(identified, t
     assert (identified / "replay.html").stat().st_size > 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -273,6 +274,7 @@ def test_unknown_and_repeated_parameters():
         check_free([])
 
 
+@pytest.mark.slow
 def test_weights_fall_along_a_toss_and_ignore_padding(tosses):
     cube = CubeParameters.nominal(tosses)
     job = cube_job(cube, lanes(tosses, 100), ("mu",), CubeMotion(0.1048, float(tosses.dt), 1))
@@ -324,6 +326,7 @@ def test_smooth_start_recovers_the_velocity_of_a_flight():
     np.testing.assert_array_equal(smooth.position, flights.position)
 
 
+@pytest.mark.slow
 def test_errors_that_all_tosses_share():
     """Lengths, times, the vertical and the instant of the velocities, against closed forms."""
     dt, frames, g, s, c, tilt, delay = 1 / 148, 60, 9.81, 0.9, 1.1, 0.05, 0.004

@@ -47,6 +47,7 @@ def name(solver):
     return type(solver).__name__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", GENERAL, ids=name)
 def test_friction_of_a_block(solver):
     """A block slides, is braked by `mu m g h` a step, and stops after `v0 / (mu g)`."""
@@ -67,6 +68,7 @@ def test_friction_of_a_block(solver):
     assert run.stats.solver_names == solver.names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", (*GENERAL, *INTERVALS), ids=name)
 def test_a_circuit_with_a_diode(solver):
     """Each step of the implicit Euler method by hand: the diode conducts, or it blocks."""
@@ -124,6 +126,7 @@ def test_the_default_is_a_chain_that_prints_itself():
         Chain((integrators.Newton(5),))
 
 
+@pytest.mark.slow
 def test_a_solution_says_which_link_solved_it():
     """A link that has no time to solve it, and one that can; and a start that is a solution already."""
     random = np.random.default_rng(0)
@@ -138,6 +141,7 @@ def test_a_solution_says_which_link_solved_it():
     assert again.solved_by == 0 and again.solver == "start" and again.iterations == 0
 
 
+@pytest.mark.slow
 def test_one_notion_of_success():
     """The residual beside the accept tolerance decides, and nothing else does."""
     W, q = jnp.eye(3) + 0.5, jnp.array([-1.0, 0.5, -0.2])
@@ -151,6 +155,7 @@ def test_one_notion_of_success():
     assert Auto().accept_tolerance_for(q.dtype) == 1e-8
 
 
+@pytest.mark.slow
 def test_links_of_one_kind_keep_their_numbers():
     """The first of two links does all of its own passes, whatever those of the second are."""
     random = np.random.default_rng(8)

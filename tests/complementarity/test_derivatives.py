@@ -81,6 +81,7 @@ def computed():
     return batch, np.asarray(values), np.asarray(margin), forward, reverse
 
 
+@pytest.mark.slow
 def test_forward_mode_is_reverse_mode(computed):
     *_, forward, reverse = computed
     # Measured 1e-13 in regular and in singular problems.
@@ -188,6 +189,7 @@ def test_redundant_contacts_share_the_tangent_equally(computed):
     np.testing.assert_allclose(by["w", "q"] @ push, [0, 0.5, 0] * 2, rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_minimum_norm_of_a_stack():
     """Three identical unilateral rows and a single one: the pseudo-inverse of the closed rows."""
     H = np.array([[1.0, 0], [1, 0], [1, 0], [0.5, 1]])
@@ -223,6 +225,7 @@ def batch():
     return jnp.asarray(W[:, :3, :3]), jnp.asarray(q), jnp.asarray(mu[:, :1])
 
 
+@pytest.mark.slow
 def test_batches_of_gradients(batch):
     """`vmap` of the gradient is a loop of gradients, and `jvp` and `vmap` commute."""
     direction = jax.tree.map(jnp.cos, batch)
@@ -247,6 +250,7 @@ def test_batches_of_gradients(batch):
     np.testing.assert_allclose(power, mapped, rtol=0, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_second_derivative(batch):
     """Forward over reverse, against central differences of the gradient."""
     point = jax.tree.map(lambda x: x[0], batch)
@@ -263,6 +267,7 @@ def test_second_derivative(batch):
         np.testing.assert_allclose(a, central, rtol=0, atol=1e-6 * (1 + np.max(np.abs(central))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outer", [jax.jacfwd, jax.jacrev])
 @pytest.mark.parametrize("inner", [jax.jacfwd, jax.jacrev])
 def test_second_derivative_of_a_sticking_contact(inner, outer):

@@ -66,6 +66,7 @@ def natural_map(W, q, z, mu=0.5):
     return np.linalg.norm(p - out) / (rho * max(np.linalg.norm(q), np.linalg.norm(w)))
 
 
+@pytest.mark.slow
 def test_every_lane_of_redundant_contacts_is_solved(bodies):
     W, q, out = bodies
     assert np.all(out.residual <= 1e-8)
@@ -90,6 +91,7 @@ def test_a_lane_without_solution_leaves_the_others_alone(bodies):
     np.testing.assert_allclose(mixed.w[others], out.w[others], rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_one_newton_step_of_a_given_matrix():
     """Eliminating the velocity of `A = 1, H = 1` is solving with `1 − D + eps + N W`."""
     random = np.random.default_rng(0)
@@ -116,6 +118,7 @@ def test_one_newton_step_of_a_given_matrix():
     np.testing.assert_allclose(dv, problem.apply(join(dz)), rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("law", "rows"), [(HalfLine(), 4), (Free(), 5), (Box(-0.2, 0.3), 6)])
 def test_contacts_of_many_rows(law, rows):
     """More rows than have an inverse by cofactors, against one problem at a time."""
@@ -138,6 +141,7 @@ LAWS = (
 )
 
 
+@pytest.mark.slow
 def test_single_precision():
     """All kinds in one problem, in a batch: to 1e-5, in velocity to 1e-3."""
     lanes = 20
@@ -155,6 +159,7 @@ def test_single_precision():
     assert np.max(out.residual) <= 1e-5 and np.max(out.velocity_residual) <= 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("laws", "size"),
     [

@@ -100,6 +100,7 @@ def enumerate_modes(W, q, bounds):
             yield z, w
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 3, 6])
 def test_unilateral_problems_against_enumeration(n):
     random = np.random.default_rng(n)
@@ -115,6 +116,7 @@ def test_unilateral_problems_against_enumeration(n):
         assert error < 1e-7 * (1 + np.max(np.abs(z[i])))
 
 
+@pytest.mark.slow
 def test_a_law_of_ones_own():
     """Relays with a limit of their own each, against enumeration."""
     n, limit = 4, np.array([1.0, 0.5, 2.0, 1.0])
@@ -128,6 +130,7 @@ def test_a_law_of_ones_own():
         np.testing.assert_allclose(z[i], exact, rtol=0, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_equalities_are_linear_systems():
     random = np.random.default_rng(3)
     W, q = positive(random, 20, 4), random.normal(size=(20, 4))
@@ -150,6 +153,7 @@ def check_coulomb(z, w, mu, scale):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("contacts", [1, 3])
 def test_friction_obeys_coulombs_law(contacts):
     random = np.random.default_rng(contacts)
@@ -402,6 +406,7 @@ def test_arguments_of_another_kind_are_refused():
         solve_complementarity(ComplementarityProblem(jnp.eye(3), jnp.ones(3), laws))
 
 
+@pytest.mark.slow
 def test_one_contact_of_two_rows_is_two_of_one_row():
     """`(HalfLine(), (1, 2))` is the quadrant; only `active` counts contacts."""
     W, q = jnp.array([[2.0, 0.5], [0.3, 1.0]]), jnp.array([-1.0, 0.4])
@@ -435,6 +440,7 @@ def test_tolerances_that_are_refused(tolerance):
         Auto(tolerance=tolerance)
 
 
+@pytest.mark.slow
 def test_single_precision():
     random = np.random.default_rng(1)
     W, q = positive(random, 60, 3), random.normal(size=(60, 3)) * 3
@@ -447,6 +453,7 @@ def test_single_precision():
     np.testing.assert_allclose(out.z, z, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_new_values_do_not_compile_again():
     @quick_jit
     @eqx.debug.assert_max_traces(max_traces=1)

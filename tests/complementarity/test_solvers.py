@@ -133,6 +133,7 @@ def test_nothing_is_proven_where_there_is_a_solution(W, q, laws, solver):
     assert out.result != RESULTS.infeasible and np.all(np.asarray(out.certificate) == 0)
 
 
+@pytest.mark.slow
 def test_iterates_that_overflow_are_no_success():
     """Random matrices, few of them monotone: solved is what enumeration solves."""
     random = np.random.default_rng(3)
@@ -162,6 +163,7 @@ def test_rows_that_take_no_part_may_hold_anything():
     np.testing.assert_array_equal(loud.z, clean.z)
 
 
+@pytest.mark.slow
 def test_contacts_that_take_no_part():
     W, q = positive(2)
     mask = jnp.array([True, False, True, True, False, True])
@@ -204,6 +206,7 @@ def test_no_contact_has_no_derivative():
     assert by_q.shape == (0,) and by_scale == 0
 
 
+@pytest.mark.slow
 def test_the_matrix_as_an_operator():
     """A Delassus operator and a sparse matrix are what their arrays are."""
     random = np.random.default_rng(3)
@@ -241,6 +244,7 @@ def test_a_nonlinear_problem_without_solution_is_not_solved():
         )
 
 
+@pytest.mark.slow
 def test_a_nonlinear_problem_and_its_derivative():
     """`z² + a z = 2` and an open row: `dz/da = −z / (2 z + a)`."""
 

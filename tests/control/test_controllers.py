@@ -87,6 +87,7 @@ def layers(kind):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "order"), [(ImplicitSlidingMode, 1), (ImprovedSlidingMode, 2), (SlidingModeOT2, 2)]
 )
@@ -111,6 +112,7 @@ def test_deadbeat_without_disturbance():
     assert abs(ends[SlidingModeOT2]) < 1e-13 < 1e-4 < abs(ends[ImprovedSlidingMode])
 
 
+@pytest.mark.slow
 def test_explicit_twisting_chatters():
     plant = FirstOrderSystem.linear([[0.0, 1.0], [0.0, 0.0]], disturbance, inputs=B)
     late = []
@@ -132,6 +134,7 @@ def test_a_late_sensor():
     np.testing.assert_allclose(out.details.control[1::every, 0], kp * (1 - shown), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_failure_of_the_controller_is_told():
     """A sensor that breaks: the relay problem of the controller has no numbers to solve."""
     plant = FirstOrderSystem.linear(np.zeros((1, 1)), inputs=[[2.0]])
@@ -146,6 +149,7 @@ def test_a_failure_of_the_controller_is_told():
         )
 
 
+@pytest.mark.slow
 def test_the_equivalent_control_keeps_the_surface():
     """Without disturbance, on the surface, several controls."""
     random = np.random.default_rng(1)
@@ -156,6 +160,7 @@ def test_the_equivalent_control_keeps_the_surface():
     np.testing.assert_allclose(c @ (a @ x + b @ u), 0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_several_relays_solve_their_own_step():
     random = np.random.default_rng(2)
     b, x, period = np.eye(3) + 0.2 * random.normal(size=(3, 3)), random.normal(size=3), 0.4
@@ -176,6 +181,7 @@ def test_twisting_reaches_the_origin_and_stays():
     assert np.max(np.abs(out.details.control)) <= 6
 
 
+@pytest.mark.slow
 def test_the_estimate_of_the_observer_converges():
     """Its error follows `(A − L C)` held over the periods, whatever the control is."""
     c, gain, x0 = np.array([[1.0, 0.0]]), np.array([[4.0], [3.0]]), np.array([1.0, -0.5])
@@ -212,6 +218,7 @@ def cost(gains, plant=MOTOR, end=1.0):
     return jnp.mean((out.states.v[:, 0] - 1.0) ** 2)
 
 
+@pytest.mark.slow
 def test_derivatives_by_gains():
     gains = jnp.array([2.0, 0.5, 0.7])
     reverse, forward = quick_jit(lambda g: (jax.grad(cost)(g), jax.jacfwd(cost)(g)))(gains)
@@ -220,6 +227,7 @@ def test_derivatives_by_gains():
     np.testing.assert_allclose(forward, (near[:3] - near[3:]) / 2e-5, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_gains_from_a_recorded_motion():
     def motion(gains):
         loop = Sampled(ZeroOrderHold(), PID(*gains, reference=1.0), 5, position)
@@ -234,6 +242,7 @@ def test_gains_from_a_recorded_motion():
     np.testing.assert_allclose(found, truth, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_the_gain_of_a_sliding_mode_is_differentiable():
     """Far from the surface `u = −gain`: the position moves by `−2 gain t`."""
 
@@ -255,6 +264,7 @@ def test_the_gain_of_a_sliding_mode_is_differentiable():
     np.testing.assert_allclose([value, slope], [3.0 - 0.6, -0.4], rtol=1e-13)
 
 
+@pytest.mark.slow
 def test_what_is_refused():
     with pytest.raises(ValueError, match="every must be at least 1 step, got 0"):
         Sampled(ZeroOrderHold(), PID(1.0), every=0)

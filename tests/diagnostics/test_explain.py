@@ -26,6 +26,7 @@ def located():
     return explain_gradient(speed, AT, build, Located(MoreauJean()), 0.0, 1.2, 0.01)
 
 
+@pytest.mark.slow
 def test_the_gradient_is_that_of_the_motion(located):
     known = jax.grad(lambda p: ball_state(1.2, p["height"], 0.0, p["e"]).v[0])(AT)
     for name in AT:
@@ -33,6 +34,7 @@ def test_the_gradient_is_that_of_the_motion(located):
     assert located.names == ("e", "height") and located.warnings == ()
 
 
+@pytest.mark.slow
 def test_a_second_call_compiles_nothing():
     traced = []
 
@@ -69,6 +71,7 @@ def test_contributions_are_at_the_impacts(located):
     np.testing.assert_allclose(through[steps[1], 1], by_w * np.sqrt(g / 2), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_plain_scheme_is_warned_of():
     found = explain_gradient(speed, AT, build, MoreauJean(), 0.0, 1.2, 0.01)
     assert any("Located" in w for w in found.warnings)
@@ -76,6 +79,7 @@ def test_a_plain_scheme_is_warned_of():
     assert "step 45" in str(found)
 
 
+@pytest.mark.slow
 def test_no_contact_was_reached():
     found = explain_gradient(speed, AT, build, Located(MoreauJean()), 0.0, 0.3, 0.01)
     (warning,) = found.warnings
@@ -83,6 +87,7 @@ def test_no_contact_was_reached():
     assert not np.any(found.through)
 
 
+@pytest.mark.slow
 def test_sensitivities_that_explode():
     """A pencil that falls over: `v' = k² q`, growth `cosh(k T)`."""
 
@@ -101,6 +106,7 @@ def test_sensitivities_that_explode():
     np.testing.assert_allclose(found.lyapunov_time, 1 / 5, rtol=0.2)
 
 
+@pytest.mark.slow
 def test_a_point_on_the_edge_between_two_modes():
     """A ball that touches the ground without a load: held or not, nothing says."""
 
@@ -111,6 +117,7 @@ def test_a_point_on_the_edge_between_two_modes():
     assert any("set-valued" in w and "bundled_gradient" in w for w in found.warnings)
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_not_finite():
     def loss(states):
         return jnp.sqrt(states.q[-1, 0] - states.q[-1, 0])
@@ -119,6 +126,7 @@ def test_a_gradient_that_is_not_finite():
     assert any("not finite" in w and "shorten" in w for w in found.warnings)
 
 
+@pytest.mark.slow
 def test_first_order_systems_are_refused():
     from diffnsd import EulerMoreau
 

@@ -266,6 +266,7 @@ def vectors(n, size):
     return st.lists(st.floats(-size, size), min_size=n, max_size=n).map(np.array)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GROUPS)
 @settings(max_examples=50, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(data=st.data())
@@ -276,6 +277,7 @@ def test_axioms(name, data):
     check_axioms(name, *(data.draw(vectors(n, size)) for _ in range(3)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROTATIONS)
 @pytest.mark.parametrize(
     "angle",
@@ -290,6 +292,7 @@ def test_axioms_at_singular_rotations(name, angle):
     check_axioms(name, x, y, w)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in GROUPS if name not in UNCLOSED])
 def test_casimirs_are_all_that_an_orbit_keeps(name):
     """Constant under the coadjoint action, and as many as the rank of the bracket leaves over."""
@@ -313,6 +316,7 @@ def test_casimirs_that_are_not_written_down():
         SL(2).casimirs(jnp.ones(3))
 
 
+@pytest.mark.slow
 def test_pose_rotates_bodies_apart():
     """Two bodies are two copies of one, and translations stay in the world frame."""
     random = np.random.default_rng(5)
@@ -327,6 +331,7 @@ def test_pose_rotates_bodies_apart():
         near(both.position[i], x[part][:3] + y[part][:3])
 
 
+@pytest.mark.slow
 def test_dtype_is_kept():
     x = jnp.full(6, 0.3, jnp.float32)
     group = PoseGroup(1)

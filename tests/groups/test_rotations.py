@@ -61,6 +61,7 @@ def test_logarithm_near_the_identity(angle, log_and_derivative):
         np.testing.assert_allclose(derivative, closed, rtol=0, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_second_derivatives_at_the_singular_points():
     """At 0 the second derivative of `log(exp(x) exp(y))` in y and x is the bracket over two."""
     eye = np.eye(3)
@@ -78,6 +79,7 @@ def test_second_derivatives_at_the_singular_points():
     assert np.all(np.isfinite(at_pi))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [SO3(), SE3()], ids=["SO(3)", "SE(3)"])
 def test_third_derivatives_across_the_switches_and_at_the_singular_points(group):
     """`log(exp(x))` is linear and `dexp(x, dexpinv(x, w))` constant in x: nothing may be left."""
@@ -182,6 +184,7 @@ def test_nothing_is_wrong_with_an_element(group, q):
     assert group.check(q) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "group",
     [SO3(), Euclidean(2), Product((Euclidean(1), SO3())), PoseGroup(2), JointSpace(7, (1, 4))],

@@ -45,6 +45,7 @@ def test_the_design_has_a_derivative():
     np.testing.assert_allclose(slope, -2 * value / 1.3, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_expected_errors_are_those_of_repeated_experiments():
     """Through contact: friction and restitution from the frames of a bouncing block."""
     model = nsd.models.sliding_block(mu=0.3)
@@ -93,6 +94,7 @@ def test_bad_input():
         ident.informative(distance, params(), jnp.ones(2)).best("e")
 
 
+@pytest.mark.slow
 def test_the_gradient_of_an_expected_error_through_impacts():
     """A design is improved by it: second derivatives through located impacts, against the closed form."""
     times = 0.05 * jnp.arange(1.0, 13.0)

@@ -29,6 +29,7 @@ def dense(residual, params, own, runs):
     return jax.vmap(residual, in_axes=(None, 0, 0))(params, own, runs)
 
 
+@pytest.mark.slow
 def test_a_linear_problem_is_that_of_dense_least_squares():
     runs = linear()
 
@@ -70,6 +71,7 @@ def decays(n=6):
     return tuple(map(jnp.asarray, (times, measured, seen)))
 
 
+@pytest.mark.slow
 def test_a_nonlinear_problem_is_that_of_scipy():
     runs = decays()
     params = {"floor": jnp.asarray(0.0), "rate": jnp.asarray(0.7)}
@@ -92,6 +94,7 @@ def test_a_nonlinear_problem_is_that_of_scipy():
     )
 
 
+@pytest.mark.slow
 def test_taking_a_noisy_start_as_exact_biases_what_estimating_it_does_not():
     runs = decays(200)
     params = {"floor": jnp.asarray(0.1), "rate": jnp.asarray(1.0)}
@@ -105,6 +108,7 @@ def test_taking_a_noisy_start_as_exact_biases_what_estimating_it_does_not():
     assert abs(float(taken.params["rate"]) - 1.3) > 3 * abs(value - 1.3)
 
 
+@pytest.mark.slow
 def test_an_outlier_is_left_to_a_robust_loss():
     runs, params = decays(20), {"floor": jnp.asarray(0.1), "rate": jnp.asarray(1.0)}
     broken = runs[0], runs[1].at[3, 7].add(5.0), runs[2]
@@ -118,6 +122,7 @@ def test_an_outlier_is_left_to_a_robust_loss():
     assert abs(huber - clean) < 0.02 * abs(rate(broken) - clean)
 
 
+@pytest.mark.slow
 def test_robust_standard_errors_are_those_of_all_unknowns_together():
     """Outliers do not bend the loss, in the unknowns of a run neither."""
     runs, zero = linear(), (jnp.zeros(P), jnp.zeros((N, M)))
@@ -139,6 +144,7 @@ def bounded(params, own, run):
     return decay({"floor": params["floor"], "rate": params["rate"]}, own, run)
 
 
+@pytest.mark.slow
 def test_a_parameter_on_its_bound_is_held_there():
     """The rest is the fit with the rate fixed at the bound."""
     runs, values = decays(), {"floor": jnp.asarray(0.1), "rate": jnp.asarray(1.0)}
@@ -153,6 +159,7 @@ def test_a_parameter_on_its_bound_is_held_there():
     np.testing.assert_allclose(fit.values()["floor"], alone.params, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_programs_are_shared_with_the_linearisation():
     runs, programs = decays(), identification.Programs()
     params = {"floor": jnp.asarray(0.1), "rate": jnp.asarray(1.0)}

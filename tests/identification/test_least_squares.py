@@ -50,6 +50,7 @@ def numbers(result):
     return np.array([values[name] for name in ("k", "a", "b")], float)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "solver", [None, optx.Dogleg(rtol=1e-6, atol=1e-6)], ids=["levenberg-marquardt", "dogleg"]
 )
@@ -72,6 +73,7 @@ def test_agrees_with_an_independent_solver(decay, solver):
     assert len(calls) == result.evaluations.loss == result.evaluations.gradient == result.steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", [None, Positive(), (0, None), (0, 5)])
 @pytest.mark.parametrize("solver", [None, optx.Dogleg(rtol=1e-4, atol=1e-4)])
 def test_single_precision_in_a_double_precision_session(bound, solver):
@@ -177,6 +179,7 @@ def test_pytrees_and_masks_of_leading_shape():
         least_squares(residual, start, mask=jnp.zeros((2, 3), bool))
 
 
+@pytest.mark.slow
 def test_huber_is_the_location_estimate_of_huber():
     data = np.append(np.random.default_rng(1).standard_normal(40), [30.0, 50.0])
 
@@ -288,6 +291,7 @@ def test_rough_residuals_stall_with_the_best_kept():
     assert result.loss == np.min(result.history.loss[result.history.accepted])
 
 
+@pytest.mark.slow
 def test_failures_at_the_start_and_wrong_solvers():
     with pytest.raises(FitError, match="start values"):
         least_squares(lambda x: jnp.log(x)[None], jnp.asarray(-1.0))

@@ -43,6 +43,7 @@ def body():
     )
 
 
+@pytest.mark.slow
 def test_names_values_bounds_and_units(body):
     params, rebuild = parameters(
         body,

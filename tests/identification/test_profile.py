@@ -26,6 +26,7 @@ def fitted(residual, start=(1.0, 0.5), bounds=None):
     return ident.least_squares(residual, params)
 
 
+@pytest.mark.slow
 def test_a_linear_profile_has_student_s_interval():
     fit = fitted(line)
     found = ident.uncertainty(fit.params, fit.linearisation)
@@ -68,6 +69,7 @@ def test_two_valleys_are_seen():
     assert valleys > 1
 
 
+@pytest.mark.slow
 def test_bounds_and_names():
     fit = fitted(decay, bounds={"a": (0.0, 5.0), "b": (0.0, 2.0)})
     with pytest.raises(ValueError, match="between"):

@@ -71,6 +71,7 @@ def same(one, other):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fitted", [by_adam, by_line_search, by_least_squares, by_joint_least_squares]
 )
@@ -139,6 +140,7 @@ def test_other_data_and_rates_are_refused(tmp_path):
         fitted(np.array([1.0, 2.0]), rate=0.2)
 
 
+@pytest.mark.slow
 def test_rounds_of_a_robust_fit_have_folders(tmp_path):
     data = jnp.asarray(np.random.default_rng(0).standard_normal(30)).at[:4].add(20.0)
 
@@ -153,6 +155,7 @@ def test_rounds_of_a_robust_fit_have_folders(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir())[0] == "round_01"
 
 
+@pytest.mark.slow
 def test_a_fit_spread_over_devices(tmp_path):
     mesh = jax.sharding.Mesh(jax.devices(), ("run",))
     rng = np.random.default_rng(1)

@@ -98,6 +98,7 @@ def test_a_short_last_segment_ends_at_its_last_frame():
     np.testing.assert_array_equal(plan.gather_ends(plan.gather_targets(measured)), [3, 5])
 
 
+@pytest.mark.slow
 def test_shooting_smooths_a_chaotic_fit():
     # Logistic map x' = r x (1 - x), r = 3.9: over 40 steps the loss is wild, over 3 a bowl.
     def roll(r, x, steps):

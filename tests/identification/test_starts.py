@@ -33,6 +33,7 @@ def line(share=0.2, noise=0.03, seed=0, n=200):
     return Line(jnp.asarray(x), jnp.asarray(y)), params, moved
 
 
+@pytest.mark.slow
 def test_the_scale_of_a_robust_loss_is_found_from_the_data():
     residual, params, moved = line()
     found = ident.robust_least_squares(residual, params, rounds=40, scale_rtol=1e-6, rtol=1e-12)
@@ -65,6 +66,7 @@ def test_the_scale_of_a_robust_loss_is_found_from_the_data():
     )
 
 
+@pytest.mark.slow
 def test_the_scale_follows_the_unit():
     residual, params, _ = line()
     milli = Line(1000 * residual.x, 1000 * residual.y)
@@ -92,6 +94,7 @@ def minimise(scale):
     return run
 
 
+@pytest.mark.slow
 def test_several_starts_find_the_deeper_valley():
     start = {"x": jnp.asarray(0.9)}
     params, _ = ident.parameters(start, lambda m: dict(m), {"x": (-2.0, 2.0)})
@@ -113,6 +116,7 @@ def test_several_starts_find_the_deeper_valley():
         ident.several_starts(minimise(1.0), params, count=1)
 
 
+@pytest.mark.slow
 def test_further_starts_fill_the_bounds():
     start = {"a": jnp.asarray(0.5), "b": jnp.zeros(3)}
     params, _ = ident.parameters(start, lambda m: dict(m), {"a": (0.0, 1.0)})

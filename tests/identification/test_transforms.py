@@ -33,6 +33,7 @@ def slope(transform):
     return jax.grad(lambda x: transform.forward(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transform", SCALARS)
 def test_round_trip_and_derivative(transform):
     raw = jnp.linspace(-0.8, 1.7, 41)
@@ -198,6 +199,7 @@ def test_inertia_of_batches_and_flat_bodies():
     np.testing.assert_allclose(thin, [1.0, 1.0, 2.0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_inertia_derivative_is_that_of_the_second_moments():
     # At the sphere J = I / 2, d tr(I) / d a = 2 tr(I), and trace(I) = 2 trace(J).
     transform = PhysicalInertia()

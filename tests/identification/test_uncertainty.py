@@ -40,6 +40,7 @@ def regression():
     return x, y, least_squares(residual, params, rtol=1e-13), residual
 
 
+@pytest.mark.slow
 def test_standard_errors_of_linear_regression(regression):
     x, y, result, _ = regression
     design, target = x.reshape(-1, 2), y.ravel()
@@ -197,6 +198,7 @@ def test_refuses_what_has_no_answer():
     assert any("only 4 groups" in warning for warning in few.warnings)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_with_and_without_an_error_that_a_run_shares():
     """90 % intervals of two numbers, 400 times, 15 runs of 20 residuals; a start that is off shifts a run."""
     rng, repetitions, groups, per_group = np.random.default_rng(0), 400, 15, 20
@@ -257,6 +259,7 @@ def test_standard_errors_of_a_robust_fit_are_those_of_hubers_theory():
     assert classical == pytest.approx(theory, rel=0.1)
 
 
+@pytest.mark.slow
 def test_residuals_that_are_all_outliers_determine_nothing():
     here = linearise(lambda p: p + 10.0 * jnp.ones(20), jnp.asarray(0.0), robust=Huber(1.0))
     found = uncertainty(jnp.asarray(0.0), here)

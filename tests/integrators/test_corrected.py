@@ -15,6 +15,7 @@ from diffnsd.models import bouncing_ball
 SOME = "ball", "oblique", "pendulum"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", cases(n for n in PROBLEMS if n.startswith(SOME)))
 def test_sensitivities_converge(name):
     values, slopes = errors(PROBLEMS[name], Corrected(MoreauJean()), [1e-2, 1e-4])
@@ -23,6 +24,7 @@ def test_sensitivities_converge(name):
     assert values[1] < 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("inner", "wrap"),
     [(BackwardEuler(), lambda law: law), (MoreauJean(theta=1.0), GapStabilized)],
@@ -48,6 +50,7 @@ def test_values_are_those_of_the_plain_scheme(ball):
     assert np.array_equal(quick_jit(plain)(x), quick_jit(corrected)(x))
 
 
+@pytest.mark.slow
 def test_forward_and_reverse_mode(ball):
     x, _, corrected = ball
     forward, reverse = quick_jit(jax.jacfwd(corrected))(x), quick_jit(jax.jacrev(corrected))(x)
@@ -56,6 +59,7 @@ def test_forward_and_reverse_mode(ball):
     assert np.max(np.abs(forward - known)) < 1e-9 * np.max(np.abs(known))  # h = 0.02
 
 
+@pytest.mark.slow
 def test_second_derivatives(ball):
     x, _, corrected = ball
     d = jnp.array([0.3, -0.2, 0.1, 0.5])
@@ -67,6 +71,7 @@ def test_second_derivatives(ball):
     np.testing.assert_allclose(quick_jit(lambda: product(corrected))(), known, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_columns_of_a_batch():
     """What `least_squares` does: lanes inside, derivatives outside, columns around both."""
     heights = jnp.linspace(0.9, 1.1, 3)
@@ -86,6 +91,7 @@ def test_columns_of_a_batch():
         np.testing.assert_allclose(row, alone(x, height), rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("end", "is_far"), [(0.8, False), (10.0, True)])
 def test_a_drift_of_the_values_is_said(end, is_far):
     """After 12 rebounds the plain motion is 6.7 steps from the located one, after one 0.3."""

@@ -22,6 +22,7 @@ SMOOTH = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", cases(SMOOTH))
 def test_sensitivities_are_exact(name):
     """In one step from the start to the end."""
@@ -54,6 +55,7 @@ def test_the_end_of_a_bounce_sequence(bouncing):
     assert np.all(np.isfinite(slopes))
 
 
+@pytest.mark.slow
 def test_reverse_mode_second_derivatives_and_batches():
     problem = PROBLEMS["ball, two impacts"]
     run = final(problem, REFERENCE, 1.2)
@@ -105,6 +107,7 @@ def _orbit_exactly(x, until):
     return a * jnp.stack([e - cos, -aside * sin, rate * sin, -rate * aside * cos])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev])
 def test_many_steps_of_the_solver(mode):
     """Twice past the centre in many steps, which reverse mode makes again in groups of 16."""
@@ -124,6 +127,7 @@ def _pull(t, rate):
     return (rate * t - 1)[None]
 
 
+@pytest.mark.slow
 def test_a_contact_is_held_and_released():
     """A mass of 1 kg is pressed down with 1 N and pulled up with `k t`: it leaves at `t1 = 1/k`.
 
@@ -159,6 +163,7 @@ def test_what_is_refused():
         EventDriven(tolerance=0.0)
 
 
+@pytest.mark.slow
 def test_who_keeps_impact_times():
     assert REFERENCE.keeps_impact_times and not MoreauJean().keeps_impact_times
     assert REFERENCE.supports(bouncing_ball()) is None

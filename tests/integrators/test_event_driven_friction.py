@@ -133,6 +133,7 @@ def _apart(t, q):
     return q[:1] - q[1:]
 
 
+@pytest.mark.slow
 def test_a_joint_and_a_brake_that_lets_go():
     """Two masses on a joint, pulled by `k t`, stick until `k t` is the limit of the brake, at `t1`."""
 

@@ -107,6 +107,7 @@ def curve_exactly(x, stops, until=3.0):
     return jnp.stack([place, aside, zero, *v, zero])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [0.3, 0.7, 1.3, 2.5, 6.0])
 def test_a_curve_on_a_slope(slope_program, k):
     """Thrown across and upwards; it curves downhill, and stops if `k > 1`."""

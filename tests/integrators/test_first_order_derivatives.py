@@ -57,6 +57,7 @@ def charged(parameters, end=1.0):
 AT = jnp.array([0.8, 0.5, 2.0, 3.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_derivatives_converge_to_those_of_the_motion(name):
     """By resistance, capacitance, source and load."""
@@ -69,6 +70,7 @@ def test_derivatives_converge_to_those_of_the_motion(name):
     assert errors[1] < (2e-2 if method.order == 1 else 1e-4)
 
 
+@pytest.mark.slow
 def test_derivatives_of_a_relay_before_and_after_it_slides():
     """`x' = −a Sgn(x) + b`: `x = x0 − (a − b) t` until it slides; then `x = 0` and `lam = −b / a`."""
 
@@ -129,6 +131,7 @@ def test_both_modes_batches_and_differences_of_a_nonlinear_relation(name):
     np.testing.assert_allclose(batched[0], reverse, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_derivatives_of_derivatives():
     """Second derivatives, forward over reverse, against the closed form."""
     exact = jax.hessian(charged)(AT)
@@ -186,6 +189,7 @@ def test_the_gain_of_a_relay_from_its_motion():
     np.testing.assert_allclose(found, 0.7, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_switching_time_of_a_relay_of_degree_two_is_lost():
     """`x1' = x2`, `x2' = lam`, `lam ∈ −Sgn(x1)`: known, so that nobody forgets it.
 

@@ -149,6 +149,7 @@ def swing(p):
     return Model(pendulum, bearing), pendulum.state(angle[None])
 
 
+@pytest.mark.slow
 def test_a_pendulum_with_friction_in_its_bearing():
     """Two turning points."""
     at = np.array([1.0, 0.6])

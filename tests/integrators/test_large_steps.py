@@ -142,6 +142,7 @@ def final(stiffness, law=None, **others):
     return run.states
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["linear", "nonlinear", "contact"])
 def test_gradients_by_stiffness(kind):
     """Forward = reverse = central differences."""
@@ -179,6 +180,7 @@ def test_second_derivatives():
     np.testing.assert_allclose(second, wide, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_friction_of_nodes_in_space():
     """A stack of nodes without springs between them slides as a block: `v0 − mu g t`, exactly."""
     masses = jnp.ones(6)

@@ -58,6 +58,7 @@ def above_disc(t, q):
     return jnp.sqrt(jnp.sum(q * q))[None] - 1.0
 
 
+@pytest.mark.slow
 def test_a_point_that_slides_off_a_disc():
     """Values of second order, and a derivative of first order, since the time of lift-off is not located."""
     point = LagrangianSystem(jnp.eye(2), f_ext=jnp.array([0.0, -G]))
@@ -101,6 +102,7 @@ def test_a_point_that_slides_off_a_disc():
     assert coarse[1] < 4e-2 and fine[1] < 3e-3
 
 
+@pytest.mark.slow
 def test_a_method_of_first_order_on_a_curved_surface_says_so():
     point = LagrangianSystem(jnp.eye(2), f_ext=jnp.array([0.0, -G]))
     disc = Interaction(GapRelation(above_disc), NewtonImpact(0.0))
@@ -120,6 +122,7 @@ FLOOR = Interaction(GapRelation(lambda t, q: q), NewtonImpact(0.5))
 BRAKE = Interaction(RateRelation(lambda t, q: q), DryFriction(2.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("contact", "force", "v", "step"),
     [

@@ -30,6 +30,7 @@ MIDPOINT = Located(MoreauJean())
 EXACT = [n for n in PROBLEMS if n not in ("corner, no friction", "pendulum at a wall")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", cases(EXACT))
 def test_constant_forces_are_exact(name):
     """The midpoint rule is exact between impacts: so are values and sensitivities through them."""
@@ -49,6 +50,7 @@ def test_plain_moreau_jean_through_an_impact(name):
     assert slopes[-1] < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("inner", "wrap"),
     [(BackwardEuler(), lambda law: law), (MoreauJean(theta=1.0), GapStabilized)],
@@ -114,6 +116,7 @@ def test_order_two_on_the_pendulum():
     assert errors_of_slopes[-1] < 5e-4 * np.max(np.abs(slopes))
 
 
+@pytest.mark.slow
 def test_rest_beside_an_impact():
     """One ball lies on the ground while the other one bounces."""
 
@@ -158,6 +161,7 @@ def test_three_impacts_in_one_step(method):
     assert np.max(values) < (1e-9 if method is Located else 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [Located(MoreauJean()), Corrected(MoreauJean())])
 def test_an_impact_too_many_is_said(method):
     """The third one of a step, of which two are located: the derivative is off by 13 %."""
@@ -202,12 +206,14 @@ def derivatives():
     return problem, quick_jit(jax.jacrev(run)), quick_jit(hessian_product), run
 
 
+@pytest.mark.slow
 def test_reverse_mode(derivatives):
     problem, reverse, _, _ = derivatives
     found = reverse(jnp.asarray(problem.x))
     np.testing.assert_allclose(found, jax.jacfwd(problem.exact)(jnp.asarray(problem.x)), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_hessian_vector_products(derivatives):
     """Second derivatives of a rollout through two impacts, against those of the closed form."""
     problem, _, product, _ = derivatives
@@ -259,6 +265,7 @@ def test_derivatives_where_forces_are_not_constant():
     assert np.all(fine < 0.05 * coarse)
 
 
+@pytest.mark.slow
 def test_gauss_newton_products(derivatives):
     """`J^T J d` of a rollout through two impacts: forward, then backward, no matrix in between."""
     problem, _, _, run = derivatives
@@ -295,6 +302,7 @@ def test_settings_that_are_refused(options, words):
         Located(MoreauJean(), **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "height", "end", "counts", "words"),
     [
@@ -319,6 +327,7 @@ def test_what_was_not_located_is_counted(method, height, end, counts, words):
     assert solution.message.startswith(words) and bool(solution.message) == bool(words)
 
 
+@pytest.mark.slow
 def test_a_joint_that_is_switched_off_does_not_hold():
     """A ball whose force grows with height, thrown against its floor beside a joint that is off."""
 

@@ -174,6 +174,7 @@ def body(data_dir):
     return d, model, run
 
 
+@pytest.mark.slow
 def test_free_rigid_body_against_elliptic_functions(body):
     d, _, run = body
     matrices = jax.vmap(rotation_matrix)(run.states.q[1])
@@ -191,6 +192,7 @@ def test_invariants_of_the_free_rigid_body(body):
     assert jnp.max(jax.vmap(lambda s: diagnostics.defect(model, s))(run.states)) < 1e-13
 
 
+@pytest.mark.slow
 def test_casimirs_and_spatial_momenta_on_se3():
     """Kept to round-off at a step where the motion itself has an error of 1e-3."""
     for model, state in (
@@ -211,6 +213,7 @@ def test_casimirs_and_spatial_momenta_on_se3():
 X3 = np.array([0.4, -0.7, 0.3])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("action", "y0", "exact"),
     [
@@ -259,6 +262,7 @@ def test_second_order_system_in_closed_form():
     assert np.log2(errors[0] / errors[1]) == pytest.approx(4, abs=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inertia", [(1.0, 2.0, 2.5), np.diag([1.0, 2.0, 2.5]) + 0.1])
 def test_newton_euler_is_the_free_body(inertia):
     """The same body as second-order system, and its spatial spin constant."""
@@ -288,6 +292,7 @@ def test_adaptive_steps_reach_their_tolerance():
     assert late.result == RESULTS.too_many_steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "integrator",
     [RKMK(), RKMK(T.gauss(2)), Adaptive(RKMK(diffrax.Tsit5()), 1e-7)],
@@ -307,6 +312,7 @@ def test_derivatives_against_the_closed_form(integrator):
     np.testing.assert_allclose(forward, exact, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_adaptive_steps_are_chosen_once():
     """Reverse mode makes steps again in groups of 16; one grid step takes 30 here, and in a batch some fewer.
 
@@ -425,6 +431,7 @@ def test_what_cannot_be_made(make, words):
 # Diagnostics
 
 
+@pytest.mark.slow
 def test_rkmk_is_no_poisson_map():
     """A Gauss tableau is symplectic on vector spaces, and its RKMK method is not Poisson."""
     model = models.free_rigid_body()
@@ -437,6 +444,7 @@ def test_rkmk_is_no_poisson_map():
     assert 1e-4 < found < 1e-1
 
 
+@pytest.mark.slow
 def test_symplecticity_defect():
     """Gauss is symplectic on a vector space, and the classical method is not."""
     system = LagrangianSystem(

@@ -160,6 +160,7 @@ def test_orders_on_a_forced_body(integrator, counts, forced_motion):
     np.testing.assert_allclose(found, integrator.order, atol=0.1)
 
 
+@pytest.mark.slow
 def test_order_with_a_mass_matrix_that_depends_on_the_configuration():
     model, start = double_pendulum(), State(jnp.array([1.5, 0.5]), jnp.zeros(2))
     exact, ok, _ = integrate(model, Galerkin(3), start, jnp.asarray(1.0), jnp.asarray(100))
@@ -225,6 +226,7 @@ def test_symplecticity(integrator):
     assert defect < 1e-9 if integrator.is_symplectic else defect > 1e-6
 
 
+@pytest.mark.slow
 def test_symplecticity_with_a_variable_mass_matrix():
     start = State(jnp.array([1.5, 0.5]), jnp.array([0.3, -0.4]))
     defect = quick_jit(symplecticity_defect)(double_pendulum(), LieVariational(), 0.0, 0.1, start)

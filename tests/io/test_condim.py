@@ -84,6 +84,7 @@ def test_a_spinning_and_a_rolling_ball_are_slowed_and_stopped():
     assert ok and np.max(np.abs(after)) < 1e-9  # 4e-13
 
 
+@pytest.mark.slow
 def test_coefficients_are_those_of_mujoco_and_are_saved(tmp_path):
     model, elements, _ = io.load_mjcf(BALLS)
     m = mujoco.MjModel.from_xml_string(BALLS)

@@ -41,6 +41,7 @@ EVERYTHING = """<mujoco><compiler angle="radian"/><option
 <contact><exclude body1="base" body2="hand"/></contact></mujoco>"""
 
 
+@pytest.mark.slow
 def test_forces_are_those_of_mujoco():
     m = mujoco.MjModel.from_xml_string(EVERYTHING)
     m.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
@@ -124,6 +125,7 @@ SLIDE = """<mujoco><option timestep=".001"/><worldbody>
 </worldbody></mujoco>"""
 
 
+@pytest.mark.slow
 def test_a_parameter_is_identified_by_its_name_in_the_file():
     """The larger friction counts: that of the floor as long as that of the block is smaller."""
     _, elements, start = io.load_mjcf(SLIDE.format(0.1), max_active=None)
@@ -155,6 +157,7 @@ FOUR_BAR = """<mujoco><option timestep=".001"/><worldbody>
 <equality><connect body1="rod" body2="rocker" anchor=".5 0 0"/></equality></mujoco>"""
 
 
+@pytest.mark.slow
 def test_a_loop_of_the_file_stays_closed_and_keeps_its_energy():
     """A parallelogram: its rod only translates, so that it swings as a pendulum of known period."""
     model, elements, start = io.load_mjcf(FOUR_BAR)
@@ -180,6 +183,7 @@ URDF = f"""<robot name="gripper"><link name="base"/>
   <limit lower="-3" upper="3" effort="1" velocity="1"/></joint></robot>"""
 
 
+@pytest.mark.slow
 def test_mimic_joints_of_urdf_move_together():
     model, elements, start = io.load_mjcf(URDF.format("drive"))
     assert len(elements.plan.equalities) == 1  # the parser of MuJoCo makes one of a mimic joint
@@ -297,6 +301,7 @@ def test_bodies_of_mocap_are_refused_where_others_depend_on_them():
             io.load_mjcf(MARKER.format(BODY, *parts))
 
 
+@pytest.mark.slow
 def test_names_and_controls_that_do_not_fit():
     model, elements, start = io.load_mjcf(EVERYTHING)
     with pytest.raises(KeyError, match="geom/floor/friction"):
@@ -447,6 +452,7 @@ def test_urdf_is_saved_as_mjcf_with_its_mimics(tmp_path):
         io.save_mjcf(elements, URDF.format("drive"), tmp_path / "gripper.urdf")
 
 
+@pytest.mark.slow
 def test_drag_is_differentiable_by_the_medium():
     _, elements, start = io.load_mjcf(EVERYTHING)
 

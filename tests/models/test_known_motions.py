@@ -12,6 +12,7 @@ from scipy.integrate import solve_ivp
 from diffnsd import EulerMoreau, MoreauJean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KNOWN_MOTIONS)
 def test_closed_forms_are_finite_and_named(name):
     motion = KNOWN_MOTIONS[name]

@@ -44,6 +44,7 @@ def rolled(near, max_active=None):
     return nsd.simulate(model, nsd.MoreauJean(), 0.0, 0.4, 4e-3, start(), throw=False)
 
 
+@pytest.mark.slow
 def test_the_motion_is_that_of_all_pairs():
     every, nearest = rolled(None), rolled(12, max_active=22)
     assert every.result == nearest.result == nsd.RESULTS.successful
@@ -64,6 +65,7 @@ def test_gaps_have_their_derivatives():
     np.testing.assert_allclose(*rates, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_pairs_that_do_not_fit_are_reported():
     """All ten balls lie on the ground, and five pairs get contacts."""
     run = rolled(5)
@@ -129,6 +131,7 @@ def test_gaps_of_the_others_are_lower_bounds():
 FIELD = shapes.HeightField(np.random.default_rng(1).uniform(0, 1, (6, 7)), [1.0, 1.0, 0.2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "second",
     [shapes.HalfSpace(), FIELD, shapes.Box([0.1, 0.2, 0.3])],

@@ -42,11 +42,13 @@ def one_by_one(batch):
     return np.array([single((m, s)) for m, s in zip(*batch, strict=True)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [None, 3])
 def test_equals_a_loop(batch, one_by_one, chunk):
     np.testing.assert_allclose(rollout(stop, batch, chunk=chunk), one_by_one, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_inside_jit_and_grad(batch, one_by_one):
     inside = jax.jit(lambda b: rollout(stop, b, chunk=3))(batch)
     np.testing.assert_allclose(inside, one_by_one, atol=1e-12)
@@ -56,6 +58,7 @@ def test_inside_jit_and_grad(batch, one_by_one):
         np.testing.assert_allclose(a, b, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_closes_over_what_is_differentiated():
     """Before it stops a block slides `v T - mu g T^2 / 2`, so that the slope by mu is known."""
     speeds = jnp.linspace(1.0, 2.0, 7)

@@ -52,6 +52,7 @@ def at_rest():
     return model, nsd.simulate(model, nsd.MoreauJean(theta=1.0), 0.0, 0.01, H, start)
 
 
+@pytest.mark.slow
 def test_a_box_at_rest_reads_its_weight(at_rest):
     model, run = at_rest
     got = on_block()(model, run)
@@ -116,6 +117,7 @@ def test_points_of_a_body_touch_where_its_shape_does():
     np.testing.assert_allclose(again.point, one.point, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_free_fall_reads_nothing_and_an_impact_its_impulse():
     """A ball that falls, bounces and falls: means times lengths are impulses, whatever is saved."""
     ball = nsd.NewtonEulerSystem(MASS, 0.1)
@@ -146,6 +148,7 @@ def test_free_fall_reads_nothing_and_an_impact_its_impulse():
         np.testing.assert_allclose(np.sum(got["touch"][1:, 0] * lengths), change, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_reaction_of_a_joint_is_a_force_on_its_body():
     """A body that hangs on a ball joint at its centre: the weight, in spite of its rotation."""
     body = nsd.NewtonEulerSystem(MASS, 0.1)
@@ -195,6 +198,7 @@ def reading_of_a_pendulum(length, h):
     return run.states.q[-1, 0], run.states.v[-1, 0], imu(model, run)[-1]
 
 
+@pytest.mark.slow
 def test_a_pendulum_reads_the_force_in_its_rod():
     """`l θ'² + g cos θ` along the rod and nothing across, with an error of the first order."""
     errors = []
@@ -239,6 +243,7 @@ def test_a_spinning_body_reads_the_centripetal_acceleration():
         np.testing.assert_allclose(jax.jit(jacobian(read))(place), squared, atol=5e-3)  # 3e-3
 
 
+@pytest.mark.slow
 def test_single_precision_and_a_single_time(at_rest):
     model, run = at_rest
     low, short = jax.tree.map(
@@ -268,6 +273,7 @@ def test_what_is_wrong_is_said(at_rest, sensor, sentence):
         sensor(*at_rest)
 
 
+@pytest.mark.slow
 def test_forces_that_joints_transmit():
     """A hanging arm carries what is below it: its weight, and the moment of that about the site."""
     inertia, still = 0.1 * jnp.eye(3), Hinge((0.0, 1.0, 0.0), damping=1e9)

@@ -53,6 +53,7 @@ def folder(written, tmp_path):
     return copy
 
 
+@pytest.mark.slow
 def test_the_files_change_no_bit(written):
     same(run(), written[1])
     names = sorted(path.name for path in written[0].iterdir())

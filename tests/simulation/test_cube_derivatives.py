@@ -83,6 +83,7 @@ def flat(tree):
     return np.concatenate([x.reshape(LANES, -1) for x in leaves], axis=1)
 
 
+@pytest.mark.slow
 def test_gradients_equal_central_differences(evaluate, parameters):
     (_, (pattern, margin, residual, successful)), gradient = evaluate(parameters)
     assert np.all(successful) and np.max(residual) <= 1e-9
@@ -120,6 +121,7 @@ def test_gradients_equal_central_differences(evaluate, parameters):
         assert np.median(best[compared]) < 1e-7
 
 
+@pytest.mark.slow
 def test_forward_equals_reverse(evaluate, parameters):
     (_, (_, margin, *_)), gradient = evaluate(parameters)
     random = np.random.default_rng(0)
@@ -183,6 +185,7 @@ def test_a_second_of_clear_steps(parameters):
     assert np.sum(worst <= 1e-5) >= 178 and np.all(worst <= 1e-3)
 
 
+@pytest.mark.slow
 def test_a_toss_in_single_precision():
     """Single precision throughout, to its own tolerance, with finite derivatives."""
     single = functools.partial(jnp.asarray, dtype=jnp.float32)

@@ -48,6 +48,7 @@ def reverse_mode(start):
     return quick_jit(jax.value_and_grad(final))((PARAMETERS, start))
 
 
+@pytest.mark.slow
 def test_forward_equals_reverse_through_impacts(start, reverse_mode):
     inputs = (PARAMETERS, start)
     _, backward = reverse_mode
@@ -68,6 +69,7 @@ def test_forward_equals_reverse_through_impacts(start, reverse_mode):
     np.testing.assert_allclose(forward, reverse, rtol=1e-9, atol=1e-10 * scale)
 
 
+@pytest.mark.slow
 def test_checkpointing_changes_nothing(start, reverse_mode):
     segments = Checkpointed(segment_steps=6)
     parts = quick_jit(jax.value_and_grad(lambda x: final(x, adjoint=segments)))((PARAMETERS, start))
@@ -76,6 +78,7 @@ def test_checkpointing_changes_nothing(start, reverse_mode):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_sliding_cube_distance_and_gradient_equal_the_rigid_slide():
     """Distance v²/(2 mu g) of a cube that slides on its face until it stops."""
 

@@ -76,6 +76,7 @@ def quickly_with_slopes(function, p):
 LOCATED = nsd.Located(nsd.MoreauJean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "bounds"),
     [
@@ -104,6 +105,7 @@ def large(t, state, args):
     return 1e9 * state.v[0] ** 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("integral", [SQUARE, nsd.Integral(large)], ids=["small", "large"])
 def test_the_motion_is_the_same_with_and_without(integral):
     alone = run(PARAMETERS, LOCATED, 1e-2, saveat=nsd.SaveAt())
@@ -127,6 +129,7 @@ def test_integrals_of_a_circuit():
     assert solution.states.v.shape == (1001, 1)
 
 
+@pytest.mark.slow
 def test_integrals_beside_a_tossed_cube():
     """Many contacts, friction, `max_active`: ∫ v dt is the displacement."""
     model = nsd.models.tossed_cube()
@@ -143,6 +146,7 @@ def test_integrals_beside_a_tossed_cube():
     np.testing.assert_allclose(solution.integrals[0], moved, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", [LOCATED, nsd.Corrected(nsd.MoreauJean())], ids=["Located", "Corrected"]
 )
@@ -173,6 +177,7 @@ def switched(p, end=1.8):
     return -crosses * rest + rest**2 / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrap", [nsd.Located, nsd.Corrected])
 def test_details_have_the_derivative_of_the_motion(wrap):
     """The output of a relay that has switched; at fixed steps the derivative of its time would be missing."""
@@ -195,6 +200,7 @@ def times_of(p):
     return np.array([fall, fall * (1 + 2 * p[1])])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [LOCATED, nsd.EventDriven()], ids=["Located", "EventDriven"])
 def test_times_of_impacts(method):
     def times(p):
@@ -247,6 +253,7 @@ def test_reverse_mode_of_an_event():
     np.testing.assert_allclose(jacobian, slopes_of(event_of, AT), rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("h", [1e-2, 8e-2])
 def test_time_and_state_of_an_event(h):
     """At the larger step the impact is in the step of the event."""
@@ -282,6 +289,7 @@ def late(t, state, args):
     return t - args
 
 
+@pytest.mark.slow
 def test_single_precision():
     model, start = ball(PARAMETERS)
     arrays, rest = eqx.partition((model, start), eqx.is_inexact_array)
@@ -298,6 +306,7 @@ def test_single_precision():
     assert 0 < solution.event.integrals[0] < solution.integrals[0][-1]
 
 
+@pytest.mark.slow
 def test_an_event_that_does_not_happen():
     event = nsd.Event(above, locate=True)
     solution = run(PARAMETERS, LOCATED, 1e-2, event=event, integrals=SQUARE, args=-1.0)
@@ -305,6 +314,7 @@ def test_an_event_that_does_not_happen():
     np.testing.assert_array_equal(solution.event.state.v, solution.states.v)
 
 
+@pytest.mark.slow
 def test_what_is_refused():
     with pytest.raises(TypeError, match="integrals must be an Integral"):
         run(PARAMETERS, LOCATED, 1e-2, integrals=(squared_speed,))

@@ -120,6 +120,7 @@ def random_tree(seed: int) -> str:
     return f"<mujoco><worldbody>{''.join(map(element, children[0]))}</worldbody></mujoco>"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [TREE, random_tree(0), random_tree(1)], ids=["by hand", "0", "1"])
 def test_masses_forces_frames_and_energies_are_those_of_mujoco(text):
     m = mujoco.MjModel.from_xml_string(text)
@@ -180,6 +181,7 @@ def two_rods(**options) -> Multibody:
     )
 
 
+@pytest.mark.slow
 def test_a_double_pendulum_moves_as_its_lagrangian_says():
     """In value and in the derivative by masses: the joints measure the second angle from the first rod."""
 
@@ -207,6 +209,7 @@ def test_a_double_pendulum_moves_as_its_lagrangian_says():
         np.testing.assert_allclose(absolute, b, atol=4e-7)
 
 
+@pytest.mark.slow
 def test_a_free_body_is_a_free_body():
     """The cube of the README as a tree of one body: motion and derivative by friction."""
     cube = models.tossed_cube(0.2, 0.1)
@@ -270,6 +273,7 @@ ROD = Multibody([Body(1.0, (1e-3, 1 / 12, 1 / 12), Hinge((0, 1, 0)), centre=(0.5
 ROTOR = LagrangianSystem([[1 / 12 + 1 / 4]], forcing=fall)
 
 
+@pytest.mark.slow
 def test_a_hinge_with_a_stop_and_friction_is_a_rotor():
     """Against a system of one angle, in value and derivative."""
     rod, rotor = (by_restitution(stopped(system, IMPLICIT)) for system in (ROD, ROTOR))
@@ -289,6 +293,7 @@ def test_impacts_of_joints_are_located():
     np.testing.assert_allclose(located, exact, rtol=1e-3)  # measured: 5e-6 and 1.7e-4
 
 
+@pytest.mark.slow
 def test_a_loop_is_closed_by_a_joint_between_frames():
     """A four-bar linkage falls: the loop stays closed, and the energy is kept to the order of the step."""
 
@@ -316,6 +321,7 @@ def test_a_loop_is_closed_by_a_joint_between_frames():
     assert float(jnp.max(jnp.abs(energy - energy[0]))) < 0.05 * float(jnp.ptp(run.states.v))
 
 
+@pytest.mark.slow
 def test_relations_between_bodies_follow_the_joints():
     """Rates of gaps and angles are those of the functions themselves, along the motion of the joints."""
     pair = chain(2)
@@ -367,6 +373,7 @@ def chain(count: int) -> Multibody:
     )
 
 
+@pytest.mark.slow
 def test_a_step_that_is_linearised_without_derivatives_keeps_its_order():
     """Three links with a spring and a damper against a Runge-Kutta method; halved steps."""
     spring = {"stiffness": 3.0, "damping": 0.2, "rest": 0.3}
@@ -499,6 +506,7 @@ def test_what_a_joint_does_not_have_is_refused():
         Hinge((0, 1, 0), dampng=0.1)
 
 
+@pytest.mark.slow
 def test_a_fixed_body_moves_with_its_parent():
     pair = Multibody(
         [

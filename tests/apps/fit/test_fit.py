@@ -68,6 +68,7 @@ def line(mu, motion=None, spin=(0.0,) * 5, velocity=0.0):
     )
 
 
+@pytest.mark.slow
 def test_the_status_says_how_the_fit_ended():
     done = identify(line(0.25))
     assert done.status == "converged", done.warnings
@@ -157,6 +158,7 @@ def test_a_smooth_loss_is_looked_at_closely():
     assert done.rollouts <= 5 * (1 + 5 + 3 + 3 * (1 + 8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("motion", [Jump(), Teeth(), Teeth(4e-3)])
 def test_a_rough_loss_is_first_looked_at_from_afar(motion, monkeypatch):
     """What is measured of its smoothness changes nothing but the number of rollouts."""
@@ -477,6 +479,7 @@ class Wells(Line):
         )
 
 
+@pytest.mark.slow
 def test_a_fit_from_several_starts_finds_the_better_valley(tmp_path):
     job = line(1.3, Wells())
     bounds = {"mu": Quantity("", (0.0, 1.6)), "e": job.quantities["e"]}

@@ -98,6 +98,7 @@ def pendulum(tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 def test_the_damping_of_a_pendulum_from_motions_of_mujoco(pendulum):
     result, _ = pendulum
     found = result["parameters"]["joint/pivot/damping"]
@@ -256,6 +257,7 @@ def test_a_free_restitution_starts_where_it_can_change():
     assert float(with_rebound(bouncy, ["contact/restitution"])["contact/restitution"]) == 0.6
 
 
+@pytest.mark.slow
 def test_controls_of_a_run_drive_it(tmp_path):
     """4 N on 2 kg in one run, and none in the other: the closed form of the motion at the frames."""
     cart = """<mujoco><worldbody><body><joint name="track" type="slide" axis="1 0 0"/>

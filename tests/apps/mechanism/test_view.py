@@ -60,6 +60,7 @@ def test_a_hull_drops_points_inside():
     assert len(vertices) == 8 and len(faces) == 12
 
 
+@pytest.mark.slow
 def test_forces_carry_the_weight(scene):
     """A box at rest: its contacts lie in its lower face, and their forces point up."""
     arrows = scene.arrows[-1]
@@ -96,6 +97,7 @@ def test_a_host_that_others_reach_is_refused(file):
         check_host("no.such.host.invalid", False)
 
 
+@pytest.mark.slow
 def test_a_page_that_needs_no_server(file, tmp_path):
     out = tmp_path / "pages" / "resting.html"
     done = runner.invoke(app, ["view", str(file), "--seconds", "0.1", "--out", str(out)])
@@ -104,6 +106,7 @@ def test_a_page_that_needs_no_server(file, tmp_path):
     assert "<title>resting</title>" in page and len(page) > 100_000
 
 
+@pytest.mark.slow
 def test_a_file_whose_actuators_have_states(tmp_path):
     """Contacts are then those of a part of the model; the ground carries the weight."""
     path = tmp_path / "filtered.xml"

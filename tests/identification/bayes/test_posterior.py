@@ -44,6 +44,7 @@ def noise(residual=Line.residual):
     return GaussianNoise(residual, deviation=NOISE)
 
 
+@pytest.mark.slow
 def test_laplace_is_exact_for_a_linear_model():
     mean, covariance = Line.exact()
     key = jax.random.key(0)
@@ -74,6 +75,7 @@ def test_laplace_is_exact_for_a_linear_model():
     np.testing.assert_allclose(found.log_evidence + left_out, log, atol=1e-9)  # measured 1e-13
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", [NUTS(draws=600), Ensemble(draws=600)], ids=repr)
 def test_samplers_find_the_normal_posterior(sampler):
     mean, covariance = Line.exact()
@@ -92,6 +94,7 @@ def test_samplers_find_the_normal_posterior(sampler):
     assert found.divergences == 0
 
 
+@pytest.mark.slow
 def test_a_share_between_bounds_has_the_beta_distribution():
     """7 successes in 9 trials with a flat prior: Beta(8, 3); the bounds need the transform's volume."""
     params, _ = ident.parameters({"p": jnp.asarray(0.5)}, lambda m: m, {"p": (0.0, 1.0)})
@@ -110,6 +113,7 @@ def test_a_share_between_bounds_has_the_beta_distribution():
     np.testing.assert_allclose(found.interval(0.9)["p"], exact.interval(0.9), atol=0.02)
 
 
+@pytest.mark.slow
 def test_the_volume_of_transforms_is_their_jacobian():
     """Uniform draws of a value have, in raw numbers, the density that the target gives them."""
     model = {"I": jnp.diag(jnp.array([1.0, 1.2, 1.5])), "m": jnp.asarray(0.4), "s": jnp.ones(2)}
@@ -138,6 +142,7 @@ def test_the_volume_of_transforms_is_their_jacobian():
     np.testing.assert_allclose(change, volume(other) - volume(np.asarray(x)), atol=1e-7)  # 3e-9
 
 
+@pytest.mark.slow
 def test_friction_from_stopping_distances():
     """The posterior of `mu` from three noisy distances, against quadrature of the closed form."""
     mu_true, sigma = 0.31, 0.02
@@ -299,6 +304,7 @@ class TestWarnings:
         found = ident.posterior(noise(), Line.params(), priors={"b": Normal(3.0, 0.05)})
         assert any("the prior of b contradicts the data" in text for text in found.warnings)
 
+    @pytest.mark.slow
     def test_two_valleys(self):
         """Chains that start near one of two modes and do not find the other, or disagree."""
         params, _ = ident.parameters({"a": jnp.asarray(0.4)}, lambda m: m)
@@ -321,6 +327,7 @@ class TestWarnings:
         found = ident.posterior(banana, params)
         assert any("is not normal" in text for text in found.warnings)
 
+    @pytest.mark.slow
     def test_a_value_at_its_bound(self):
         params, _ = ident.parameters({"a": jnp.asarray(0.1)}, lambda m: m, {"a": (0.0, 1.0)})
         found = ident.posterior(
@@ -328,6 +335,7 @@ class TestWarnings:
         )
         assert any("reaches its bound 0" in text for text in found.warnings)
 
+    @pytest.mark.slow
     def test_a_wrong_gradient_costs_acceptance_but_not_truth(self):
         """A rough likelihood: its gradient is that of a ripple, 40 times too steep."""
         params, _ = ident.parameters({"a": jnp.asarray(0.0)}, lambda m: m)
@@ -411,6 +419,7 @@ class TestCoverage:
             ident.coverage(np.zeros(3), np.zeros(3))
 
 
+@pytest.mark.slow
 def test_the_mode_where_second_derivatives_are_refused():
     """By differences of the gradient: the same mode, evidence and spread."""
 

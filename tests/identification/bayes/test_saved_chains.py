@@ -30,6 +30,7 @@ def same(one, other):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sampler", "every", "parts"),
     [

@@ -70,6 +70,7 @@ def evaluate(body, q, v, w, h):
     }
 
 
+@pytest.mark.slow
 def test_forces_and_matrices():
     """Forces are the slope of the energy, gyroscopic moments those of the general formula, and the matrix
     of a step the derivative of its equations, where nodes turn by a radian in the step."""
@@ -145,6 +146,7 @@ def loaded(body, load, parts=1):
     return found
 
 
+@pytest.mark.slow
 def test_small_deflections():
     """`F L³/(3 E I)`, `F L²/(2 E I)`, `T L/(G J)`, whatever the elements, about both axes of the section."""
     force, torque = 1e-4, 1e-5
@@ -198,6 +200,7 @@ def matrices(body):
     return body.stiffness(0.0, body.rest, load).as_matrix(), mass
 
 
+@pytest.mark.slow
 def test_frequencies_of_a_cantilever():
     """The first five about each axis of the section and in torsion, of second order to the closed forms."""
     roots = np.array([1.8751040687, 4.6940911330, 7.8547574382, 10.9955407349, 14.1371683910])

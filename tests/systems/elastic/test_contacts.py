@@ -52,6 +52,7 @@ def loss(parameters):
     return jnp.sum(weights[0] * end.q) + 0.1 * jnp.sum(weights[1] * end.v)
 
 
+@pytest.mark.slow
 def test_a_soft_block_lands_and_slides():
     """The equations of every step and Coulomb's law of every node, written out.
 
@@ -106,6 +107,7 @@ def test_a_block_slides_as_a_rigid_one():
     assert load.min() > 0 and mean[-1] > 0.9
 
 
+@pytest.mark.slow
 def test_derivatives_through_contacts():
     """By all moduli at once, by friction and by the start, against central differences of wide and narrow
     steps. Measured 1.3e-7 (errors of the differences), forward against reverse 1.1e-8.
