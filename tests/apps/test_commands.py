@@ -114,6 +114,7 @@ def test_a_missing_or_broken_file_is_explained(tmp_path):
     assert done.exit_code == 2 and "error" in done.output
 
 
+@pytest.mark.slow
 def test_an_output_that_is_a_file_is_explained(data_file, tmp_path):
     taken = tmp_path / "taken"
     taken.write_text("")

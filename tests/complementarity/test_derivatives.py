@@ -88,6 +88,7 @@ def test_forward_mode_is_reverse_mode(computed):
     np.testing.assert_allclose(forward, reverse, rtol=0, atol=1e-10 * np.max(np.abs(reverse)))
 
 
+@pytest.mark.slow
 def test_against_central_differences(computed):
     batch, _, margin, forward, _ = computed
     regular = [i for i in range(40) if margin[i] > 1e-3]

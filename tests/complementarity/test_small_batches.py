@@ -74,6 +74,7 @@ def test_every_lane_of_redundant_contacts_is_solved(bodies):
     assert worst <= 1e-7, worst
 
 
+@pytest.mark.slow
 def test_a_lane_without_solution_leaves_the_others_alone(bodies):
     """One frictionless pair that must part and cannot, in a batch of solvable problems."""
     W, q, out = bodies

@@ -171,6 +171,7 @@ def test_friction_obeys_coulombs_law(contacts):
     assert modes == {"open", "stick", "slide"}
 
 
+@pytest.mark.slow
 def test_one_contact_in_closed_form():
     """A point mass on the ground: open, sticking or sliding."""
     random = np.random.default_rng(9)

@@ -77,6 +77,7 @@ def test_all_find_the_one_solution(solver, kind):
     np.testing.assert_allclose(out.z, exact.z, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lcp", "mlcp"])
 @pytest.mark.parametrize("solver", [Lemke(), Enumeration()], ids=lambda s: type(s).__name__)
 def test_pivoting_is_exact(solver, kind):

@@ -172,6 +172,7 @@ def test_several_relays_solve_their_own_step():
     assert np.all(np.abs(u) <= bound)
 
 
+@pytest.mark.slow
 def test_twisting_reaches_the_origin_and_stays():
     """A double integrator with a disturbance smaller than `gain (1 − ratio)`."""
     plant = FirstOrderSystem.linear([[0.0, 1.0], [0.0, 0.0]], disturbance, inputs=B)

@@ -186,6 +186,7 @@ def test_newtons_iteration_reports_that_it_did_not_converge():
     np.testing.assert_allclose(state.v[0], 50.0 - 0.1 * 1e6 * np.sinh(q1), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [4, 2])
 def test_a_cube_lands_flat_on_its_lowest_corners(limit):
     """With the four lowest of eight corners it lands as in closed form; two are too few."""

@@ -198,6 +198,7 @@ def test_details_survive_a_located_impact():
 # ---------------------------------------------------------------- masks
 
 
+@pytest.mark.slow
 def test_a_contact_that_is_off_is_passed_through():
     """Of two balls the second falls through the floor, in every method alike: closed forms."""
     relation = GapRelation(lambda t, q: q)
@@ -288,6 +289,7 @@ def test_event_driven_says_that_a_law_is_not_called_unilateral():
         GapStabilized(MayPull())
 
 
+@pytest.mark.slow
 def test_event_driven_asks_the_law_itself():
     """The impact is that of the law, with its own `active`, softened or not."""
     out = simulate(falling([floor(0, Weak(1e-9))]), EventDriven(), 0.0, 0.6, 0.6, state([1.0]))
@@ -297,6 +299,7 @@ def test_event_driven_asks_the_law_itself():
 # ---------------------------------------------------------------- impacts
 
 
+@pytest.mark.slow
 def test_limited_forces_do_not_act_in_an_impact():
     """A block with dry friction against a wall, closed form; with the limit h L it was 5e-3 off."""
     model = Model(
@@ -328,6 +331,7 @@ def test_dry_friction_acts_once_in_a_variational_step():
     np.testing.assert_allclose(out.states.q[-1], [2 * 0.5 - 0.125], atol=5e-3)
 
 
+@pytest.mark.slow
 def test_what_is_prescribed_holds_in_an_impact():
     """A ball that strikes a floor beside a joint that has drifted by 1 cm: its rate stays zero.
 
@@ -352,6 +356,7 @@ def relaxed(v, e, drop, kappa, dv, de):
     return dw - e * dv - v * de
 
 
+@pytest.mark.slow
 def test_the_impact_is_differentiated_as_the_inner_method_says():
     """By the restitution: the impact, then the rest of its step, in which the contact takes part too."""
     kappa, e, fall = 0.3, 0.5, np.sqrt(2 * G)
@@ -408,6 +413,7 @@ def test_dry_friction_on_a_gap_function_is_not_projected():
     np.testing.assert_allclose(out.states.q[-1], [0.1 - 0.5 + 0.1 * 0.125], atol=1e-12)
 
 
+@pytest.mark.slow
 def test_sliding_under_a_mask_is_sliding():
     """A mask that leaves all contacts on changes nothing, bit by bit."""
     relation = GapRelation(lambda t, q: q[None, ::-1], 2)

@@ -40,6 +40,7 @@ def bouncing():
     return program(ball, REFERENCE)
 
 
+@pytest.mark.slow
 def test_steps_do_not_matter(bouncing):
     problem = PROBLEMS["ball, four impacts"]
     value, slopes, ok = bouncing(jnp.asarray(problem.x), jnp.asarray(problem.end), jnp.asarray(19))

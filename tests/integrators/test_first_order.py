@@ -52,6 +52,7 @@ def last(model, method, steps, x0, end=1.0, args=None):
     return np.asarray(out.states.v)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "order"),
     [
@@ -128,6 +129,7 @@ def g(t, x, lam):
 LAWS = {"relay": Relay(-0.4, 0.6), "diode": Complementarity(), "equality": Equality()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
 def test_the_equations_of_a_nonlinear_step(law):
     """The residuals of the dynamics, of the output and of the law, written out."""
@@ -156,6 +158,7 @@ def test_the_equations_of_a_nonlinear_step(law):
     np.testing.assert_allclose(out.impulses[0][2:, :, 0], charge, atol=1e-16)
 
 
+@pytest.mark.slow
 def test_relations_of_all_types_agree():
     """The same linear relation, stated in four ways."""
     c, b = np.array([[1.0, -0.5], [0.2, 1.0]]), np.array([[1.0, 0.3], [0.0, 2.0]])

@@ -89,6 +89,7 @@ def test_the_reference_bar(data_dir):
     np.testing.assert_allclose(found, data[:, [1, 2, 3, 5, 6, 7]], rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "order"),
     [

@@ -171,6 +171,7 @@ def test_an_impact_too_many_is_said(method):
     assert run.stats.missed.sum() == 1 and "raise max_impacts" in run.message
 
 
+@pytest.mark.slow
 def test_bounces_to_rest_have_the_derivative_of_their_limit():
     """Where a sliding block ends depends on when it rests, after infinitely many rebounds."""
     lengths = [1e-2, 0.97e-2, 0.93e-2]
@@ -279,6 +280,7 @@ def test_gauss_newton_products(derivatives):
     np.testing.assert_allclose(found, product(problem.exact), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_batches(derivatives):
     """Lanes with and without an impact, more than are gathered at a time."""
     problem, *_, run = derivatives

@@ -82,6 +82,7 @@ METHODS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_order_on_a_constraint(name):
     """Against the pendulum in its angle; the drift of positions belongs to the error."""
@@ -172,6 +173,7 @@ def test_reaction_of_a_drive():
     np.testing.assert_allclose(q[:, 1], exact, rtol=0, atol=1e-4)  # measured 2e-5
 
 
+@pytest.mark.slow
 def test_friction_stops_a_door():
     """`θ = I ω²/(2 L)` at rest, and its derivative by the limit L: no impact, so it is exact."""
     joint = hinge(STILL, [0.3, 0.0, 0.0], [0.0, 0.0, 1.0])
@@ -200,6 +202,7 @@ def on_ground(t, q):
     return q.position - 0.1 * up, q.position * (1 - up), up
 
 
+@pytest.mark.slow
 def test_rolling_friction_stops_a_sphere():
     """`v² = 2 a x` with `a = 5/7 mu_r g/R`, and the derivative by the coefficient."""
 

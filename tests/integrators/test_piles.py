@@ -64,6 +64,7 @@ def gaps_of(x):
     return one, two, np.linalg.norm(x[one] - x[two], axis=1) - 2 * RADIUS
 
 
+@pytest.mark.slow
 def test_the_list_has_the_pairs_that_brute_force_finds():
     x = scattered(60) - 0.1  # negative cells too
     model, state = spheres(x, per_cell=60, capacity=900)
@@ -82,6 +83,7 @@ def test_the_list_has_the_pairs_that_brute_force_finds():
     assert float(pairs.beyond) == 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [{"capacity": 5}, {"per_cell": 1}])
 def test_what_does_not_fit_is_reported(limits):
     model, state = spheres(scattered(30, width=0.25), **limits)
@@ -89,6 +91,7 @@ def test_what_does_not_fit_is_reported(limits):
     assert run.result == RESULTS.contact_overflow
 
 
+@pytest.mark.slow
 def test_a_pair_that_may_cross_the_reach_within_a_step_is_reported():
     model, state = spheres(np.array([[0, 0, 1.0], [0.3, 0, 1.0]]), reach=0.01)
     fast = eqx.tree_at(lambda s: s.v, state, state.v.at[0].set(3.0))
@@ -113,6 +116,7 @@ def random_step(seed=1, bodies=8, contacts=9):
     return MixedProblem(mass, rhs, (Block(rows, None, offset, law, on),))
 
 
+@pytest.mark.slow
 def test_rows_of_listed_contacts_are_those_of_the_array():
     problem = random_step()
     rows, full = problem.blocks[0].output, problem.dense().blocks[0].output
@@ -123,6 +127,7 @@ def test_rows_of_listed_contacts_are_those_of_the_array():
     close(inverse, jnp.linalg.solve(problem.matrix.dense(), v), 1e-13)
 
 
+@pytest.mark.slow
 def test_a_step_through_products_is_that_of_the_dense_solver():
     problem = random_step()
     z0 = (jnp.zeros((3, 9)),)
@@ -171,6 +176,7 @@ def fallen():
     return quick_jit(lambda: heap(Chain(TURNS.methods, tolerance=1e-7), 40))()
 
 
+@pytest.mark.slow
 def test_momentum_is_balanced_and_the_laws_hold_in_a_heap(fallen):
     model, (before, after, info, result) = fallen
     assert bool(jnp.all(result == RESULTS.successful))

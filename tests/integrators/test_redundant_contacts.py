@@ -86,6 +86,7 @@ def test_the_share_of_every_corner():
     np.testing.assert_allclose(lower, p.real, rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_active", [6, None])
 @pytest.mark.parametrize("warm", [None, WARM], ids=["cold", "warm"])
 def test_candidates_and_warm_starts_make_no_difference(max_active, warm):
@@ -94,6 +95,7 @@ def test_candidates_and_warm_starts_make_no_difference(max_active, warm):
     np.testing.assert_allclose(other, v, rtol=0, atol=1e-8)  # measured below 2e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", SOLVERS, ids=lambda s: type(s).__name__)
 def test_solvers_make_no_difference(solver):
     v, _, _ = run(0.18, SPIN)
@@ -109,6 +111,7 @@ def test_a_batch_makes_no_difference():
     np.testing.assert_allclose(together, alone, rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_active", [4, None])
 @pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev])
 def test_the_derivative_is_that_of_the_motion(mode, max_active):

@@ -182,6 +182,7 @@ def test_free_rigid_body_against_elliptic_functions(body):
     assert np.max(np.abs(matrices - d["R"])) < 2e-13  # measured 2e-14
 
 
+@pytest.mark.slow
 def test_invariants_of_the_free_rigid_body(body):
     _, model, run = body
     pi, q = run.states.q
@@ -283,6 +284,7 @@ def test_newton_euler_is_the_free_body(inertia):
 # Adaptive steps, derivatives, batches
 
 
+@pytest.mark.slow
 def test_adaptive_steps_reach_their_tolerance():
     run = simulate(MODEL, Adaptive(RKMK(diffrax.Tsit5()), 1e-9), 0.0, 4.0, 2.0, START)
     assert np.max(np.abs(run.states.q[-1] - turning(4.0))) < 1e-8

@@ -243,6 +243,7 @@ def symmetric_top(moments, t):
     return group.compose(turned, group.exp(t * spin * about))
 
 
+@pytest.mark.slow
 def test_gradient_through_ten_thousand_steps_on_a_group():
     end, steps = 0.5, 10_000
     weights = jnp.array([0.3, -1.0, 0.5, 0.8])

@@ -204,6 +204,7 @@ def test_files_in_other_encodings_are_read(tmp_path):
         assert io.load_mjcf(tmp_path / name)[1].plan.joints
 
 
+@pytest.mark.slow
 def test_what_is_saved_is_what_was_loaded(tmp_path):
     _, elements, _ = io.load_mjcf(EVERYTHING)
     new = {

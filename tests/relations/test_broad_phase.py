@@ -117,6 +117,7 @@ def test_located_impacts_of_one_pair_after_another():
     np.testing.assert_allclose(rates, rate, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_gaps_of_the_others_are_lower_bounds():
     q = start().q
     every, nearest = balls(None), balls(7)

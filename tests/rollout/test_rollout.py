@@ -135,6 +135,7 @@ def test_on_three_five_and_eight_devices():
         assert devices == int(count) and traced_again == 0 and lanes == 13
 
 
+@pytest.mark.slow
 def test_on_a_mesh_and_differentiated(batch, one_by_one):
     mesh = jax.make_mesh((1,), ("lane",), axis_types=(jax.sharding.AxisType.Auto,))
     np.testing.assert_allclose(rollout(stop, batch, mesh=mesh), one_by_one, atol=1e-12)

@@ -261,6 +261,7 @@ def test_single_precision_and_a_single_time(at_rest):
         on_block()(model, end)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sensor", "sentence"),
     [

@@ -111,6 +111,7 @@ def test_the_damping_of_a_pendulum_from_motions_of_mujoco(pendulum):
     assert result["prediction"]["rotation_deg"] < 0.2 and result["prediction"]["failed"] == 0
 
 
+@pytest.mark.slow
 def test_what_an_identification_of_a_file_writes(pendulum):
     result, out = pendulum
     with np.load(out / "predictions.npz") as found:

@@ -72,6 +72,7 @@ def test_forces_carry_the_weight(scene):
     assert len(scene.arrows) == len(scene.times) == 11
 
 
+@pytest.mark.slow
 def test_it_serves_on_this_machine_alone_and_stops(scene):
     with quiet_viser():
         server, advance = open_view(scene, "127.0.0.1", 0)

@@ -186,6 +186,7 @@ def test_friction_from_stopping_distances():
 
 
 class TestUnknownNoise:
+    @pytest.mark.slow
     def test_is_integrated_out(self):
         """With the density 1/s the posterior of a mean is Student's t."""
         y = np.array([1.2, 0.7, 1.9, 1.1, 1.4])
@@ -223,6 +224,7 @@ class TestGuided:
         teeth = 4 * (jnp.mod(p["a"], 0.01) - 0.005)
         return p["a"] + teeth - cls.y
 
+    @pytest.mark.slow
     def test_draws_are_those_of_the_rough_likelihood(self):
         params, _ = ident.parameters({"a": jnp.asarray(1.03)}, lambda m: m)
         rough = GaussianNoise(self.residual, 0.2)

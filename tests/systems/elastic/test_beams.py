@@ -161,6 +161,7 @@ def test_small_deflections():
     np.testing.assert_allclose(found.reactions[0], held, atol=1e-4 * force)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moments", [(0.0, 1.0), (0.6, -0.8)])
 def test_a_beam_is_rolled_to_a_circle(moments):
     """A moment of 2π EI/L across the tip closes a beam with a round section, whatever the elements."""

@@ -93,6 +93,7 @@ def test_a_soft_block_lands_and_slides():
     assert stuck.any() and slipping.any()
 
 
+@pytest.mark.slow
 def test_a_block_slides_as_a_rigid_one():
     """The mean speed falls by `mu P_N / m`, but for the little by which nodes slip aside as the block
     settles: measured 2.7e-4 of it.
