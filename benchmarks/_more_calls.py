@@ -99,6 +99,7 @@ def more_calls() -> dict:
         ),
         "GaussianNoise": (ident.GaussianNoise, (_residual,), dict(deviation=0.1, weight=0.5)),
         "StudentNoise": (ident.StudentNoise, (_residual, 0.1), dict(weight=0.5, freedom=4.0)),
+        "Guided": (ident.Guided, (noise, fitted.linearisation, params), {}),
         "Normal": (ident.Normal, (0.0, 1.0), {}),
         "LogNormal": (ident.LogNormal, (1.0, 1.0), {}),
         "Laplace": (ident.Laplace, (), dict(draws=10)),

@@ -15,9 +15,12 @@ MOST = 64
 
 def hulls(reader: Reader, plan: Plan) -> dict[str, AbstractShape]:
     """Convex hulls of the meshes that may touch, and terrain, by the names of their geoms."""
-    terrain = {plan.geoms[g][0]: HeightField(*reader.terrain(g)) for g in _touching(plan, HFIELD)}
-    meshes = _touching(plan, MESH)
-    return terrain | {plan.geoms[g][0]: ConvexHull(_corners(reader, plan, g)[0]) for g in meshes}
+    found: dict[str, AbstractShape] = {}
+    for g in _touching(plan, HFIELD):
+        found[plan.geoms[g][0]] = HeightField(*reader.terrain(g))
+    for g in _touching(plan, MESH):
+        found[plan.geoms[g][0]] = ConvexHull(_corners(reader, plan, g)[0])
+    return found
 
 
 def large_hulls(reader: Reader, plan: Plan) -> Iterator[tuple[str, str]]:

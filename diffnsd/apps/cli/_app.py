@@ -166,7 +166,9 @@ def simulate(
         str,
         typer.Argument(help="A ready model (a wrong name lists them), or an MJCF or URDF file."),
     ],
-    out: Annotated[Path | None, typer.Option(help="Folder for motion.npz and motion.svg.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for motion.npz, of a ready model motion.svg too.")
+    ] = None,
     seconds: Seconds = 1.0,
     dt: Step = None,
     controls: Controls = None,

@@ -59,6 +59,7 @@ def moved_by(record: Any, motion: Callable) -> dict[str, float]:
     raw = np.tile(record.raw, (len(job), 1))
     both = record.motions, dataclasses.replace(record.motions, motion=motion)
     before, after = (m(job.runs, raw, job.velocities)[0].errors for m in both)
+    record.rollouts += 2 * len(job)
     change = ((after - before) * np.asarray(weights)[..., None]).ravel()
     slopes = np.asarray(plane.jacobian)[: change.size]
     change = np.where(np.asarray(plane.mask)[: change.size], change, 0.0)

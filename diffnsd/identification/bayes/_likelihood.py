@@ -10,6 +10,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
 from ..._arguments import AbstractChecked, Numbers
+from .._base import check_parameters
 from ..residuals._linearise import Linearisation, spread_mask
 
 
@@ -113,6 +114,7 @@ class Guided(AbstractChecked):
     params: PyTree[Array]
 
     def __check_init__(self):
+        check_parameters(self.params)
         count, columns = sum(np.size(x) for x in jax.tree.leaves(self.params)), self.plane.jacobian
         if columns.shape[1] != count:
             raise ValueError(

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -60,7 +60,7 @@ class ForwardJacobian(AbstractSampledJacobian):
     def samples(self, x):
         return jnp.broadcast_to(x, (x.size, x.size)), jnp.eye(x.size, dtype=x.dtype)
 
-    def combined(self, values, tangents):
+    def combined(self, values, tangents: Any):
         return values[0], tangents.T
 
 
