@@ -26,7 +26,7 @@ from ._support import softened, without_counterpart, without_ignored
 def load_mjcf(
     source: str | os.PathLike,
     *,
-    ignore: Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
     restitution: float | None = None,
     law: Callable = CoulombFriction,
     max_active: int | None = 16,
@@ -79,7 +79,8 @@ def load_mjcf(
     plan = reader.plan()
     _check_mimics(source, plan)
     missing = list(without_counterpart(reader, plan))
-    open_ = [(n, why) for n, why in missing if not {n, n.partition("/")[0]} & set(ignore)]
+    ignored = {ignore} if isinstance(ignore, str) else set(ignore)
+    open_ = [(n, why) for n, why in missing if not {n, n.partition("/")[0]} & ignored]
     if open_:
         listed = "\n".join(f"  {name}: {why}" for name, why in open_)
         kinds = sorted({name.partition("/")[0] for name, _ in open_})
@@ -90,7 +91,7 @@ def load_mjcf(
     if not compiled.nv:
         raise ValueError("nothing in the file can move: it has no joint.")
     plan = without_ignored(plan, {name for name, _ in missing})
-    if "condim" in ignore:
+    if "condim" in ignored:
         pairs = tuple((one, two, min(dims, 3), name) for one, two, dims, name in plan.pairs)
         plan = dataclasses.replace(plan, pairs=pairs)
     plan = dataclasses.replace(plan, sensors=tuple(sensor_plan(reader, plan)))

@@ -275,7 +275,7 @@ def test_torsional_friction_that_is_ignored_leaves_that_of_sliding():
     text = TWO.format(floor='condim="6" priority="1"', more="")
     _, elements, _ = io.load_mjcf(text)
     assert [pair[2] for pair in elements.plan.pairs if 0 in pair[:2]] == [6, 6]
-    model, elements, _ = io.load_mjcf(text, ignore=["condim"])
+    model, elements, _ = io.load_mjcf(text, ignore="condim")
     assert [i.rows for i in model.interactions] == [3]
     on_floor = [p for p in elements.plan.pairs if 0 in p[:2]]
     assert coefficients(elements, tuple(on_floor)).tolist() == [0.3, 0.3]
