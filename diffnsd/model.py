@@ -149,7 +149,7 @@ class Model(AbstractChecked):
                 excess = np.where(np.asarray(i.mask.on), excess, -np.inf)
             worst = int(np.argmax(excess))
             if excess[worst] > tolerance:
-                return _contradiction(i, number, worst, float(gap[worst]))
+                return _contradiction(i, number, worst, np.asarray(gap))
         return None
 
     def check(self, state: State) -> str | None:
@@ -182,8 +182,12 @@ def _gaps(relations, t, q):
     return tuple(relation.gap(t, q) for relation in relations)
 
 
-def _contradiction(interaction: Interaction, number: int, contact: int, gap: float) -> str:
-    where = f"contact {contact} of interaction {number} ({type(interaction.relation).__name__})"
+def _contradiction(interaction: Interaction, number: int, contact: int, gaps: np.ndarray) -> str:
+    names, gap = interaction.relation.contact_names or (), float(gaps[contact])
+    # The places of a list have no names of their own.
+    named = len(names) == len(gaps)
+    which = f"the contact of {names[contact]}," if named else f"contact {contact}"
+    where = f"{which} of interaction {number} ({type(interaction.relation).__name__})"
     accept = f"accept it by start_tolerance={1.01 * abs(gap):.3g}"
     if interaction.law.holds_gap:
         return (

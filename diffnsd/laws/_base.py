@@ -98,7 +98,7 @@ class AbstractLaw(AbstractChecked):
             return None
         return (
             f"{type(self).__name__} needs at least {needed} rows per contact (the normal, then the "
-            f"tangents), got {rows}"
+            f"tangents), got {rows}; a relation of your own has rows_per_contact= for it"
         )
 
     @abstractmethod
