@@ -34,7 +34,8 @@ class Auto(AbstractSolver):
     - `tolerance`: relative natural-map residual to aim at; `None` is 1e-9 in float64 and 1e-5 in
       float32. Never less than 64 times the machine epsilon.
     - `newton_steps`: Newton iterations for all problems. `hard_steps`: further iterations for the
-      unsolved problems, before `splitting_steps` iterations of operator splitting.
+      unsolved problems, before `splitting_steps` iterations of operator splitting; at most 12 of them in
+      the first round where contacts may be redundant.
     - `rounds`: largest number of such rounds; with 0 there are only the first Newton iterations.
     - `proximal`, `damping`: the regularisation; `None` is 1e-8 (float64) or 1e-5 (float32).
     - `relaxation`, `penalty`: over-relaxation of the splitting, and its penalty relative to the

@@ -306,8 +306,8 @@ class _Rounds:
             jnp.asarray(job.quantities[n].deviation, c.dtype)
             for n, c in zip(self.priors, centres, strict=True)
         )
-        runs = self.record.motions, job.runs, job.velocities
-        return Residual(*runs, value, centres, spread, job.select, self.priors)
+        simulated = self.record.motions, job.runs, job.velocities
+        return Residual(*simulated, value, centres, spread, job.select, self.priors)
 
     def weights(self, label: str) -> tuple[Array, Array]:
         """The weights at the current estimate, and which runs failed there."""

@@ -67,7 +67,7 @@ def identify_file(
         finer = MechanismMotion(metric, runs.dt, 2 * substeps)
         record.warnings += [
             f"with {2 * substeps} steps per frame {name} would move by {moved:.2g} of its standard errors, "
-            f"for steps are of first order: fit again with --substeps {4 * substeps}, and compare."
+            f"so that {substeps} are too few: fit again with --substeps {4 * substeps}, and compare."
             for name, moved in moved_by(record, finer).items()
             if moved > MOVED
         ]
