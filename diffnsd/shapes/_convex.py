@@ -46,8 +46,8 @@ def convex_pair(
     # Of a kind of contact that is not there, places exist too, but are not used.
     on_first = kind == FACE1
     reached = jnp.where(on_first, one2, one1)
-    face1, face2, level = flat_places(core1, core2, n, reached, on_first, slots)
     ends1, ends2 = edge_ends(core1, features[2]), edge_ends(core2, features[3])
+    face1, face2, level = flat_places(core1, core2, n, reached, on_first, (ends1, ends2), slots)
     lines = parallel(ends1[1] - ends1[0], ends2[1] - ends2[0], LINES)
     lines &= (kind == EDGE1) | (kind == EDGE2) | (kind == CROSSED)
     ends1, ends2 = ends1 - core1.offset(n)[None], ends2 + core2.offset(n)[None]

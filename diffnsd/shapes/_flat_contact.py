@@ -78,15 +78,22 @@ def _clipped(
 
 
 def flat_places(
-    core1: Core, core2: Core, n: Array, point: Array, on_first: Array, slots: int
+    core1: Core,
+    core2: Core,
+    n: Array,
+    point: Array,
+    on_first: Array,
+    edges: tuple[Array, Array],
+    slots: int,
 ) -> tuple[Float[Array, "s 3"], Float[Array, "s 3"], Bool[Array, ""]]:
     """Points of two shapes of which a flat face of one, the first or the second, looks at the other.
 
     The gaps are those along its normal. Those of places that are not the nearest change also as these move
     along the face, where the shapes are inclined to each other.
 
-    **Arguments:** `point`: the point of the other shape that comes nearest. **Returns:** `point1`, `point2`,
-    and whether the shapes are nearly flat to each other.
+    **Arguments:** `point`: the point of the other shape that comes nearest; `edges`: of both shapes, those
+    that come nearest, `(2, 3)`. **Returns:** `point1`, `point2`, and whether a face or an edge of the other
+    shape is nearly parallel to the face.
     """
     size = max(max(core.faces.shape[1], 2) for core in (core1, core2))
     parts1, parts2 = facing(core1, -n, size), facing(core2, n, size)
@@ -95,6 +102,11 @@ def flat_places(
         for a, b in zip((parts1[0], *parts2), (parts2[0], *parts1), strict=True)
     )
     up = jnp.where(on_first, -n, n)
+    # A shape that is tilted about one of its edges touches along this edge.
+    level = jnp.abs(jnp.dot(normal, up)) > ALIGNED
+    edge = jnp.where(on_first, edges[1], edges[0])
+    lies, is_face = _is_across(edge[1] - edge[0], up), is_face & level
+    other = jnp.where(level, other, _padded(edge, size))
     tolerance = 1e5 * jnp.finfo(n.dtype).eps * (core1.scale + core2.scale)
     points, true = _clipped(face, up, other, normal, is_face, tolerance)
     lowest = jnp.min(jnp.where(true, (points - face[:1]) @ up, jnp.inf))
@@ -104,8 +116,13 @@ def flat_places(
         _outermost(*jax.lax.stop_gradient((points, true, face, up, other)), slots, tolerance)
     ]
     below = chosen - ((chosen - face[:1]) @ up)[:, None] * up[None]
-    level = jnp.abs(jnp.dot(normal, up)) > ALIGNED
-    return jnp.where(on_first, below, chosen), jnp.where(on_first, chosen, below), level
+    return jnp.where(on_first, below, chosen), jnp.where(on_first, chosen, below), level | lies
+
+
+def _is_across(arm: Array, up: Array) -> Bool[Array, ""]:
+    """Whether a line, unless its length is zero, is nearly perpendicular to a direction."""
+    square = jnp.sum(arm * arm)
+    return (square > 0) & (jnp.dot(arm, up) ** 2 < (1 - ALIGNED**2) * square)
 
 
 def _outermost(points, true, face, up, other, slots: int, tolerance: Array) -> Array:

@@ -102,13 +102,15 @@ def feature(y: Float[Array, " k"], sizes: Float[Array, " k"]) -> Float[Array, " 
     return stop_gradient(jnp.where(jnp.where(jnp.any(outside), outside, nearest), signs(y), 0))
 
 
-def on_feature(y: Float[Array, " k"], sizes: Float[Array, " k"], on: Float[Array, " k"]) -> tuple:
-    """The point of a feature nearest to `y`, and the normal there: towards `y`, or out of a face."""
+def on_feature(
+    y: Float[Array, "k ..."], sizes: Float[Array, "k ..."], on: Float[Array, "k ..."]
+) -> tuple:
+    """The points of features nearest to `y`, and the normals there: towards `y`, or out of a face."""
     fixed = on != 0
     point = jnp.where(fixed, on * sizes, y)
-    is_face = jnp.sum(fixed) == 1
-    away = jnp.where(is_face, 0, y - point)
-    return point, direction(away, on / jnp.sqrt(jnp.sum(on**2)))
+    faces = jnp.sum(fixed, axis=0, keepdims=True)
+    away = jnp.where(faces == 1, 0, y - point)
+    return point, direction(away, on / jnp.sqrt(jnp.maximum(faces, 1)).astype(on.dtype))
 
 
 def sphere_sphere(shape1: Sphere, frame1: Frame, shape2: Sphere, frame2: Frame) -> Closest:
@@ -237,23 +239,24 @@ def _between_axes(between, axis1, axis2, beside, inside, size) -> Float[Array, "
 
 
 def capsule_box(shape1: Capsule, frame1: Frame, shape2: Box, frame2: Frame) -> Closest:
-    """Closest points of axis and box; where the axis lies along a face, two places.
+    """Closest points of axis and box; where the axis lies along a face or an edge, two places.
 
-    These are the ends of the part of the axis over the face, in the order of the axis. If the closest points
-    are not one of them, they replace the nearer place. An axis that crosses the box leaves it on the shortest
-    way: through a face or perpendicular to an edge and the axis.
+    These are the ends of the part of the axis over the face or beside the edge, in the order of the axis. If
+    the closest points are not one of them, they replace the nearer place. An axis that crosses the box leaves
+    it on the shortest way: through a face or perpendicular to an edge and the axis.
     """
     centre = dot(frame2.rotation, frame1.centre - frame2.centre)
     axis = dot(frame2.rotation, frame1.rotation[:, 2])
     sizes, half = shape2.half_sizes, shape1.half_length
     on, end, face = _axis_feature(*stop_gradient((centre, axis, sizes, half)))
     t, point2, normal = _axis_place(centre, axis, sizes, half, on, end)
-    over, is_over = _over_face(centre, axis, sizes, half, face)
-    point1 = centre[:, None] + jnp.stack([t, *over])[None] * axis[:, None]
-    point2, normal, face = point2[:, None], normal[:, None], face[:, None]
-    below = jnp.where(face != 0, face * sizes[:, None], point1[:, 1:])
-    places = (point1[:, :1], point2, normal), (point1[:, 1:], below, face)
-    repeated = replaced(*stop_gradient((*places, half + jnp.sum(sizes)))) | ~is_over
+    ends, features, has_two = _axis_ends(centre, axis, sizes, half, face)
+    point1 = centre[:, None] + jnp.stack([t, *ends])[None] * axis[:, None]
+    places = (
+        (point1[:, :1], point2[:, None], normal[:, None]),
+        (point1[:, 1:], *on_feature(point1[:, 1:], sizes[:, None], features)),
+    )
+    repeated = replaced(*stop_gradient((*places, half + jnp.sum(sizes)))) | ~has_two
     chosen = (jnp.where(repeated[None], x, y) for x, y in zip(*places, strict=True))
     point1, point2, normal = (matvec(frame2.rotation[..., None], x) for x in chosen)
     return swept(frame2.centre, point1, point2, normal, shape1.radius)
@@ -336,8 +339,29 @@ def _axis_place(centre, axis, sizes, half, on, end) -> tuple:
     return t, point, jnp.where(is_edge, stop_gradient(signs(jnp.sum(across * on))) * across, normal)
 
 
+def _axis_ends(centre, axis, sizes, half, face) -> tuple:
+    """The two places of an axis along a face or an edge.
+
+    **Returns:** where on the axis they are, `(2,)`; the features of the box below them, `(3, 2)`; and
+    whether there are two.
+    """
+    over, is_over = _over_face(centre, axis, sizes, half, face)
+    along = is_least(-jnp.abs(axis))
+    sides = jnp.where(along, 0, signs(centre))
+    beside, is_beside = _over_face(centre, axis, sizes, half, sides)
+    points = centre[:, None] + beside[None] * axis[:, None]
+    outside = (jnp.abs(points) > sizes[:, None]) & ~along[:, None]
+    is_beside &= jnp.all(jnp.any(outside, axis=0))
+    is_beside &= jnp.max(jnp.abs(axis)) > (1 - NEARLY_PARALLEL**2) ** 0.5
+    features = jnp.where(is_over, face[:, None], jnp.where(outside, signs(points), 0))
+    return jnp.where(is_over, over, beside), stop_gradient(features), is_over | is_beside
+
+
 def _over_face(centre, axis, sizes, half, face) -> tuple:
-    """The ends of the part of the axis that is over a face, `(2,)`, and whether there is one."""
+    """The ends of the part of the axis that is over a face, or beside an edge, `(2,)`; whether there is one.
+
+    **Arguments:** `face`: the feature, as signs.
+    """
     is_face = face != 0
     slanted = (jnp.abs(axis) > float(jnp.finfo(axis.dtype).eps) ** 0.5) & ~is_face
     slope, towards = jnp.where(slanted, axis, 1), stop_gradient(signs(axis))

@@ -8,7 +8,8 @@ from impacts import errors
 from oracles._shapes import dropped_into_bowl, edge_then_face, rolled_off_an_edge, rolling_capsule
 from quick import quick_jit
 
-from diffnsd import RESULTS, AtPrediction, Corrected, Located, MoreauJean
+from diffnsd import RESULTS, Corrected, Located, MoreauJean
+from diffnsd.integrators import HalfExplicit
 
 MOTIONS = {"bowl": dropped_into_bowl(), "edge then face": edge_then_face()}
 
@@ -33,11 +34,10 @@ def test_corrected(name):
 def test_a_capsule_rolls_off_the_edge_of_a_box():
     """It sticks on the face, turns about the edge, slips and lets go: true to first order.
 
-    Nothing strikes, so there is nothing to locate: forces that last make every scheme with contacts at a
-    known position one of first order. At h = 1e-4 the derivative by the speed is true to 4e-3 while it sticks
-    and to 2e-2 after it has let go, not to the 1e-3 of motions with impacts alone.
+    Nothing strikes, so there is nothing to locate. Values are of second order. Derivatives are of first order
+    from where it begins to slip: in that step friction acts as if it had slipped, or stuck, all along.
     """
-    scheme = MoreauJean(contacts_at=AtPrediction())
+    scheme = MoreauJean(contacts_at=HalfExplicit())
 
     def run(speed, h, steps):
         model, state = rolling_capsule(speed)
@@ -53,7 +53,7 @@ def test_a_capsule_rolls_off_the_edge_of_a_box():
         return jnp.stack([place[0], place[2], state.v[0], state.v[2], state.v[4]]), ok
 
     both = quick_jit(lambda *x: jax.jvp(lambda s: run(s, *x[1:]), x[:1], (jnp.ones(()),)))
-    for end, largest in ((0.3, 6e-3), (0.55, 3e-2)):
+    for end, largest in ((0.3, 1e-4), (0.55, 5e-3)):
         value, slope = rolled_off_an_edge(0.5, end)
         off = []
         for h in (1e-3, 1e-4):
@@ -63,6 +63,7 @@ def test_a_capsule_rolls_off_the_edge_of_a_box():
             pairs = (found, value), (rate, slope)
             off.append([np.max(np.abs(a - b)) / np.max(np.abs(b)) for a, b in pairs])
             assert ok
-        # Values 5e-4 and 2e-3; slopes 4.3e-3 while it sticks, 1.9e-2 after it has let go.
-        assert off[1][0] < 3e-3 and off[1][1] < largest
+        # Values 4e-7 and 1e-7; slopes 3e-5 while it sticks, 2e-3 after it has let go. Over 25 step sizes
+        # near 1e-4, which do not hit the edge: 1.2e-4 and 4e-3 in the median, at most 1.5e-4 and 1e-2.
+        assert off[1][0] < 2e-6 and off[1][1] < largest
         assert np.all(np.divide(*off) > 5)
