@@ -20,7 +20,8 @@ import numpy as np
 import optax
 
 import _measured
-from diffnsd import Model, SaveAt, io, simulate
+from _peer_fits import fit_by_differences
+from diffnsd import Model, SaveAt, identification, io, simulate
 from diffnsd.groups import quaternion_log, quaternion_product, rotation_matrix
 from diffnsd.integrators import MoreauJean
 from diffnsd.laws import CoulombFriction, GapStabilized
@@ -32,6 +33,7 @@ SUBSTEPS, TRAINED, HORIZONS = 4, 45, (30, 45, 121)
 KEYS = ("pos_pct", "rot_deg", "hinge_deg", "final_agree_pct")
 START_RESTITUTION = 0.28
 BATCH, STEPS, RATE, PULL, CUT = 40, 50, 0.3, 0.001, 1.5
+PEER_STEPS, HUBER = (1e-3, 1e-2), 0.3
 FREE = {  # parameter: leaves of the file, width of its logarithm, shape
     "mu": (("geom/board/friction", "geom/first/friction", "geom/second/friction"), 0.3, ()),
     "e": (("contact/restitution",), 0.3, ()),
@@ -245,27 +247,67 @@ PEERS = {
 }
 
 
-def peer(parameters: tuple, tosses: Tosses, q, v) -> np.ndarray:
+def peer(parameters: tuple, tosses: Tosses, q, v, frames: int = 121) -> np.ndarray:
     """The motions of all tosses by MuJoCo in C with its soft contact, elliptic cones, 4 steps a frame."""
     import mujoco
 
-    mu, softness, damping, loss, scale, gravity, inertia = parameters
+    mu, softness, damping, loss, scale, gravity, inertia, *second = parameters
     m = mujoco.MjModel.from_xml_path(str(MODEL))
     m.opt.cone, m.opt.timestep = mujoco.mjtCone.mjCONE_ELLIPTIC, tosses.dt / SUBSTEPS
     m.opt.gravity[2] = -gravity
     m.geom_friction[:, 0], m.geom_solref[:], m.body_inertia[1:] = mu, softness, inertia
     m.dof_damping[6], m.dof_frictionloss[6] = damping, loss
     m.geom_size[1:] *= scale
-    d, out = mujoco.MjData(m), np.zeros((len(q), 121, 8))
+    if second:
+        m.body_mass[2] = second[0]
+    d, out = mujoco.MjData(m), np.zeros((len(q), frames, 8))
     for k in range(len(q)):
         mujoco.mj_resetData(m, d)
         d.qpos[:], d.qvel[:] = q[k], v[k]
         d.qvel[2] -= gravity * tosses.dt / 2 * (1 - 1 / SUBSTEPS)
-        for frame in range(121):
+        for frame in range(frames):
             out[k, frame] = d.qpos
-            for _ in range(SUBSTEPS):
-                mujoco.mj_step(m, d)
+            mujoco.mj_step(m, d, SUBSTEPS)
     return out
+
+
+PEER_START = np.array([0.18, 0.004, 0.5, 0.001, *SOLID, 0.37])
+"""Where it starts: friction, solref, damping of the hinge, three moments of inertia, the second mass."""
+
+
+def peer_numbers(x: np.ndarray) -> tuple:
+    """The parameters of `peer` for numbers relative to `PEER_START`."""
+    mu, time_constant, ratio, damping, *inertia, second = x * PEER_START
+    return mu, (time_constant, ratio), damping, 1e-5, 1.0, 9.62, np.array(inertia), second
+
+
+def peer_fits(tosses: Tosses, elements: io.Elements, train: np.ndarray, seed: int, budgets) -> dict:
+    """MuJoCo's least squares on `BATCH` of the tosses that the fit saw, from the same starts."""
+    q, v, measured = mixed_starts(elements, tosses, seed)
+    chosen = np.random.default_rng(seed).choice(train, BATCH, replace=False)
+    huber = identification.Huber(HUBER)
+
+    @jax.jit
+    @jax.vmap
+    @jax.vmap
+    def apart(q, measured):
+        parts = [jnp.reshape((q[7] - measured[7]) / 2, 1)]
+        for (p, a), (p0, a0) in zip(boxes(q), boxes(measured), strict=True):
+            turn = quaternion_log(quaternion_product(a0 * jnp.array([1.0, -1.0, -1.0, -1.0]), a))
+            parts += [(p - p0) / 0.1, turn]
+        return huber.weigh(jnp.concatenate(parts))
+
+    def residual(x):
+        motions = peer(peer_numbers(x), tosses, q[chosen], v[chosen], TRAINED)
+        return apart(jnp.asarray(motions), jnp.asarray(measured[chosen]))
+
+    bounds = np.full(8, 0.2), np.array([4.0, 20.0, 6.0, 10.0, 4.0, 4.0, 4.0, 1.5])
+    bounds[0][-1] = 0.7
+    return {
+        f"mujoco, differences of {step:g}, {count} rollouts": peer_numbers(x)
+        for step in PEER_STEPS
+        for count, _, x in fit_by_differences(residual, BATCH, bounds, step, budgets)
+    }
 
 
 def rows(seed: int, quick: bool) -> list[dict[str, Any]]:
@@ -294,7 +336,11 @@ def rows(seed: int, quick: bool) -> list[dict[str, Any]]:
                 for leaf in leaves
             }
     begin = estimated_starts(elements, tosses)
-    for name, parameters in {} if quick else PEERS.items():
+    peers = {}
+    if not quick:
+        count = BATCH * STEPS
+        peers = PEERS | peer_fits(tosses, elements, train, seed, [count, 3 * count])
+    for name, parameters in peers.items():
         for start, (q, v) in {"raw": raw, "estimated": begin}.items():
             motions = np.zeros_like(tosses.q)
             motions[test] = peer(parameters, tosses, q[test], v[test])

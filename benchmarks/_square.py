@@ -6,6 +6,7 @@ the normal of the floor without its height: in the data impulses at a corner lea
 floor at rest.
 """
 
+import functools
 import time
 from typing import Any
 
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import _measured
+from _peer_fits import fit_by_differences
 from diffnsd import Interaction, Model, SaveAt, identification, simulate
 from diffnsd.integrators import MoreauJean
 from diffnsd.laws import CoulombFriction, GapStabilized
@@ -223,6 +225,73 @@ def fit(drops: Drops, train: np.ndarray, q, v) -> identification.FitResult:
     return found
 
 
+SQUARE = """
+<mujoco>
+  <option cone="elliptic" gravity="0 0 -9.84"/>
+  <worldbody>
+    <geom name="floor" type="plane" size="1 1 1"/>
+    <body>
+      <joint type="slide" axis="1 0 0"/>
+      <joint type="slide" axis="0 0 1"/>
+      <joint type="hinge" axis="0 -1 0"/>
+      <inertial pos="0 0 0" mass="1" diaginertia="6e-4 6e-4 6e-4"/>
+      <geom type="sphere" size="0.002"/> <geom type="sphere" size="0.002"/>
+      <geom type="sphere" size="0.002"/> <geom type="sphere" size="0.002"/>
+    </body>
+  </worldbody>
+</mujoco>
+"""
+PEER_START = np.array([0.17, 0.004, 0.3, 0.0305, 0.002, 6e-4])
+"""Friction, solref, half the side [m], radius of the corners [m], squared radius of gyration [m²]."""
+PEER_STEPS = 1e-3, 1e-2
+
+
+def peer(numbers: np.ndarray, q, v) -> np.ndarray:
+    """The frames of all drops by MuJoCo in C: a body in a plane with four balls as corners, `(n, f, 3)`."""
+    import mujoco
+
+    mu, time_constant, ratio, half, radius, gyration2 = numbers
+    m = mujoco.MjModel.from_xml_string(SQUARE)
+    m.opt.timestep = DT / SUBSTEPS
+    m.geom_friction[:, 0], m.geom_solref[:] = mu, (time_constant, ratio)
+    corners = np.array([[1, 1], [1, -1], [-1, -1], [-1, 1]]) * (half - radius)
+    turn = np.radians(1.8)
+    c, s = np.cos(turn), np.sin(turn)
+    m.geom_pos[1:, 0] = c * corners[:, 0] - s * corners[:, 1]
+    m.geom_pos[1:, 2] = s * corners[:, 0] + c * corners[:, 1]
+    m.geom_size[1:, 0] = m.geom_rbound[1:] = radius
+    m.body_inertia[1] = gyration2
+    m.dof_damping[:] = DRAG * np.array([1.0, 1.0, gyration2])
+    mujoco.mj_setConst(m, mujoco.MjData(m))
+    d, out = mujoco.MjData(m), np.zeros((len(q), FRAMES, 3))
+    start = v + GRAVITY * (DT / 2) * (1 - 1 / SUBSTEPS)
+    for k in range(len(q)):
+        mujoco.mj_resetData(m, d)
+        d.qpos[:], d.qvel[:] = q[k], start[k]
+        for frame in range(FRAMES):
+            out[k, frame] = d.qpos
+            mujoco.mj_step(m, d, SUBSTEPS)
+    return out
+
+
+def peer_fits(drops: Drops, train: np.ndarray, q, v, budgets: list[int]) -> list[tuple]:
+    """MuJoCo's least squares on the same drops from the same starts: names, rollouts and numbers."""
+    huber, there = identification.Huber(HUBER), drops.there[train][..., None]
+    scale = np.array([1 / SIDE, 1 / SIDE, 1.0]) / ERROR * np.sqrt(EFFECTIVE / FRAMES)
+
+    def residual(x):
+        apart = peer(x * PEER_START, q[train], v[train]) - drops.q[train]
+        return huber.weigh(jnp.asarray(apart * scale * there))
+
+    bounds = np.full(6, 0.2), np.array([4.0, 10.0, 5.0, 1.15, 5.0, 2.0])
+    bounds[0][3:] = 0.85, 0.1, 0.5
+    return [
+        (f"mujoco, differences of {step:g}", count, x * PEER_START)
+        for step in PEER_STEPS
+        for count, _, x in fit_by_differences(residual, len(train), bounds, step, budgets)
+    ]
+
+
 def rows(seed: int, quick: bool) -> list[dict[str, Any]]:
     """The model with nominal and with fitted values, scored on drops that were not fitted."""
     drops = Drops()
@@ -237,15 +306,23 @@ def rows(seed: int, quick: bool) -> list[dict[str, Any]]:
         )[1](result.params)
         count = DROPS * result.evaluations.gradient
         models["fitted"] = rebuilt, count, time.perf_counter() - begun
+    runs = [
+        (name, functools.partial(predictions, square), count, seconds, square)
+        for name, (square, count, seconds) in models.items()
+    ]
+    if not quick:
+        count = models["fitted"][1]
+        for name, spent, numbers in peer_fits(drops, train, *estimated, [count, 3 * count]):
+            runs.append((name, functools.partial(peer, numbers), spent, 0.0, None))
     found = []
-    for name, (square, count, seconds) in models.items():
+    for name, run, count, seconds, square in runs:
         for start, (q, v) in {"raw": raw, "estimated": estimated}.items():
-            motions = predictions(square, q[test], v[test])
+            seen = run(q[test], v[test])
             for until in HORIZONS:
                 row = {"data": "dropped_square", "model": name, "start": start, "drops": len(test)}
-                row |= {"seconds": until} | drops.score(test, motions, until)
+                row |= {"seconds": until} | drops.score(test, seen, until)
                 found.append(row | {"rollouts": count, "fit_seconds": round(seconds, 1)})
-        if count:
+        if square is not None and count:
             found[-1]["parameters"] = {
                 k: np.asarray(getattr(square, k)).tolist() for k in BOUNDS | PRIOR
             }

@@ -20,6 +20,7 @@ import numpy as np
 
 import _harness
 import _measured
+from _peer_fits import fit_by_differences
 from _peers import cube_model
 from diffnsd import identification
 from diffnsd.apps.fit import Identified, identify
@@ -45,17 +46,13 @@ BOUNDS = np.array([0.02, 0.02, 0.02, 0.8, 0.8]), np.array([4.0, 50.0, 50.0, 1.2,
 """Of each number, in its start value."""
 
 
-class Spent(Exception):
-    """The budget of rollouts is spent."""
-
-
 class MujocoTosses:
     """The same tosses in MuJoCo."""
 
     def __init__(self, batch, dt: float):
         import mujoco
 
-        self.batch, self.dt, self.rollouts = jax.tree.map(np.asarray, batch), dt, 0
+        self.batch, self.dt = jax.tree.map(np.asarray, batch), dt
         self.model = cube_model()
         self.model.opt.timestep = dt / SUBSTEPS
         self.data = mujoco.MjData(self.model)
@@ -80,16 +77,11 @@ class MujocoTosses:
             for frame in range(1, length):
                 mujoco.mj_step(m, d, SUBSTEPS)
                 position[k, frame], quaternion[k, frame] = d.qpos[:3], d.qpos[3:]
-        self.rollouts += len(self.lengths)
         return position, quaternion
 
 
-def fit_by_differences(
-    tosses: MujocoTosses, weights, width: float, step: float, budgets: list[int]
-):
-    """The best numbers at each budget of rollouts: `(budget, loss, x)`."""
-    import mujoco.minimize
-
+def weighed_errors(tosses: MujocoTosses, weights, width: float):
+    """`residual(x)`: robust, weighted errors of the tosses."""
     huber = identification.Huber(HUBER)
     batch = jax.tree.map(jnp.asarray, tosses.batch)
 
@@ -98,30 +90,9 @@ def fit_by_differences(
         errors = jax.vmap(lambda lane, p, q: pose_error(lane, p, q, width))(
             batch, position, quaternion
         )
-        return huber.weigh(errors * weights[..., None]).ravel()
+        return huber.weigh(errors * weights[..., None])
 
-    best, found, tosses.rollouts = (np.inf, np.ones(len(START))), [], 0
-
-    def residual(points: np.ndarray) -> np.ndarray:
-        nonlocal best
-        columns = []
-        for x in points.T:
-            while len(found) < len(budgets) and tosses.rollouts >= budgets[len(found)]:
-                found.append((budgets[len(found)], *best))
-            if len(found) == len(budgets):
-                raise Spent
-            columns.append(np.nan_to_num(np.asarray(weighed(*tosses(x))), nan=10.0))
-            loss = float(columns[-1] @ columns[-1] / 2)
-            best = min(best, (loss, x.copy()), key=lambda pair: pair[0])
-        return np.stack(columns, axis=1)
-
-    try:
-        mujoco.minimize.least_squares(
-            np.ones(len(START)), residual, BOUNDS, eps=step, max_iter=1000, verbose=0
-        )
-    except Spent:
-        return found
-    return found + [(tosses.rollouts, *best)]
+    return lambda x: weighed(*tosses(x))
 
 
 def row(
@@ -168,7 +139,8 @@ def rows(seed: int, count: int, folds: tuple[int, ...]) -> list[dict]:
     for step in STEPS:
         begin = time.process_time()
         tosses = MujocoTosses(batch, float(everything.dt))
-        fitted = fit_by_differences(tosses, weights, motion.width, step, budgets)
+        residual = weighed_errors(tosses, weights, motion.width)
+        fitted = fit_by_differences(residual, len(tosses.lengths), BOUNDS, step, budgets)
         seconds, other = time.process_time() - begin, MujocoTosses(lanes(held_out), tosses.dt)
         for spent, loss, x in fitted:
             positions, quaternions = other(x)

@@ -139,7 +139,17 @@ def identify(
             folder, names = session.folder(out), _names(free or "")
             left_out = _names(ignore)
             identify_file(
-                session, data, runs, names, folder, predict, left_out, substeps, max_active, starts
+                session,
+                data,
+                runs,
+                names,
+                folder,
+                predict,
+                left_out,
+                substeps,
+                max_active,
+                starts,
+                smooth_start,
             )
             return
         from ..toss._data import load_tosses

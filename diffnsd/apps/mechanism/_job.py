@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 from ...groups import quaternion_log, quaternion_product, rotate
 from ...integrators import MoreauJean
 from ...io import Elements, SampledControls
+from ...model import Model
 from ...simulation import SaveAt, Solution, simulate
 from ...systems import Multibody
 from ..fit import Job, Simulated
@@ -80,12 +81,14 @@ class Shown(eqx.Module):
 class MechanismMotion(eqx.Module):
     """The motion of a file from a measured start, and its error, for a `Job`.
 
-    **Arguments:** `metric`; `dt`: between two frames [s]; `substeps`: steps per frame.
+    **Arguments:** `metric`; `dt`: between two frames [s]; `substeps`: steps per frame; `touches`: without,
+    contacts and limits are left out.
     """
 
     metric: Metric
     dt: float = eqx.field(static=True)
     substeps: int = eqx.field(static=True)
+    touches: bool = eqx.field(default=True, static=True)
 
     def simulate(self, elements: Elements, run: Run, velocity: Float[Array, " nv"]) -> Solution:
         """The motion at the frames of a run.
@@ -95,6 +98,9 @@ class MechanismMotion(eqx.Module):
         """
         model, frames = elements.model(), run.position.shape[0]
         method = next((m for m in METHODS if m.supports(model) is None), METHODS[-1])
+        if not self.touches:
+            kept = tuple(i for i in model.interactions if not i.law.is_unilateral)
+            model = Model(model.system, kept)
         args = None
         if run.controls is not None:
             args = SampledControls(self.dt * np.arange(frames), run.controls)
@@ -136,11 +142,8 @@ def mechanism_job(
     **Raises:** `ValueError` for names that cannot be fitted.
     """
     metric = metric_of(elements)
-    system = metric.system
     found = quantities(elements, names, float(metric.size))
-    n, (b, nv) = len(runs), (len(elements.plan.bodies), system.group.dim)
-    linear = np.array([not turns for turns in system.tree.tables.turns]).reshape(nv)
-    deviations = np.where(linear, START_SPEED * float(metric.size), START_RATE)
+    n, b = len(runs), len(elements.plan.bodies)
     batch, known = as_batch(metric, elements, runs, frames)
     return Job(
         elements,
@@ -150,12 +153,19 @@ def mechanism_job(
             np.broadcast_to(known[:, :, None], (n, known.shape[1], 2, b)).reshape(n, -1, 2 * b)
         ),
         jnp.asarray(runs.velocities),
-        jnp.asarray(deviations),
+        deviations_of(metric),
         jnp.full(2 * b, TOLERANCE),
         operator.getitem,
         found,
         tuple(found),
     )
+
+
+def deviations_of(metric: Metric) -> Float[Array, " nv"]:
+    """Standard deviations of a measured start velocity."""
+    system = metric.system
+    linear = np.array([not turns for turns in system.tree.tables.turns]).reshape(system.group.dim)
+    return jnp.where(linear, START_SPEED * metric.size, START_RATE)
 
 
 def metric_of(elements: Elements) -> Metric:

@@ -12,6 +12,7 @@ from ._job import MechanismMotion, mechanism_job, metric_of
 from ._names import with_rebound
 from ._outputs import Predicted, write_pages
 from ._simulate import landing
+from ._starts import with_estimated_starts
 
 MOVED = 1.0
 """By how many standard errors half the step may move an estimate without a warning."""
@@ -28,8 +29,11 @@ def identify_file(
     substeps: int,
     max_active: int,
     starts: int = 1,
+    smooth_start: bool = True,
 ) -> None:
     """Fits the named numbers of an MJCF or URDF file and writes everything to `folder`.
+
+    `smooth_start`: whether predictions start from estimated velocities, as the fit does.
 
     **Raises:** `ValueError` for files, data or names that cannot be used, or a failed fit;
     `KeyboardInterrupt` if the fit was interrupted. In the last two cases `result.json` has been written.
@@ -48,6 +52,12 @@ def identify_file(
     if elements.plan.activations:
         session.print("note: every run starts with activations 0")
     frames = padded_frames(int(runs.lengths.max()), int(target.lengths.max()))
+    with session.stage("estimating start velocities from the frames before contact"):
+        runs, estimated = with_estimated_starts(elements, runs, substeps)
+    if estimated.any():
+        session.print(
+            f"note: start velocities of {estimated.sum()} of {len(runs)} runs are estimated"
+        )
     job, metric = mechanism_job(elements, runs, names, substeps, frames), metric_of(elements)
     size, prediction = float(metric.size), {}
 
@@ -58,6 +68,7 @@ def identify_file(
             "size": size,
             "not_loaded": list(elements.report),
             "failed_runs": list(record.failed),
+            "estimated_starts": int(estimated.sum()),
             **session.origin(),
             **prediction,
         }
@@ -77,6 +88,8 @@ def identify_file(
     except ValueError as error:
         record.warnings.append(f"fitted.xml was not written: {error}")
     with session.stage(f"predicting {len(target)} runs and writing the pages"):
+        if smooth_start:
+            target, _ = with_estimated_starts(record.model, target, substeps)
         motion = MechanismMotion(metric, target.dt, substeps)
         predicted = Predicted(record, motion, record.model, target)
         if predicted.failed.any():

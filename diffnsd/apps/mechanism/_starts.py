@@ -1,0 +1,111 @@
+"""Start velocities of runs, estimated from the frames before their first contact.
+
+A run is simulated from its first frame, and an impact multiplies the error of its start: the velocity of one
+frame is too noisy for that. Before the first contact the motion is smooth, so that the errors `e(v)` of its
+frames are nearly linear in the velocity. The most probable one minimises
+
+    |e(v)|² / s² + |(v − v0) / d|²
+
+with the measured `v0`, its deviation `d`, and the scatter `s` of the frames, found from their residuals.
+"""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...io import Elements
+from ...rollout import rollout
+from ._data import Runs
+from ._job import MechanismMotion, as_batch, deviations_of, metric_of
+
+LONGEST, LEAST = 24, 4
+"""Most and least number of frames that a start is estimated from: errors of the model add up in many."""
+CLEAR = 0.1
+"""How far contacts and limits must be open [sizes; of a joint the same number in rad]."""
+SCATTER = 3e-3
+"""Of the frames at first [sizes, rad]."""
+STEPS, CHUNK = 4, 64
+
+
+def with_estimated_starts(elements: Elements, runs: Runs, substeps: int) -> tuple[Runs, np.ndarray]:
+    """The runs with estimated start velocities, and which of them have one, `(n,)`.
+
+    Runs that touch something within the first `LEAST` frames keep the measured velocity, and so do runs
+    that never touch anything: their starts are not amplified.
+    """
+    flying = _flying(elements, runs)
+    frames = flying.sum(axis=1)
+    estimated = (frames >= LEAST) & (frames < runs.lengths)
+    if not estimated.any():
+        return runs, estimated
+    metric = metric_of(elements)
+    batch, known = as_batch(metric, elements, runs)
+    last = min(LONGEST, known.shape[1])
+    batch = dataclasses.replace(
+        batch,
+        position=batch.position[:, :last],
+        orientation=batch.orientation[:, :last],
+        controls=None if batch.controls is None else batch.controls[:, :last],
+    )
+    mask = (known & flying[:, :, None])[:, :last]
+    motion = MechanismMotion(metric, runs.dt, substeps, touches=False)
+    most_probable = eqx.Partial(_most_probable, elements, motion, deviations_of(metric))
+    start = batch, jnp.asarray(runs.velocities), jnp.asarray(mask, float)
+    found = np.asarray(rollout(most_probable, start, chunk=CHUNK))
+    estimated &= np.all(np.isfinite(found), axis=1)
+    velocities = np.where(estimated[:, None], found, runs.velocities)
+    return dataclasses.replace(runs, velocities=velocities), estimated
+
+
+def _flying(elements: Elements, runs: Runs) -> np.ndarray:
+    """Which frames are measured before the first contact of their run, `(n, f)`."""
+    model, clear = elements.model(), CLEAR * float(metric_of(elements).size)
+
+    @jax.jit
+    @jax.vmap
+    @jax.vmap
+    def least(q):
+        gaps = zip(model.interactions, model.gaps(jnp.zeros(()), q), strict=True)
+        return jnp.min(
+            jnp.concatenate(
+                [
+                    jnp.full(1, jnp.inf),
+                    *(g for i, g in gaps if i.law.is_unilateral and g is not None),
+                ]
+            )
+        )
+
+    # A frame with a missing coordinate ends nothing: its gaps are NaN.
+    touching = np.asarray(least(jnp.asarray(runs.padded(runs.qpos)))) < clear
+    return runs.mask() & ~np.logical_or.accumulate(touching, axis=1)
+
+
+def _most_probable(elements: Elements, motion: MechanismMotion, deviations, start):
+    """The start velocity of a run, by Gauss-Newton steps."""
+    run, measured, mask = start
+    weight = jnp.tile(mask, (1, 2))[:, :, None]
+    count = 3 * jnp.sum(weight)
+
+    def errors(x):
+        found = (motion(elements, run, measured + x * deviations).errors * weight).ravel()
+        return found, found
+
+    def step(known, _):
+        x, scatter = known
+        slope, error = jax.jacfwd(errors, has_aux=True)(x)
+        # A lost frame counts little.
+        share = (1 + (error / (3 * scatter)) ** 2) ** -0.25
+        error, slope = share * error, share[:, None] * slope
+        precision = slope.T @ slope + scatter**2 * jnp.eye(x.size)
+        change = -jnp.linalg.solve(precision, slope.T @ error + scatter**2 * x)
+        left = error + slope @ change
+        freedom = jnp.maximum(count - x.size, 1)
+        scatter = jnp.clip(jnp.sqrt(left @ left / freedom), 1e-6, SCATTER)
+        return (x + change, scatter), None
+
+    first = jnp.zeros_like(measured), jnp.full((), SCATTER)
+    (x, _), _ = jax.lax.scan(step, first, length=STEPS)
+    return measured + x * deviations
