@@ -13,6 +13,7 @@ from ._names import with_rebound
 from ._outputs import Predicted, write_pages
 from ._simulate import landing
 from ._starts import with_estimated_starts
+from ._units import check_units
 
 MOVED = 1.0
 """By how many standard errors half the step may move an estimate without a warning."""
@@ -44,6 +45,7 @@ def identify_file(
     _, elements, _ = load_mjcf(str(file), ignore=ignore, law=landing, max_active=limit)
     elements = with_rebound(elements, names)
     runs = load_runs(data, elements)
+    check_units(elements, runs)
     target = runs if other is None else load_runs(other, elements)
     if target.dt > 0 and not np.isclose(target.dt, runs.dt, rtol=0.01):
         session.print(f"note: frames are {runs.dt:g} s apart, those to predict {target.dt:g} s")

@@ -36,7 +36,7 @@ def with_estimated_starts(elements: Elements, runs: Runs, substeps: int) -> tupl
     Runs that touch something within the first `LEAST` frames keep the measured velocity, and so do runs
     that never touch anything: their starts are not amplified.
     """
-    flying = _flying(elements, runs)
+    flying = flying_frames(elements, runs)
     frames = flying.sum(axis=1)
     estimated = (frames >= LEAST) & (frames < runs.lengths)
     if not estimated.any():
@@ -60,7 +60,7 @@ def with_estimated_starts(elements: Elements, runs: Runs, substeps: int) -> tupl
     return dataclasses.replace(runs, velocities=velocities), estimated
 
 
-def _flying(elements: Elements, runs: Runs) -> np.ndarray:
+def flying_frames(elements: Elements, runs: Runs) -> np.ndarray:
     """Which frames are measured before the first contact of their run, `(n, f)`."""
     model, clear = elements.model(), CLEAR * float(metric_of(elements).size)
 

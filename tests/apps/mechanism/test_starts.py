@@ -1,4 +1,4 @@
-"""Start velocities from the frames before the first contact, against flights in closed form."""
+"""What flights before the first contact tell: start velocities, and whether units are those of the file."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ from scipy.spatial.transform import Rotation
 
 from diffnsd.apps.mechanism import load_runs
 from diffnsd.apps.mechanism._starts import with_estimated_starts
+from diffnsd.apps.mechanism._units import check_units
 from diffnsd.io import load_mjcf
 
 BALL = """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/>
@@ -85,3 +86,41 @@ def test_what_touches_from_the_start_or_never_keeps_its_velocity(tmp_path):
     np.testing.assert_array_equal(estimated, [False, False, True])
     np.testing.assert_array_equal(found.velocities[:2], runs.velocities[:2])
     assert np.all(found.velocities[2] != runs.velocities[2])
+
+
+def scaled(key, factor):
+    arrays, _ = flights()
+    if key == "times":
+        return arrays | {"times": arrays["times"] * factor}
+    arrays["qpos"][:, :3] *= factor
+    return arrays
+
+
+@pytest.mark.parametrize(("key", "factor"), [("qpos", 1e3), ("times", 1e3)])
+def test_flights_in_other_units_are_refused(tmp_path, key, factor):
+    with pytest.raises(
+        ValueError, match=r"fall with .* gravity of the file is 9\.81 m/s²: .* metres"
+    ):
+        check_units(*runs_of(tmp_path, scaled(key, factor)))
+
+
+def test_flights_in_si_units_pass(tmp_path):
+    check_units(*runs_of(tmp_path, flights()[0]))
+    check_units(*runs_of(tmp_path, flights(lost=True)[0]))
+
+
+def test_angles_in_degrees_are_refused(tmp_path):
+    text = """<mujoco><worldbody><body name="arm"><joint name="elbow" limited="true" range="-90 90"/>
+     <geom size=".1"/></body></worldbody></mujoco>"""
+    elements = load_mjcf(text)[1]
+    angles = np.linspace(0.3, 1.2, 20)[:, None]
+    for factor, wrong in ((1.0, False), (180 / np.pi, True)):
+        np.savez(tmp_path / "runs.npz", qpos=factor * angles, times=np.arange(20.0))
+        runs = load_runs(tmp_path / "runs.npz", elements)
+        if wrong:
+            with pytest.raises(
+                ValueError, match="joint/elbow lies between 17.2 and 68.8.* radians"
+            ):
+                check_units(elements, runs)
+        else:
+            check_units(elements, runs)
