@@ -37,16 +37,24 @@ KINDS = {
     "pos": Kind("m", sizes=0.1),
     "ipos": Kind("m", sizes=0.1),
     "gravity": Kind("m/s²", relative=0.02),
-    "damping": Kind("SI", NOT_NEGATIVE),
-    "stiffness": Kind("SI", NOT_NEGATIVE),
-    "armature": Kind("SI", NOT_NEGATIVE),
-    "frictionloss": Kind("SI", NOT_NEGATIVE),
+    "damping": Kind("", NOT_NEGATIVE),
+    "stiffness": Kind("", NOT_NEGATIVE),
+    "armature": Kind("", NOT_NEGATIVE),
+    "frictionloss": Kind("", NOT_NEGATIVE),
     "density": Kind("kg/m³", NOT_NEGATIVE),
     "viscosity": Kind("Pa s", NOT_NEGATIVE),
     "wind": Kind("m/s"),
 }
 """By the last part of a name. Masses and inertias are known to a third, sizes to 5 %, gravity to 2 %: without
 forces that are known, motion determines only their ratios. Other numbers have no bounds and no prior."""
+BY_MOTION = {
+    "damping": ("N m s/rad", "N s/m"),
+    "stiffness": ("N m/rad", "N/m"),
+    "armature": ("kg m²", "kg"),
+    "frictionloss": ("N m", "N"),
+}
+"""Units of joints that turn, and of joints and tendons along which something moves."""
+FREE, BALL, SLIDE, HINGE = range(4)
 RESTITUTION, REBOUND = "contact/restitution", 0.1
 """Where a restitution that is free starts at least: slow rebounds are landings, whatever it is."""
 LEAST_DIMENSIONS = {"friction": 2, "spin": 4, "roll": 6}
@@ -79,7 +87,8 @@ def quantities(elements: Elements, names: list[str], size: float) -> dict[str, Q
             raise ValueError(
                 f"{name} is {value.tolist()} in the file; give it a finite value there."
             )
-        found[name] = _quantity(KINDS.get(key, Kind()), value, size)
+        kind = KINDS.get(key, Kind())
+        found[name] = _quantity(kind._replace(unit=_unit(elements, name, kind)), value, size)
     for name in found:
         if name.rpartition("/")[2] in LEAST_DIMENSIONS:
             _check_friction(elements, name, found)
@@ -93,6 +102,17 @@ def with_rebound(elements: Elements, names: list[str]) -> Elements:
     return eqx.tree_at(
         lambda e: e[RESTITUTION], elements, jnp.full_like(elements[RESTITUTION], REBOUND)
     )
+
+
+def _unit(elements: Elements, name: str, kind: Kind) -> str:
+    """The unit of a number; of a free joint, which moves and turns, none that is one."""
+    element, _, key = name.rpartition("/")
+    if key not in BY_MOTION:
+        return kind.unit
+    types = {joint[0]: joint[2] for joint in elements.plan.joints}
+    if types.get(element) == FREE:
+        return "SI"
+    return BY_MOTION[key][types.get(element, SLIDE) == SLIDE]
 
 
 def _quantity(kind: Kind, value: np.ndarray, size: float) -> Quantity:

@@ -6,10 +6,9 @@ from ...io import Elements
 from .._files import DataFileError
 from ._data import Runs
 from ._job import as_batch, metric_of
+from ._names import FREE, HINGE
 from ._starts import LEAST, flying_frames
 
-FREE, HINGE = 0, 3
-"""Types of joints."""
 APART = 30.0
 """How far the fall may be from gravity, as a factor: units are off by a thousand or a million."""
 OFTEN = 0.1

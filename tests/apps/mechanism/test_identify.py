@@ -251,6 +251,23 @@ def test_bounds_and_priors_by_the_kind_of_number():
     assert gravity.bounds == (None, None) and gravity.deviation == pytest.approx(0.1962)
 
 
+def test_units_follow_from_what_a_joint_moves():
+    text = """<mujoco><worldbody><body name="cart"><joint name="rail" type="slide"/><geom size=".1"/>
+     <body name="arm"><joint name="pivot"/><geom size=".1"/></body></body>
+     <body name="loose"><freejoint name="flies"/><geom size=".1"/></body></worldbody></mujoco>"""
+    _, elements, _ = load_mjcf(text)
+    units = {
+        "joint/rail/damping": "N s/m",
+        "joint/rail/frictionloss": "N",
+        "joint/pivot/damping": "N m s/rad",
+        "joint/pivot/stiffness": "N m/rad",
+        "joint/pivot/armature": "kg m²",
+        "body/arm/mass": "kg",
+    }
+    found = quantities(elements, list(units), 0.1)
+    assert {name: one.unit for name, one in found.items()} == units
+
+
 def test_a_free_restitution_starts_where_it_can_change():
     _, elements, _ = load_mjcf(BLOCK)
     assert float(with_rebound(elements, ["contact/restitution"])["contact/restitution"]) == 0.1
