@@ -34,10 +34,10 @@ from diffnsd.apps.toss._cube import CubeMotion, CubeParameters, cube_job, lanes,
 FREE = "mu", "e"
 
 
-def job_of(tosses, frames: int) -> Job:
+def job_of(tosses, frames: int, substeps: int) -> Job:
     """The identification of the first frames of these tosses."""
     start = CubeParameters.nominal(tosses)
-    motion = CubeMotion(2 * float(start.half_width), float(tosses.dt), 4)
+    motion = CubeMotion(2 * float(start.half_width), float(tosses.dt), substeps)
     return cube_job(start, lanes(smooth_start(tosses), frames), FREE, motion)
 
 
@@ -71,6 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tosses", type=int, default=30)
     parser.add_argument("--frames", type=int, default=30, help="of each toss")
+    parser.add_argument("--substeps", type=int, default=8, help="steps of a frame")
     parser.add_argument("--draws", type=int, default=500, help="of each of 4 chains")
     parser.add_argument("--warmup", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
@@ -80,7 +81,7 @@ def main() -> None:
     tosses = load_tosses(_measured.folder("tossed_cube") / "tossed_cube_open.npz")
     drawn = np.random.default_rng(options.seed).choice(len(tosses), options.tosses, replace=False)
     begin = time.perf_counter()
-    fit = identify(job_of(tosses.select(np.sort(drawn)), options.frames))
+    fit = identify(job_of(tosses.select(np.sort(drawn)), options.frames, options.substeps))
     fitted = time.perf_counter()
     params = fit.motions.unravel(jnp.asarray(fit.raw))
     found = identification.posterior(
@@ -95,6 +96,7 @@ def main() -> None:
     row = {
         "tosses": options.tosses,
         "frames": options.frames,
+        "substeps": options.substeps,
         "fit": {name: (fit.value(name), fit.standard_errors[name]) for name in FREE},
         "posterior": {name: found[name] for name in FREE},
         "rhat": found.rhat.tolist(),

@@ -232,6 +232,8 @@ def save_mjcf(
         spec.meshdir = os.path.join(os.path.dirname(os.path.abspath(source)), spec.meshdir)
     try:
         spec.copy_back(compiled)
+        for body in spec.bodies[1:]:  # which `copy_back` forgets
+            body.gravcomp = compiled.body_gravcomp[body.id]
         Path(path).write_text(spec.to_xml())
     except (mujoco.FatalError, ValueError) as error:
         raise ValueError(f"MuJoCo cannot write these numbers: {error}") from None

@@ -26,7 +26,8 @@ class Plan:
     - `equalities`: `(name, type, first, second)`, bodies, joints or tendons by the type.
     - `limited`, `rubbing`: names of joints and tendons with limits, and with dry friction.
     - `sensors`: `(name, what makes it, ...)`, see `sensor_plan`.
-    - `is_in_fluid`: whether a medium resists the motion.
+    - `is_in_fluid`: whether a medium resists the motion; `carries_weight`: whether the weight of a body is
+      compensated.
     """
 
     bodies: Rows = ()
@@ -41,4 +42,5 @@ class Plan:
     limited: tuple[str, ...] = ()
     rubbing: tuple[str, ...] = ()
     is_in_fluid: bool = False
+    carries_weight: bool = False
     sensors: Rows = ()

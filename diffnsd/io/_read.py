@@ -87,6 +87,7 @@ class Reader:
             tuple(self._limited()),
             tuple(self._rubbing()),
             bool(m.opt.density or m.opt.viscosity),
+            bool(np.any(m.body_gravcomp)),
         )
 
     def holds(self, e: int) -> bool:
@@ -96,6 +97,8 @@ class Reader:
     def _body(self, b: int) -> tuple:
         m, name = self.m, self.name("body", b)
         self.keep_number(name, mass=m.body_mass[b : b + 1])
+        if np.any(m.body_gravcomp):
+            self.keep_number(name, gravcomp=m.body_gravcomp[b : b + 1])
         self.keep(name, inertia=m.body_inertia[b], ipos=m.body_ipos[b], iquat=m.body_iquat[b])
         self.keep(name, pos=m.body_pos[b], quat=m.body_quat[b])
         parent = int(m.body_parentid[b]) - 1

@@ -26,8 +26,9 @@ EVERYTHING = """<mujoco><compiler angle="radian"/><option
     <joint name="reach" type="slide" axis="0 1 1" stiffness="4" springref=".2" actuatorfrcrange="-2 1"/>
     <geom name="tip" type="sphere" size=".1" friction=".7"/>
   </body></body></body>
- <body pos="2 0 1"><joint name="first" axis="0 1 0"/><geom type="cylinder" size=".05 .3"/>
-  <body pos="0 0 .5"><joint name="second" axis="0 1 0"/><geom type="ellipsoid" size=".1 .05 .2"/>
+ <body pos="2 0 1" gravcomp=".4"><joint name="first" axis="0 1 0"/><geom type="cylinder" size=".05 .3"/>
+  <body pos="0 0 .5" gravcomp="1.2"><joint name="second" axis="0 1 0"/>
+   <geom type="ellipsoid" size=".1 .05 .2"/>
   </body></body>
 </worldbody>
 <tendon><fixed name="string" stiffness="5" damping=".3" springlength=".1 .4" range="-1 1"><joint joint="first"
@@ -210,6 +211,7 @@ def test_what_is_saved_is_what_was_loaded(tmp_path):
     new = {
         "body/hand/mass": elements["body/hand/mass"] * 1.5,
         "joint/turn/damping": jnp.array(0.123),
+        "body/4/gravcomp": jnp.array(0.66),
         "geom/tip/friction": jnp.array(0.77),
         "geom/trunk/size": jnp.array([0.11, 0.21, 0.31]),
         "actuator/servo/gear": elements["actuator/servo/gear"] * 2,
@@ -244,9 +246,8 @@ BODY = '<body name="b"><joint name="j"/><geom name="g" size=".1"/><site name="s"
          " condim='6' friction='1 1 .1 .2 .3'/></contact></mujoco>", "two different frictions"),
         (f"<mujoco><worldbody>{BODY}<site name='w'/></worldbody><tendon><spatial name='t'><site site='s'/>"
          "<geom geom='g' sidesite='s'/><site site='w'/></spatial></tendon></mujoco>", "has a side site"),
-        ("<mujoco><worldbody><body name='b' gravcomp='1'><joint/><geom size='.1'/></body></worldbody>"
-         "</mujoco>",
-         "body/b: has gravcomp"),
+        ("<mujoco><worldbody><body gravcomp='1'><joint name='j' actuatorgravcomp='true'/><geom size='.1'/>"
+         "</body></worldbody></mujoco>", "joint/j: compensates weight by its actuators"),
         ("<mujoco><worldbody><body name='b'><joint/></body></worldbody></mujoco>", "cannot compile"),
         ("<mujoco><asset><mesh name='m' file='missing.stl'/></asset></mujoco>", "missing.stl"),
     ],
