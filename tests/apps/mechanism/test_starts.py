@@ -60,6 +60,7 @@ def runs_of(folder, arrays):
     return elements, load_runs(folder / "runs.npz", elements)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [False, True])
 def test_the_starts_of_flights(tmp_path, lost):
     """As sure as least squares through the noisy first frame can be."""
@@ -75,6 +76,7 @@ def test_the_starts_of_flights(tmp_path, lost):
         assert 0.8 < np.sqrt(np.mean(error**2)) / (scatter * noise) < 1.3
 
 
+@pytest.mark.slow
 def test_what_touches_from_the_start_or_never_keeps_its_velocity(tmp_path):
     arrays, _ = flights()
     arrays["qpos"][2:FRAMES, 2] = 0.05  # the first run lands at once
