@@ -27,7 +27,9 @@ CLEAR = 0.1
 """How far contacts and limits must be open [sizes; of a joint the same number in rad]."""
 SCATTER = 3e-3
 """Of the frames at first [sizes, rad]."""
-STEPS, CHUNK = 4, 64
+STEPS = 4
+CHUNK, FRAMES = 64, 1024
+"""How many runs, and frames, are simulated or placed at a time."""
 
 
 def with_estimated_starts(elements: Elements, runs: Runs, substeps: int) -> tuple[Runs, np.ndarray]:
@@ -62,25 +64,22 @@ def with_estimated_starts(elements: Elements, runs: Runs, substeps: int) -> tupl
 
 def flying_frames(elements: Elements, runs: Runs) -> np.ndarray:
     """Which frames are measured before the first contact of their run, `(n, f)`."""
-    model, clear = elements.model(), CLEAR * float(metric_of(elements).size)
-
-    @jax.jit
-    @jax.vmap
-    @jax.vmap
-    def least(q):
-        gaps = zip(model.interactions, model.gaps(jnp.zeros(()), q), strict=True)
-        return jnp.min(
-            jnp.concatenate(
-                [
-                    jnp.full(1, jnp.inf),
-                    *(g for i, g in gaps if i.law.is_unilateral and g is not None),
-                ]
-            )
-        )
-
-    # A frame with a missing coordinate ends nothing: its gaps are NaN.
-    touching = np.asarray(least(jnp.asarray(runs.padded(runs.qpos)))) < clear
+    clear = CLEAR * float(metric_of(elements).size)
+    q = runs.padded(runs.qpos)
+    lost: np.ndarray = np.any(np.isnan(q), axis=2)
+    q = np.where(lost[:, :, None], q[:, :1], q)  # the first frame is complete
+    frames = jnp.asarray(q.reshape(-1, q.shape[2]))
+    gaps = np.asarray(rollout(eqx.Partial(_least_gap, elements), frames, chunk=FRAMES))
+    touching = (gaps.reshape(lost.shape) < clear) & ~lost
     return runs.mask() & ~np.logical_or.accumulate(touching, axis=1)
+
+
+def _least_gap(elements: Elements, q):
+    """The smallest gap of contacts and limits, infinite without any."""
+    model = elements.model()
+    gaps = zip(model.interactions, model.gaps(jnp.zeros(()), q), strict=True)
+    known = [gap for i, gap in gaps if i.law.is_unilateral and gap is not None]
+    return jnp.min(jnp.concatenate([jnp.full(1, jnp.inf), *known]))
 
 
 def _most_probable(elements: Elements, motion: MechanismMotion, deviations, start):
