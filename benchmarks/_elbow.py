@@ -260,6 +260,7 @@ def peer(parameters: tuple, tosses: Tosses, q, v, frames: int = 121) -> np.ndarr
     m.geom_size[1:] *= scale
     if second:
         m.body_mass[2] = second[0]
+    mujoco.mj_setConst(m, mujoco.MjData(m))
     d, out = mujoco.MjData(m), np.zeros((len(q), frames, 8))
     for k in range(len(q)):
         mujoco.mj_resetData(m, d)

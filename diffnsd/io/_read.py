@@ -74,6 +74,8 @@ class Reader:
         sites = tuple(self._site(i) for i in range(m.nsite))
         tendons = tuple(self._tendon(k) for k in range(m.ntendon))
         actuators = tuple(self._actuators())
+        # Files that disable both have no passive forces of any kind.
+        has_passive = not {"spring", "damper"} <= self.disabled
         return Plan(
             bodies,
             joints,
@@ -86,8 +88,8 @@ class Reader:
             tuple(self._equality(e) for e in range(m.neq) if self.holds(e)),
             tuple(self._limited()),
             tuple(self._rubbing()),
-            bool(m.opt.density or m.opt.viscosity),
-            bool(np.any(m.body_gravcomp)),
+            has_passive and bool(m.opt.density or m.opt.viscosity),
+            has_passive and bool(np.any(m.body_gravcomp)),
         )
 
     def holds(self, e: int) -> bool:

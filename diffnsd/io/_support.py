@@ -54,7 +54,7 @@ def without_counterpart(reader: Reader, plan: Plan) -> Iterator[tuple[str, str]]
     for j in range(m.njnt):
         if np.any(m.jnt_stiffnesspoly[j]) or np.any(m.dof_dampingpoly[m.jnt_dofadr[j]]):
             yield reader.name("joint", j), "has a spring or a damper that is not linear"
-        elif m.jnt_actgravcomp[j]:
+        if m.jnt_actgravcomp[j] and np.any(m.body_gravcomp):
             yield reader.name("joint", j), "compensates weight by its actuators (actuatorgravcomp)"
     for b in sorted(_moved_by_mocap(reader) & _that_act(reader, plan)):
         yield reader.name("body", b), "is moved by mocap; here it would stay where it is"

@@ -347,10 +347,11 @@ def _axis_ends(centre, axis, sizes, half, face) -> tuple:
     """
     over, is_over = _over_face(centre, axis, sizes, half, face)
     along = is_least(-jnp.abs(axis))
-    sides = jnp.where(along, 0, signs(centre))
-    beside, is_beside = _over_face(centre, axis, sizes, half, sides)
+    across = (~along).astype(axis.dtype)
+    beside, is_beside = _over_face(centre, axis, sizes, half, across)
     points = centre[:, None] + beside[None] * axis[:, None]
-    outside = (jnp.abs(points) > sizes[:, None]) & ~along[:, None]
+    touching = 16 * float(jnp.finfo(axis.dtype).eps) * (half + jnp.sum(sizes))
+    outside = (jnp.abs(points) > sizes[:, None] + touching) & ~along[:, None]
     is_beside &= jnp.all(jnp.any(outside, axis=0))
     is_beside &= jnp.max(jnp.abs(axis)) > (1 - NEARLY_PARALLEL**2) ** 0.5
     features = jnp.where(is_over, face[:, None], jnp.where(outside, signs(points), 0))
@@ -360,7 +361,7 @@ def _axis_ends(centre, axis, sizes, half, face) -> tuple:
 def _over_face(centre, axis, sizes, half, face) -> tuple:
     """The ends of the part of the axis that is over a face, or beside an edge, `(2,)`; whether there is one.
 
-    **Arguments:** `face`: the feature, as signs.
+    **Arguments:** `face`: zero along the axes of the box in which the feature extends.
     """
     is_face = face != 0
     slanted = (jnp.abs(axis) > float(jnp.finfo(axis.dtype).eps) ** 0.5) & ~is_face

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from ...groups import quaternion_log, quaternion_product, rotate
 from ...integrators import MoreauJean
 from ...io import Elements, SampledControls
-from ...model import Model
+from ...model import Interaction, Model
 from ...simulation import SaveAt, Solution, simulate
 from ...systems import Multibody
 from ..fit import Job, Simulated
@@ -69,6 +69,11 @@ class Metric(eqx.Module):
         return jnp.concatenate([moved, jnp.moveaxis(turned, 0, -1)], axis=1)
 
 
+def is_contact(interaction: Interaction) -> bool:
+    """Whether it is a contact or a limit of a joint or tendon; not the limit of an activation."""
+    return interaction.law.is_unilateral and interaction.relation.needs_positions
+
+
 class Shown(eqx.Module):
     """What a prediction shows of a run: coordinates, places of bodies, and the largest residual of a step."""
 
@@ -99,8 +104,7 @@ class MechanismMotion(eqx.Module):
         model, frames = elements.model(), run.position.shape[0]
         method = next((m for m in METHODS if m.supports(model) is None), METHODS[-1])
         if not self.touches:
-            kept = tuple(i for i in model.interactions if not i.law.is_unilateral)
-            model = Model(model.system, kept)
+            model = Model(model.system, tuple(i for i in model.interactions if not is_contact(i)))
         args = None
         if run.controls is not None:
             args = SampledControls(self.dt * np.arange(frames), run.controls)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...io import Elements
+from ...io._read import FREE, SLIDE
 from ..fit import Quantity
 
 NOT_NEGATIVE = (0.0, None)
@@ -53,8 +54,7 @@ BY_MOTION = {
     "armature": ("kg m²", "kg"),
     "frictionloss": ("N m", "N"),
 }
-"""Units of joints that turn, and of joints and tendons along which something moves."""
-FREE, BALL, SLIDE, HINGE = range(4)
+"""Units of joints that turn; of slides, and of tendons, whose lengths are taken as metres."""
 RESTITUTION, REBOUND = "contact/restitution", 0.1
 """Where a restitution that is free starts at least: slow rebounds are landings, whatever it is."""
 LEAST_DIMENSIONS = {"friction": 2, "spin": 4, "roll": 6}

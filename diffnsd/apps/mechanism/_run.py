@@ -46,7 +46,10 @@ def identify_file(
     elements = with_rebound(elements, names)
     runs = load_runs(data, elements)
     check_units(elements, runs)
-    target = runs if other is None else load_runs(other, elements)
+    target = runs
+    if other is not None:
+        target = load_runs(other, elements)
+        check_units(elements, target)
     if target.dt > 0 and not np.isclose(target.dt, runs.dt, rtol=0.01):
         session.print(f"note: frames are {runs.dt:g} s apart, those to predict {target.dt:g} s")
     if elements.plan.actuators and runs.controls is None:
@@ -71,6 +74,7 @@ def identify_file(
             "not_loaded": list(elements.report),
             "failed_runs": list(record.failed),
             "estimated_starts": int(estimated.sum()),
+            "smooth_start": smooth_start,
             **session.origin(),
             **prediction,
         }
@@ -90,8 +94,9 @@ def identify_file(
     except ValueError as error:
         record.warnings.append(f"fitted.xml was not written: {error}")
     with session.stage(f"predicting {len(target)} runs and writing the pages"):
+        smooth = np.zeros(len(target), bool)
         if smooth_start:
-            target, _ = with_estimated_starts(record.model, target, substeps)
+            target, smooth = with_estimated_starts(record.model, target, substeps)
         motion = MechanismMotion(metric, target.dt, substeps)
         predicted = Predicted(record, motion, record.model, target)
         if predicted.failed.any():
@@ -102,7 +107,8 @@ def identify_file(
         predicted.save(folder / "predictions.npz")
         prediction["prediction"] = predicted.figures()
         title = f"Identification of {file.stem}"
-        band = write_pages(folder, record, predicted, title, session.origin())
+        starts_of = {"starts that are estimated": f"{smooth.sum()} of {len(target)}"}
+        band = write_pages(folder, record, predicted, title, starts_of | session.origin())
         prediction["prediction"]["band_90_share"] = None if band is None else band.share
         write_result(folder / "result.json", record, extra(record))
     p = prediction["prediction"]

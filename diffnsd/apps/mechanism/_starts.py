@@ -19,15 +19,15 @@ import numpy as np
 from ...io import Elements
 from ...rollout import rollout
 from ._data import Runs
-from ._job import MechanismMotion, as_batch, deviations_of, metric_of
+from ._job import MechanismMotion, as_batch, deviations_of, is_contact, metric_of
 
 LONGEST, LEAST = 24, 4
 """Most and least number of frames that a start is estimated from: errors of the model add up in many."""
 CLEAR = 0.1
-"""How far contacts and limits must be open [sizes; of a joint the same number in rad]."""
+"""How far contacts must be open [sizes of the mechanism]; limits of joints by the same number, in rad."""
 SCATTER = 3e-3
 """Of the frames at first [sizes, rad]."""
-STEPS = 4
+STEPS = 5
 CHUNK, FRAMES = 64, 1024
 """How many runs, and frames, are simulated or placed at a time."""
 
@@ -35,16 +35,15 @@ CHUNK, FRAMES = 64, 1024
 def with_estimated_starts(elements: Elements, runs: Runs, substeps: int) -> tuple[Runs, np.ndarray]:
     """The runs with estimated start velocities, and which of them have one, `(n,)`.
 
-    Runs that touch something within the first `LEAST` frames keep the measured velocity, and so do runs
-    that never touch anything: their starts are not amplified.
+    Runs with fewer than `LEAST` frames before they come within `CLEAR` of something keep the measured
+    velocity, and so do runs that never do: their starts are not amplified.
     """
-    flying = flying_frames(elements, runs)
-    frames = flying.sum(axis=1)
-    estimated = (frames >= LEAST) & (frames < runs.lengths)
+    metric, flying = metric_of(elements), flying_frames(elements, runs)
+    batch, known = as_batch(metric, elements, runs)
+    frames = np.sum(flying & known.any(axis=2), axis=1)
+    estimated = (frames >= LEAST) & (flying.sum(axis=1) < runs.lengths)
     if not estimated.any():
         return runs, estimated
-    metric = metric_of(elements)
-    batch, known = as_batch(metric, elements, runs)
     last = min(LONGEST, known.shape[1])
     batch = dataclasses.replace(
         batch,
@@ -57,7 +56,7 @@ def with_estimated_starts(elements: Elements, runs: Runs, substeps: int) -> tupl
     most_probable = eqx.Partial(_most_probable, elements, motion, deviations_of(metric))
     start = batch, jnp.asarray(runs.velocities), jnp.asarray(mask, float)
     found = np.asarray(rollout(most_probable, start, chunk=CHUNK))
-    estimated &= np.all(np.isfinite(found), axis=1)
+    estimated &= np.all(np.isfinite(found), axis=1) & np.any(found != runs.velocities, axis=1)
     velocities = np.where(estimated[:, None], found, runs.velocities)
     return dataclasses.replace(runs, velocities=velocities), estimated
 
@@ -76,35 +75,38 @@ def flying_frames(elements: Elements, runs: Runs) -> np.ndarray:
 
 def _least_gap(elements: Elements, q):
     """The smallest gap of contacts and limits, infinite without any."""
-    model = elements.model()
+    model, _ = elements.model().part(0 if elements.plan.activations else None)
     gaps = zip(model.interactions, model.gaps(jnp.zeros(()), q), strict=True)
-    known = [gap for i, gap in gaps if i.law.is_unilateral and gap is not None]
+    known = [gap for i, gap in gaps if is_contact(i) and gap is not None]
     return jnp.min(jnp.concatenate([jnp.full(1, jnp.inf), *known]))
 
 
 def _most_probable(elements: Elements, motion: MechanismMotion, deviations, start):
-    """The start velocity of a run, by Gauss-Newton steps."""
+    """The start velocity of a run: the best one on the way of some Gauss-Newton steps."""
     run, measured, mask = start
     weight = jnp.tile(mask, (1, 2))[:, :, None]
-    count = 3 * jnp.sum(weight)
+    freedom = jnp.maximum(3 * jnp.sum(weight) - measured.size, 1)
 
     def errors(x):
-        found = (motion(elements, run, measured + x * deviations).errors * weight).ravel()
-        return found, found
+        found = motion(elements, run, measured + x * deviations)
+        flat = (found.errors * weight).ravel()
+        return flat, (flat, found.failed)
 
     def step(known, _):
         x, scatter = known
-        slope, error = jax.jacfwd(errors, has_aux=True)(x)
+        slope, (error, failed) = jax.jacfwd(errors, has_aux=True)(x)
         # A lost frame counts little.
         share = (1 + (error / (3 * scatter)) ** 2) ** -0.25
-        error, slope = share * error, share[:, None] * slope
+        weighed, slope = share * error, share[:, None] * slope
         precision = slope.T @ slope + scatter**2 * jnp.eye(x.size)
-        change = -jnp.linalg.solve(precision, slope.T @ error + scatter**2 * x)
-        left = error + slope @ change
-        freedom = jnp.maximum(count - x.size, 1)
-        scatter = jnp.clip(jnp.sqrt(left @ left / freedom), 1e-6, SCATTER)
-        return (x + change, scatter), None
+        change = -jnp.linalg.solve(precision, slope.T @ weighed + scatter**2 * x)
+        left = weighed + slope @ change
+        narrower = jnp.clip(jnp.sqrt(left @ left / freedom), 1e-6, SCATTER)
+        return (x + change, narrower), (x, error, failed)
 
     first = jnp.zeros_like(measured), jnp.full((), SCATTER)
-    (x, _), _ = jax.lax.scan(step, first, length=STEPS)
-    return measured + x * deviations
+    (_, scatter), (visited, error, failed) = jax.lax.scan(step, first, length=STEPS)
+    robust = 18 * jnp.sum(jnp.sqrt(1 + (error / (3 * scatter)) ** 2) - 1, axis=1)
+    cost = jnp.where(failed, jnp.inf, robust + jnp.sum(visited**2, axis=1))
+    cost = jnp.where(jnp.isfinite(cost), cost, jnp.inf)
+    return measured + visited[jnp.argmin(cost)] * deviations

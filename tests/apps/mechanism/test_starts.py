@@ -5,8 +5,8 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from diffnsd.apps.mechanism import load_runs
-from diffnsd.apps.mechanism._starts import with_estimated_starts
-from diffnsd.apps.mechanism._units import check_units
+from diffnsd.apps.mechanism._starts import flying_frames, with_estimated_starts
+from diffnsd.apps.mechanism._units import _moves_freely, check_units
 from diffnsd.io import load_mjcf
 
 BALL = """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/>
@@ -90,6 +90,38 @@ def test_what_touches_from_the_start_or_never_keeps_its_velocity(tmp_path):
     assert np.all(found.velocities[2] != runs.velocities[2])
 
 
+def test_limits_and_activations(tmp_path):
+    """Of a product of systems the gaps are those of its bodies."""
+    text = """<mujoco><worldbody><body name="arm"><joint name="elbow" limited="true" range="-90 90"/>
+     <geom size=".1"/></body></worldbody>
+     <actuator><general joint="elbow" dyntype="filter" dynprm=".1"/></actuator></mujoco>"""
+    elements = load_mjcf(text)[1]
+    angles = np.array([0.0, 0.5, 1.0, 1.57, 1.0])[:, None]
+    np.savez(tmp_path / "runs.npz", qpos=angles, times=np.arange(5.0))
+    flying = flying_frames(elements, load_runs(tmp_path / "runs.npz", elements))
+    np.testing.assert_array_equal(flying, [[True, True, True, False, False]])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            "<worldbody>",
+            "<worldbody><body name='table'><geom size='.1' pos='2 0 0'/></body>",
+            [0, 1],
+        ),
+        ('name="ball" pos', 'name="ball" gravcomp=".5" pos', None),
+        ("<freejoint/>", "<joint type='free' damping='.1'/>", None),
+        ("<worldbody>", "<option viscosity='.1'/><worldbody>", None),
+        ("<freejoint/>", "<joint type='slide'/>", None),
+        ("<freejoint/>", "<freejoint/>", [1]),
+    ],
+)
+def test_what_moves_under_gravity_alone(old, new, expected):
+    found = _moves_freely(load_mjcf(BALL.replace(old, new))[1])
+    assert expected is None if found is None else found.tolist() == expected
+
+
 def scaled(key, factor):
     arrays, _ = flights()
     if key == "times":
@@ -121,7 +153,7 @@ def test_angles_in_degrees_are_refused(tmp_path):
         runs = load_runs(tmp_path / "runs.npz", elements)
         if wrong:
             with pytest.raises(
-                ValueError, match="joint/elbow lies between 17.2 and 68.8.* radians"
+                ValueError, match="joint/elbow lies between 17.2 and 68.8.* degrees"
             ):
                 check_units(elements, runs)
         else:
