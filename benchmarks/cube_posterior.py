@@ -73,6 +73,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=30, help="of each toss")
     parser.add_argument("--substeps", type=int, default=8, help="steps of a frame")
     parser.add_argument("--draws", type=int, default=500, help="of each of 4 chains")
+    parser.add_argument("--pilot", type=int, default=50, help="draws and warm-up of a first run")
     parser.add_argument("--warmup", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
@@ -84,15 +85,22 @@ def main() -> None:
     fit = identify(job_of(tosses.select(np.sort(drawn)), options.frames, options.substeps))
     fitted = time.perf_counter()
     params = fit.motions.unravel(jnp.asarray(fit.raw))
-    found = identification.posterior(
-        likelihood(fit, params),
-        params,
-        # No step is so short that rough values are accepted as often as smooth ones.
-        sampler=identification.NUTS(
-            draws=options.draws, warmup=options.warmup, target_acceptance=0.4, max_doublings=3
-        ),
-        key=jax.random.key(options.seed),
-    )
+
+    def sampled(params, draws: int, warmup: int):
+        return identification.posterior(
+            likelihood(fit, params),
+            params,
+            # No step is so short that rough values are accepted as often as smooth ones.
+            sampler=identification.NUTS(
+                draws=draws, warmup=warmup, target_acceptance=0.4, max_doublings=3
+            ),
+            key=jax.random.key(options.seed),
+        )
+
+    # A plane through the middle of the posterior guides better than one through the estimate beside it.
+    pilot = sampled(params, options.pilot, options.pilot)
+    middle = fit.motions.unravel(jnp.asarray(pilot.raw.mean(axis=(0, 1))))
+    found = sampled(middle, options.draws, options.warmup)
     row = {
         "tosses": options.tosses,
         "frames": options.frames,
@@ -103,7 +111,7 @@ def main() -> None:
         "effective_sizes": found.effective_sizes.tolist(),
         "divergences": found.divergences,
         "acceptance": found.acceptance,
-        "gradients": found.evaluations,
+        "gradients": pilot.evaluations + found.evaluations,
         "fit_s": fitted - begin,
         "posterior_s": time.perf_counter() - fitted,
         "warnings": list(found.warnings),
