@@ -123,7 +123,7 @@ class Elements(eqx.Module):
         more = f" and {len(self.values) - len(near)} more" * (len(self.values) > len(near))
         raise KeyError(f"the file has no {name}; it has {', '.join(near)}{more}.")
 
-    def stack(self, names: list[str], key: str) -> Array:
+    def _stack(self, names: list[str], key: str) -> Array:
         return jnp.stack([self[f"{name}/{key}"] for name in names])
 
     def model(self) -> Model:
@@ -246,10 +246,10 @@ class Elements(eqx.Module):
             jnp.stack(direct),
             self.tendon_length(tree, used),
             jnp.stack(along),
-            gain=self.stack(names, "gainprm"),
-            bias=self.stack(names, "biasprm"),
-            controls=self.stack(names, "ctrlrange"),
-            forces=self.stack(names, "forcerange"),
+            gain=self._stack(names, "gainprm"),
+            bias=self._stack(names, "biasprm"),
+            controls=self._stack(names, "ctrlrange"),
+            forces=self._stack(names, "forcerange"),
             totals=jnp.stack(totals),
         )
 
@@ -271,7 +271,7 @@ class Elements(eqx.Module):
         """Activations stop at their limits, the states of first order that a stop holds."""
         rows = [i for i, (*_, limited) in enumerate(self.plan.activations) if limited]
         if rows:
-            ranges = self.stack([self.plan.activations[i][0] for i in rows], "actrange")
+            ranges = self._stack([self.plan.activations[i][0] for i in rows], "actrange")
             own = jnp.eye(len(self.plan.activations))[np.array(rows)]
             signs = jnp.concatenate([own, -own])
             beyond = jnp.concatenate([-ranges[:, 0], ranges[:, 1]])
@@ -302,7 +302,7 @@ class Elements(eqx.Module):
             )
             names, kinds, holders = zip(*(self.plan.geoms[s[4]] for s in wrapped), strict=True)
             sizes = jnp.stack([self[f"{name}/size"][0] for name in names])
-            places = self.stack(list(names), "pos"), self.stack(list(names), "quat"), sizes
+            places = self._stack(list(names), "pos"), self._stack(list(names), "quat"), sizes
             balls = tuple(kind == SPHERE for kind in kinds)
             paths.append(WrappedPath(tree, points, *places, body, holders, balls, listed, count))
         return TendonLength(tuple(paths), tree.group, count)
@@ -310,7 +310,7 @@ class Elements(eqx.Module):
     def _sites(self, which: set[int]) -> tuple[dict[int, int], Array, tuple[int | None, ...]]:
         """Of some sites: their places in the list, their points, and their bodies."""
         listed = sorted(which)
-        points = self.stack([self.plan.sites[i][0] for i in listed], "pos")
+        points = self._stack([self.plan.sites[i][0] for i in listed], "pos")
         return (
             dict(zip(listed, range(len(listed)), strict=True)),
             points,
@@ -319,8 +319,8 @@ class Elements(eqx.Module):
 
     def _tendon_springs(self, tree: Multibody) -> TendonSprings:
         names = [name for name, *_ in self.plan.tendons]
-        relaxed = self.stack(names, "springlength")
-        resistance = self.stack(names, "stiffness"), self.stack(names, "damping")
+        relaxed = self._stack(names, "springlength")
+        resistance = self._stack(names, "stiffness"), self._stack(names, "damping")
         lengths = self.tendon_length(tree, list(range(len(names))))
         return TendonSprings(lengths, *resistance, relaxed)
 
@@ -343,14 +343,14 @@ class Elements(eqx.Module):
         limited = [j for j in self.plan.joints if j[0] in self.plan.limited]
         scalar = [j for j in limited if j[2] not in (FREE, BALL)]
         if scalar:
-            ranges = self.stack([j[0] for j in scalar], "range")
+            ranges = self._stack([j[0] for j in scalar], "range")
             where = Entries([j[3] for j in scalar])
             yield Interaction(GapRelation(JointLimits(where, ranges[:, 0], ranges[:, 1])), law)
         for name, _, _, at, _ in (j for j in limited if j[2] == BALL):
             yield Interaction(GapRelation(BallLimit(self[f"{name}/range"][1], at)), law)
         tendons = [k for k, (name, *_) in enumerate(self.plan.tendons) if name in self.plan.limited]
         if tendons:
-            ranges = self.stack([self.plan.tendons[k][0] for k in tendons], "range")
+            ranges = self._stack([self.plan.tendons[k][0] for k in tendons], "range")
             limits = JointLimits(self.tendon_length(tree, tendons), ranges[:, 0], ranges[:, 1])
             yield Interaction(GapRelation(limits), law)
 
@@ -358,11 +358,11 @@ class Elements(eqx.Module):
         joints = [j for j in self.plan.joints if j[0] in self.plan.rubbing]
         if joints:
             rows = [(j[0], j[4] + i) for j in joints for i in range(RATES[j[2]])]
-            limit = self.stack([name for name, _ in rows], "frictionloss")
+            limit = self._stack([name for name, _ in rows], "frictionloss")
             yield Interaction(PrescribedVelocity([at for _, at in rows]), DryFriction(limit))
         tendons = [k for k, (name, *_) in enumerate(self.plan.tendons) if name in self.plan.rubbing]
         if tendons:
-            limit = self.stack([self.plan.tendons[k][0] for k in tendons], "frictionloss")
+            limit = self._stack([self.plan.tendons[k][0] for k in tendons], "frictionloss")
             yield Interaction(RateRelation(self.tendon_length(tree, tendons)), DryFriction(limit))
 
     def _equality(self, tree: Multibody, name: str, kind: int, one: int, two: int) -> Interaction:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -15,19 +16,22 @@ from ..groups import rotation_matrix
 
 def wrench_of(elements: Any) -> Callable | None:
     """The wrench on the bodies of a file; `None` without one."""
-    names = [name for name, _ in elements.plan.bodies]
-    centre = elements.stack(names, "ipos")
+    if not (elements.plan.is_in_fluid or elements.plan.carries_weight):
+        return None
+
+    def of_bodies(key: str) -> Array:
+        return jnp.stack([elements[f"{name}/{key}"] for name, _ in elements.plan.bodies])
+
+    centre = of_bodies("ipos")
     parts: list[Callable] = []
     if elements.plan.is_in_fluid:
-        box = equal_box(elements.stack(names, "mass"), elements.stack(names, "inertia"))
-        axes = jnp.stack([rotation_matrix(elements[f"{name}/iquat"]) for name in names])
+        box = equal_box(of_bodies("mass"), of_bodies("inertia"))
+        axes = jax.vmap(rotation_matrix)(of_bodies("iquat"))
         density, viscosity = elements["option/density"], elements["option/viscosity"]
         parts.append(Fluid(density, viscosity, elements["option/wind"], box, centre, axes))
     if elements.plan.carries_weight:
-        share = elements.stack(names, "gravcomp") * elements.stack(names, "mass")
+        share = of_bodies("gravcomp") * of_bodies("mass")
         parts.append(Compensation(share, elements["option/gravity"], centre))
-    if not parts:
-        return None
     return parts[0] if len(parts) == 1 else Wrenches(tuple(parts))
 
 
