@@ -9,6 +9,7 @@ and some gradients are a thousand times the median: each is cut to 1.5 times the
 Adam averages them.
 """
 
+import itertools
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import numpy as np
 import optax
 
 import _measured
-from _peer_fits import fit_by_differences
+from _peer_fits import STEPS as PEER_STEPS, fit_by_differences, motion as peer_motion
 from diffnsd import Model, SaveAt, identification, io, simulate
 from diffnsd.groups import quaternion_log, quaternion_product, rotation_matrix
 from diffnsd.integrators import MoreauJean
@@ -33,7 +34,7 @@ SUBSTEPS, TRAINED, HORIZONS = 4, 45, (30, 45, 121)
 KEYS = ("pos_pct", "rot_deg", "hinge_deg", "final_agree_pct")
 START_RESTITUTION = 0.28
 BATCH, STEPS, RATE, PULL, CUT = 40, 50, 0.3, 0.001, 1.5
-PEER_STEPS, HUBER = (1e-3, 1e-2), 0.3
+HUBER = 0.3
 FREE = {  # parameter: leaves of the file, width of its logarithm, shape
     "mu": (("geom/board/friction", "geom/first/friction", "geom/second/friction"), 0.3, ()),
     "e": (("contact/restitution",), 0.3, ()),
@@ -167,12 +168,18 @@ def boxes(q):
     return (position, quaternion), (centre, second)
 
 
+def apart(q, measured):
+    """Displacement [0.1 m] and rotation [rad] of both boxes from where they were measured."""
+    for (p, a), (p0, a0) in zip(boxes(q), boxes(measured), strict=True):
+        back = a0 * jnp.array([1.0, -1.0, -1.0, -1.0])
+        yield (p - p0) / 0.1, quaternion_log(quaternion_product(back, a))
+
+
 def error(q, measured):
     """The mean over both boxes of `|dp| / 0.1 m` and of the angle, and half that of the hinge [rad]."""
     total = 0.0
-    for (p, a), (p0, a0) in zip(boxes(q), boxes(measured), strict=True):
-        turn = quaternion_log(quaternion_product(a0 * jnp.array([1.0, -1.0, -1.0, -1.0]), a))
-        total += jnp.sqrt(jnp.sum((p - p0) ** 2) / 0.01 + 1e-6) + jnp.sqrt(turn @ turn + 1e-6)
+    for moved, turn in apart(q, measured):
+        total += jnp.sqrt(moved @ moved + 1e-6) + jnp.sqrt(turn @ turn + 1e-6)
     hinge = jnp.sqrt((q[7] - measured[7]) ** 2 + 1e-6)
     return (total + hinge) / 2
 
@@ -230,10 +237,10 @@ def mixed_starts(elements: io.Elements, tosses: Tosses, seed: int):
 
 
 # Parameters of the peers, from the baselines that come with the data set: friction, solref, damping and
-# friction loss of the hinge, scale of the boxes, gravity, inertia.
-SOLID = np.array([2.3, 5.8, 5.8]) * 1e-4
+# friction loss of the hinge, scale of the boxes, gravity, inertia, the second mass.
+SOLID, MASS = np.array([2.3, 5.8, 5.8]) * 1e-4, 0.37
 PEERS = {
-    "mujoco A, not fitted": (0.18, (0.004, 0.5), 0.002, 0.001, 1.0, 9.65, SOLID),
+    "mujoco A, not fitted": (0.18, (0.004, 0.5), 0.002, 0.001, 1.0, 9.65, SOLID, MASS),
     "mujoco D, 35,670 rollouts": (
         0.137,
         (0.0018, 2.0),
@@ -242,8 +249,18 @@ PEERS = {
         1.05,
         10.3,
         2.5 * np.array([1.5, 3.9, 3.9]) * 1e-4,
+        MASS,
     ),
-    "mujoco E, 35,670 rollouts": (0.217, (0.0023, 0.97), 0.0034, 1e-4, 1.027, 10.1, 1.26 * SOLID),
+    "mujoco E, 35,670 rollouts": (
+        0.217,
+        (0.0023, 0.97),
+        0.0034,
+        1e-4,
+        1.027,
+        10.1,
+        1.26 * SOLID,
+        MASS,
+    ),
 }
 
 
@@ -251,28 +268,21 @@ def peer(parameters: tuple, tosses: Tosses, q, v, frames: int = 121) -> np.ndarr
     """The motions of all tosses by MuJoCo in C with its soft contact, elliptic cones, 4 steps a frame."""
     import mujoco
 
-    mu, softness, damping, loss, scale, gravity, inertia, *second = parameters
+    mu, softness, damping, loss, scale, gravity, inertia, second = parameters
     m = mujoco.MjModel.from_xml_path(str(MODEL))
     m.opt.cone, m.opt.timestep = mujoco.mjtCone.mjCONE_ELLIPTIC, tosses.dt / SUBSTEPS
     m.opt.gravity[2] = -gravity
     m.geom_friction[:, 0], m.geom_solref[:], m.body_inertia[1:] = mu, softness, inertia
     m.dof_damping[6], m.dof_frictionloss[6] = damping, loss
     m.geom_size[1:] *= scale
-    if second:
-        m.body_mass[2] = second[0]
-    mujoco.mj_setConst(m, mujoco.MjData(m))
-    d, out = mujoco.MjData(m), np.zeros((len(q), frames, 8))
-    for k in range(len(q)):
-        mujoco.mj_resetData(m, d)
-        d.qpos[:], d.qvel[:] = q[k], v[k]
-        d.qvel[2] -= gravity * tosses.dt / 2 * (1 - 1 / SUBSTEPS)
-        for frame in range(frames):
-            out[k, frame] = d.qpos
-            mujoco.mj_step(m, d, SUBSTEPS)
-    return out
+    m.body_mass[2] = second
+    d, start = mujoco.MjData(m), v.copy()
+    mujoco.mj_setConst(m, d)
+    start[:, 2] -= gravity * tosses.dt / 2 * (1 - 1 / SUBSTEPS)
+    return np.stack([peer_motion(m, d, *at, frames, SUBSTEPS) for at in zip(q, start, strict=True)])
 
 
-PEER_START = np.array([0.18, 0.004, 0.5, 0.001, *SOLID, 0.37])
+PEER_START = np.array([0.18, 0.004, 0.5, 0.001, *SOLID, MASS])
 """Where it starts: friction, solref, damping of the hinge, three moments of inertia, the second mass."""
 
 
@@ -291,16 +301,13 @@ def peer_fits(tosses: Tosses, elements: io.Elements, train: np.ndarray, seed: in
     @jax.jit
     @jax.vmap
     @jax.vmap
-    def apart(q, measured):
-        parts = [jnp.reshape((q[7] - measured[7]) / 2, 1)]
-        for (p, a), (p0, a0) in zip(boxes(q), boxes(measured), strict=True):
-            turn = quaternion_log(quaternion_product(a0 * jnp.array([1.0, -1.0, -1.0, -1.0]), a))
-            parts += [(p - p0) / 0.1, turn]
-        return huber.weigh(jnp.concatenate(parts))
+    def weighed(q, measured):
+        hinge = jnp.reshape((q[7] - measured[7]) / 2, 1)
+        return huber.weigh(jnp.concatenate([hinge, *itertools.chain(*apart(q, measured))]))
 
     def residual(x):
         motions = peer(peer_numbers(x), tosses, q[chosen], v[chosen], TRAINED)
-        return apart(jnp.asarray(motions), jnp.asarray(measured[chosen]))
+        return weighed(jnp.asarray(motions), jnp.asarray(measured[chosen]))
 
     bounds = np.full(8, 0.2), np.array([4.0, 20.0, 6.0, 10.0, 4.0, 4.0, 4.0, 1.5])
     bounds[0][-1] = 0.7

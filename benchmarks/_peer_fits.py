@@ -1,8 +1,25 @@
 """MuJoCo's own least squares, by finite differences, on a budget of rollouts."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+
+STEPS = 1e-3, 1e-2
+"""Of the differences of each number, relative to it."""
+
+
+def motion(model: Any, data: Any, q, v, frames: int, substeps: int) -> np.ndarray:
+    """The coordinates `(f, nq)` of one run of MuJoCo in C."""
+    import mujoco
+
+    mujoco.mj_resetData(model, data)
+    data.qpos[:], data.qvel[:] = q, v
+    found = np.zeros((frames, model.nq))
+    for frame in range(frames):
+        found[frame] = data.qpos
+        mujoco.mj_step(model, data, substeps)
+    return found
 
 
 class Spent(Exception):

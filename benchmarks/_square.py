@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import _measured
-from _peer_fits import fit_by_differences
+from _peer_fits import STEPS as PEER_STEPS, fit_by_differences, motion as peer_motion
 from diffnsd import Interaction, Model, SaveAt, identification, simulate
 from diffnsd.integrators import MoreauJean
 from diffnsd.laws import CoulombFriction, GapStabilized
@@ -243,7 +243,6 @@ SQUARE = """
 """
 PEER_START = np.array([0.17, 0.004, 0.3, 0.0305, 0.002, 6e-4])
 """Friction, solref, half the side [m], radius of the corners [m], squared radius of gyration [m²]."""
-PEER_STEPS = 1e-3, 1e-2
 
 
 def peer(numbers: np.ndarray, q, v) -> np.ndarray:
@@ -262,16 +261,9 @@ def peer(numbers: np.ndarray, q, v) -> np.ndarray:
     m.geom_size[1:, 0] = m.geom_rbound[1:] = radius
     m.body_inertia[1] = gyration2
     m.dof_damping[:] = DRAG * np.array([1.0, 1.0, gyration2])
-    mujoco.mj_setConst(m, mujoco.MjData(m))
-    d, out = mujoco.MjData(m), np.zeros((len(q), FRAMES, 3))
-    start = v + GRAVITY * (DT / 2) * (1 - 1 / SUBSTEPS)
-    for k in range(len(q)):
-        mujoco.mj_resetData(m, d)
-        d.qpos[:], d.qvel[:] = q[k], start[k]
-        for frame in range(FRAMES):
-            out[k, frame] = d.qpos
-            mujoco.mj_step(m, d, SUBSTEPS)
-    return out
+    d, start = mujoco.MjData(m), v + GRAVITY * (DT / 2) * (1 - 1 / SUBSTEPS)
+    mujoco.mj_setConst(m, d)
+    return np.stack([peer_motion(m, d, *at, FRAMES, SUBSTEPS) for at in zip(q, start, strict=True)])
 
 
 def peer_fits(drops: Drops, train: np.ndarray, q, v, budgets: list[int]) -> list[tuple]:

@@ -41,8 +41,8 @@ def job_of(tosses, frames: int, substeps: int) -> Job:
     return cube_job(start, lanes(smooth_start(tosses), frames), FREE, motion)
 
 
-def likelihood(fit, params) -> identification.Guided:
-    """With the weights at the estimate of a fit, guided by the plane through two standard errors."""
+def noise_of(fit) -> identification.GaussianNoise:
+    """The rough likelihood, with the weights at the estimate of a fit."""
     job, raw = fit.job, np.asarray(fit.raw)
     ways = np.eye(job.velocities.shape[1])
     found, tangents = fit.motions.sampled(
@@ -59,12 +59,15 @@ def likelihood(fit, params) -> identification.Guided:
         )
 
     share = OBSERVATIONS * len(job) / float(3 * jnp.sum(value > 0))
-    noise = identification.GaussianNoise(residual, weight=share)
+    return identification.GaussianNoise(residual, weight=share)
+
+
+def guided(noise: identification.GaussianNoise, fit, params) -> identification.Guided:
+    """The likelihood with the plane about some parameters, through two standard errors of a fit."""
     wide = 2 * np.sqrt(np.diag(fit.spread.covariance))
     secant = identification.SecantJacobian(jnp.asarray(wide), frames=4)
-    return identification.Guided(
-        noise, identification.linearise(residual, params, jacobian=secant), params
-    )
+    plane = identification.linearise(noise.residual, params, jacobian=secant)
+    return identification.Guided(noise, plane, params)
 
 
 def main() -> None:
@@ -84,11 +87,11 @@ def main() -> None:
     begin = time.perf_counter()
     fit = identify(job_of(tosses.select(np.sort(drawn)), options.frames, options.substeps))
     fitted = time.perf_counter()
-    params = fit.motions.unravel(jnp.asarray(fit.raw))
+    params, noise = fit.motions.unravel(jnp.asarray(fit.raw)), noise_of(fit)
 
     def sampled(params, draws: int, warmup: int):
         return identification.posterior(
-            likelihood(fit, params),
+            guided(noise, fit, params),
             params,
             # No step is so short that rough values are accepted as often as smooth ones.
             sampler=identification.NUTS(

@@ -20,7 +20,7 @@ import numpy as np
 
 import _harness
 import _measured
-from _peer_fits import fit_by_differences
+from _peer_fits import STEPS, fit_by_differences, motion
 from _peers import cube_model
 from diffnsd import identification
 from diffnsd.apps.fit import Identified, identify
@@ -39,7 +39,7 @@ from diffnsd.apps.toss._outputs import Predicted
 
 FREE = ("mu", "e", "half_width", "gravity", "inertia_over_mass")
 KEYS = ("pos_err_pct", "rot_err_deg", "face_agree_pct")
-SUBSTEPS, STEPS = 4, (1e-3, 1e-2)
+SUBSTEPS = 4
 START = {"mu": 0.25, "stiffness": 2770.0, "damping": 105.0, "half_width": 0.0524, "gravity": 9.81}
 """Where MuJoCo's fit starts: its default contact, otherwise as ours. Stiffness [1/s^2], damping [1/s]."""
 BOUNDS = np.array([0.02, 0.02, 0.02, 0.8, 0.8]), np.array([4.0, 50.0, 50.0, 1.2, 1.2])
@@ -60,23 +60,19 @@ class MujocoTosses:
 
     def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Positions `(n, f, 3)` and quaternions `(n, f, 4)` of all tosses, for relative numbers `x`."""
-        import mujoco
-
-        m, d, batch = self.model, self.data, self.batch
+        m, batch = self.model, self.batch
         mu, stiffness, damping, half_width, gravity = x * np.array(list(START.values()))
         m.opt.gravity[2] = -gravity
         m.geom_friction[:, 0], m.geom_solref[:] = mu, (-stiffness, -damping)
         m.geom_size[1], m.geom_rbound[1] = half_width, half_width * 3**0.5
         position, quaternion = batch.position.copy(), batch.quaternion.copy()
         for k, length in enumerate(self.lengths):
-            mujoco.mj_resetData(m, d)
-            d.qpos[:3], d.qpos[3:] = batch.position[k, 0], batch.quaternion[k, 0]
-            d.qvel[:3], d.qvel[3:] = batch.velocity[k], batch.spin[k]
+            v = np.concatenate([batch.velocity[k], batch.spin[k]])
             # Measured velocities are those half a frame earlier.
-            d.qvel[2] -= gravity * self.dt / 2 * (1 - 1 / SUBSTEPS)
-            for frame in range(1, length):
-                mujoco.mj_step(m, d, SUBSTEPS)
-                position[k, frame], quaternion[k, frame] = d.qpos[:3], d.qpos[3:]
+            v[2] -= gravity * self.dt / 2 * (1 - 1 / SUBSTEPS)
+            q = np.concatenate([batch.position[k, 0], batch.quaternion[k, 0]])
+            q = motion(m, self.data, q, v, length, SUBSTEPS)
+            position[k, 1:length], quaternion[k, 1:length] = q[1:, :3], q[1:, 3:]
         return position, quaternion
 
 

@@ -1,7 +1,5 @@
 """Forces on bodies that nothing in the file exerts: drag of a medium, and compensation of their weight."""
 
-import functools
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +10,7 @@ from jaxtyping import Array, Float
 
 from .._types import Args, Scalar, State
 from ..groups import rotation_matrix
+from ..systems import Wrenches
 
 
 def wrench_of(elements: Any) -> Callable | None:
@@ -35,15 +34,6 @@ def wrench_of(elements: Any) -> Callable | None:
     return parts[0] if len(parts) == 1 else Wrenches(tuple(parts))
 
 
-class Wrenches(eqx.Module):
-    """The sum of wrenches on bodies."""
-
-    parts: tuple[Any, ...]
-
-    def __call__(self, t: Scalar, state: State, args: Args) -> Float[Array, "b 6"]:
-        return functools.reduce(operator.add, (part(t, state, args) for part in self.parts))
-
-
 class Compensation(eqx.Module):
     """A force that carries a share of the weight of every body at its centre of mass: `gravcomp` of MJCF.
 
@@ -56,7 +46,7 @@ class Compensation(eqx.Module):
     centre: Float[Array, "b 3"]
 
     def __call__(self, t: Scalar, state: State, args: Args) -> Float[Array, "b 6"]:
-        rotation = jnp.moveaxis(rotation_matrix(state.q.orientation.T), -1, 0)
+        rotation = _rotations(state)
         force = -self.mass[:, None] * self.gravity[None]
         own = jnp.einsum("bji,bj->bi", rotation, force)
         return jnp.concatenate([force, jnp.cross(self.centre, own)], axis=1)
@@ -80,7 +70,7 @@ class Fluid(eqx.Module):
     axes: Float[Array, "b 3 3"]
 
     def __call__(self, t: Scalar, state: State, args: Args) -> Float[Array, "b 6"]:
-        rotation = jnp.moveaxis(rotation_matrix(state.q.orientation.T), -1, 0)
+        rotation = _rotations(state)
         v = state.v.reshape(-1, 6)
         own = jnp.einsum("bji,bj->bi", rotation, v[:, :3] - self.wind[None])
         linear = _turned(self.axes, own + jnp.cross(v[:, 3:], self.centre))
@@ -94,6 +84,11 @@ class Fluid(eqx.Module):
         force = jnp.einsum("bij,bj->bi", self.axes, force)
         couple = jnp.einsum("bij,bj->bi", self.axes, couple) + jnp.cross(self.centre, force)
         return jnp.concatenate([jnp.einsum("bij,bj->bi", rotation, force), couple], axis=1)
+
+
+def _rotations(state: State) -> Float[Array, "b 3 3"]:
+    """From bodies to the world."""
+    return jnp.moveaxis(rotation_matrix(state.q.orientation.T), -1, 0)
 
 
 def _turned(axes: Float[Array, "b 3 3"], x: Float[Array, "b 3"]) -> Float[Array, "b 3"]:

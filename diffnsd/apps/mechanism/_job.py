@@ -189,24 +189,35 @@ def as_batch(
     # What is missing stays where it was last seen: its error has no weight, but must be finite.
     frame = np.where(missing, 0, np.arange(padded.shape[1])[None, :, None])
     filled = np.take_along_axis(padded, np.maximum.accumulate(frame, axis=1), axis=1)
-    position, orientation = jax.jit(jax.vmap(metric.places))(jnp.asarray(filled))
+    position, orientation = _placed(metric, jnp.asarray(filled))
     controls = None if runs.controls is None else jnp.asarray(runs.padded(runs.controls, frames))
     return Run(jnp.asarray(filled[:, 0]), position, orientation, controls), known
+
+
+@jax.jit
+def _placed(metric: Metric, q: Float[Array, "n f nq"]) -> tuple[Array, Array]:
+    return jax.vmap(metric.places)(q)
+
+
+def moving(elements: Elements) -> np.ndarray:
+    """Which bodies a joint moves, their own or one that carries them, `(b,)`."""
+    jointed, found = {joint[1] for joint in elements.plan.joints}, []
+    for body, (_, parent) in enumerate(elements.plan.bodies):
+        found.append(body in jointed or (parent is not None and found[parent]))
+    return np.array(found)
 
 
 def _reaches(elements: Elements, missing: np.ndarray) -> np.ndarray:
     """Whether a missing coordinate `(..., nq)` moves a body `(..., b)`; or whether nothing moves it."""
     plan, widths = elements.plan, widths_of(elements)
     found: list[np.ndarray] = []
-    moves: list[bool] = []
     for i, (_, parent) in enumerate(plan.bodies):
         own = [(j[3], w) for j, w in zip(plan.joints, widths, strict=True) if j[1] == i]
         lost = found[parent].copy() if parent is not None else np.zeros(missing.shape[:-1], bool)
         for at, width in own:
             lost |= missing[..., at : at + width].any(axis=-1)
         found.append(lost)
-        moves.append(bool(own) or (parent is not None and moves[parent]))
-    return np.stack([lost | (not moved) for lost, moved in zip(found, moves, strict=True)], axis=-1)
+    return np.stack(found, axis=-1) | ~moving(elements)
 
 
 def size_of(elements: Elements) -> float:

@@ -17,7 +17,8 @@ class Kind(NamedTuple):
     """A kind of number.
 
     **Arguments:** `unit`; `bounds`; the deviation of its prior: `relative` to the largest entry, in `sizes`
-    of the mechanism, or `absolute`, `None` without one.
+    of the mechanism, or `absolute`, `None` without one; `turning`: the unit of a joint that turns, where that
+    is another one. The lengths of tendons are taken as metres.
     """
 
     unit: str = ""
@@ -25,6 +26,7 @@ class Kind(NamedTuple):
     relative: float | None = None
     sizes: float | None = None
     absolute: float | None = None
+    turning: str | None = None
 
 
 KINDS = {
@@ -38,23 +40,16 @@ KINDS = {
     "pos": Kind("m", sizes=0.1),
     "ipos": Kind("m", sizes=0.1),
     "gravity": Kind("m/s²", relative=0.02),
-    "damping": Kind("", NOT_NEGATIVE),
-    "stiffness": Kind("", NOT_NEGATIVE),
-    "armature": Kind("", NOT_NEGATIVE),
-    "frictionloss": Kind("", NOT_NEGATIVE),
+    "damping": Kind("N s/m", NOT_NEGATIVE, turning="N m s/rad"),
+    "stiffness": Kind("N/m", NOT_NEGATIVE, turning="N m/rad"),
+    "armature": Kind("kg", NOT_NEGATIVE, turning="kg m²"),
+    "frictionloss": Kind("N", NOT_NEGATIVE, turning="N m"),
     "density": Kind("kg/m³", NOT_NEGATIVE),
     "viscosity": Kind("Pa s", NOT_NEGATIVE),
     "wind": Kind("m/s"),
 }
 """By the last part of a name. Masses and inertias are known to a third, sizes to 5 %, gravity to 2 %: without
 forces that are known, motion determines only their ratios. Other numbers have no bounds and no prior."""
-BY_MOTION = {
-    "damping": ("N m s/rad", "N s/m"),
-    "stiffness": ("N m/rad", "N/m"),
-    "armature": ("kg m²", "kg"),
-    "frictionloss": ("N m", "N"),
-}
-"""Units of joints that turn; of slides, and of tendons, whose lengths are taken as metres."""
 RESTITUTION, REBOUND = "contact/restitution", 0.1
 """Where a restitution that is free starts at least: slow rebounds are landings, whatever it is."""
 LEAST_DIMENSIONS = {"friction": 2, "spin": 4, "roll": 6}
@@ -88,7 +83,7 @@ def quantities(elements: Elements, names: list[str], size: float) -> dict[str, Q
                 f"{name} is {value.tolist()} in the file; give it a finite value there."
             )
         kind = KINDS.get(key, Kind())
-        found[name] = _quantity(kind._replace(unit=_unit(elements, name, kind)), value, size)
+        found[name] = _quantity(_unit(elements, name, kind), kind, value, size)
     for name in found:
         if name.rpartition("/")[2] in LEAST_DIMENSIONS:
             _check_friction(elements, name, found)
@@ -106,23 +101,21 @@ def with_rebound(elements: Elements, names: list[str]) -> Elements:
 
 def _unit(elements: Elements, name: str, kind: Kind) -> str:
     """The unit of a number; of a free joint, which moves and turns, none that is one."""
-    element, _, key = name.rpartition("/")
-    if key not in BY_MOTION:
-        return kind.unit
     types = {joint[0]: joint[2] for joint in elements.plan.joints}
-    if types.get(element) == FREE:
-        return "SI"
-    return BY_MOTION[key][types.get(element, SLIDE) == SLIDE]
+    joint = types.get(name.rpartition("/")[0], SLIDE)
+    if kind.turning is None or joint == SLIDE:
+        return kind.unit
+    return "SI" if joint == FREE else kind.turning
 
 
-def _quantity(kind: Kind, value: np.ndarray, size: float) -> Quantity:
+def _quantity(unit: str, kind: Kind, value: np.ndarray, size: float) -> Quantity:
     largest = float(np.max(np.abs(value), initial=0.0))
     deviations = (
         None if kind.relative is None else kind.relative * largest,
         None if kind.sizes is None else kind.sizes * size,
         kind.absolute,
     )
-    return Quantity(kind.unit, kind.bounds, next((d for d in deviations if d), None))
+    return Quantity(unit, kind.bounds, next((d for d in deviations if d), None))
 
 
 def _check_friction(elements: Elements, name: str, free: dict[str, Quantity]) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from ...io import load_mjcf, save_mjcf
+from ...io import Elements, load_mjcf, save_mjcf
 from ..fit import fit_and_show, moved_by, padded_frames, write_result
-from ._data import load_runs
+from ._data import Runs, load_runs
 from ._job import MechanismMotion, mechanism_job, metric_of
 from ._names import with_rebound
 from ._outputs import Predicted, write_pages
@@ -44,18 +44,7 @@ def identify_file(
     limit = max_active or None
     _, elements, _ = load_mjcf(str(file), ignore=ignore, law=landing, max_active=limit)
     elements = with_rebound(elements, names)
-    runs = load_runs(data, elements)
-    check_units(elements, runs)
-    target = runs
-    if other is not None:
-        target = load_runs(other, elements)
-        check_units(elements, target)
-    if target.dt > 0 and not np.isclose(target.dt, runs.dt, rtol=0.01):
-        session.print(f"note: frames are {runs.dt:g} s apart, those to predict {target.dt:g} s")
-    if elements.plan.actuators and runs.controls is None:
-        session.print("note: the data have no key controls; all actuators are given 0")
-    if elements.plan.activations:
-        session.print("note: every run starts with activations 0")
+    runs, target = _measured(session, elements, data, other)
     frames = padded_frames(int(runs.lengths.max()), int(target.lengths.max()))
     with session.stage("estimating start velocities from the frames before contact"):
         runs, estimated = with_estimated_starts(elements, runs, substeps)
@@ -118,3 +107,20 @@ def identify_file(
     )
     written = "result.json, predictions.npz, report.html, replay.html"
     session.print(f"wrote {written}{', fitted.xml' * fitted.exists()} to {folder}")
+
+
+def _measured(
+    session: Any, elements: Elements, data: Path, other: Path | None
+) -> tuple[Runs, Runs]:
+    """The runs to fit and those to predict, checked, with notes on what is assumed about them."""
+    read = [load_runs(path, elements) for path in (data, other) if path is not None]
+    for one in read:
+        check_units(elements, one)
+    runs, target = read[0], read[-1]
+    if target.dt > 0 and not np.isclose(target.dt, runs.dt, rtol=0.01):
+        session.print(f"note: frames are {runs.dt:g} s apart, those to predict {target.dt:g} s")
+    if elements.plan.actuators and runs.controls is None:
+        session.print("note: the data have no key controls; all actuators are given 0")
+    if elements.plan.activations:
+        session.print("note: every run starts with activations 0")
+    return runs, target

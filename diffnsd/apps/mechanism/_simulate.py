@@ -117,7 +117,7 @@ def simulate_file(
     lines.append(f"smallest gap {min(gaps, default=0.0):.3g} (m, or rad of a joint)")
     # What else a message says is of derivatives, which nobody takes here.
     wrong = bool(failed(run.result))
-    return lines + [run.message] * wrong, not wrong
+    return lines + ([run.message] if wrong else []), not wrong
 
 
 def load_controls(path: Path, count: int, h: float) -> SampledControls:

@@ -4,9 +4,10 @@ A run is simulated from its first frame, and an impact multiplies the error of i
 frame is too noisy for that. Before the first contact the motion is smooth, so that the errors `e(v)` of its
 frames are nearly linear in the velocity. The most probable one minimises
 
-    |e(v)|² / s² + |(v − v0) / d|²
+    2 rho(e(v) / s) + |(v − v0) / d|²
 
-with the measured `v0`, its deviation `d`, and the scatter `s` of the frames, found from their residuals.
+with Huber's loss `rho`, the measured `v0`, its deviation `d`, and the scatter `s` of the frames, found from
+their residuals.
 """
 
 import dataclasses
@@ -16,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ...identification import Huber
 from ...io import Elements
 from ...rollout import rollout
 from ._data import Runs
@@ -27,6 +29,8 @@ CLEAR = 0.1
 """How far contacts must be open [sizes of the mechanism]; limits of joints by the same number, in rad."""
 SCATTER = 3e-3
 """Of the frames at first [sizes, rad]."""
+OUTLIERS = Huber(3.0)
+"""A lost frame counts little."""
 STEPS = 5
 CHUNK, FRAMES = 64, 1024
 """How many runs, and frames, are simulated or placed at a time."""
@@ -75,8 +79,8 @@ def flying_frames(elements: Elements, runs: Runs) -> np.ndarray:
 
 def _least_gap(elements: Elements, q):
     """The smallest gap of contacts and limits, infinite without any."""
-    model, _ = elements.model().part(0 if elements.plan.activations else None)
-    gaps = zip(model.interactions, model.gaps(jnp.zeros(()), q), strict=True)
+    model, whole = elements.model(), elements.state(q).q
+    gaps = zip(model.interactions, model.gaps(jnp.zeros(()), whole), strict=True)
     known = [gap for i, gap in gaps if is_contact(i) and gap is not None]
     return jnp.min(jnp.concatenate([jnp.full(1, jnp.inf), *known]))
 
@@ -87,26 +91,25 @@ def _most_probable(elements: Elements, motion: MechanismMotion, deviations, star
     weight = jnp.tile(mask, (1, 2))[:, :, None]
     freedom = jnp.maximum(3 * jnp.sum(weight) - measured.size, 1)
 
-    def errors(x):
+    def errors(x, scatter):
         found = motion(elements, run, measured + x * deviations)
         flat = (found.errors * weight).ravel()
-        return flat, (flat, found.failed)
+        weighed = OUTLIERS.weigh(flat / scatter)
+        return weighed, (weighed, flat, found.failed)
 
     def step(known, _):
         x, scatter = known
-        slope, (error, failed) = jax.jacfwd(errors, has_aux=True)(x)
-        # A lost frame counts little.
-        share = (1 + (error / (3 * scatter)) ** 2) ** -0.25
-        weighed, slope = share * error, share[:, None] * slope
-        precision = slope.T @ slope + scatter**2 * jnp.eye(x.size)
-        change = -jnp.linalg.solve(precision, slope.T @ weighed + scatter**2 * x)
+        slope, (weighed, flat, failed) = jax.jacfwd(errors, has_aux=True)(x, scatter)
+        # As reweighted least squares, whose steps do not overshoot.
+        bent = jnp.sqrt(1 + OUTLIERS.missing_curvature(weighed))
+        slope, weighed = bent[:, None] * slope, weighed / bent
+        change = -jnp.linalg.solve(slope.T @ slope + jnp.eye(x.size), slope.T @ weighed + x)
         left = weighed + slope @ change
-        narrower = jnp.clip(jnp.sqrt(left @ left / freedom), 1e-6, SCATTER)
-        return (x + change, narrower), (x, error, failed)
+        narrower = jnp.clip(scatter * jnp.sqrt(left @ left / freedom), 1e-6, SCATTER)
+        return (x + change, narrower), (x, flat, failed)
 
     first = jnp.zeros_like(measured), jnp.full((), SCATTER)
-    (_, scatter), (visited, error, failed) = jax.lax.scan(step, first, length=STEPS)
-    robust = 18 * jnp.sum(jnp.sqrt(1 + (error / (3 * scatter)) ** 2) - 1, axis=1)
-    cost = jnp.where(failed, jnp.inf, robust + jnp.sum(visited**2, axis=1))
-    cost = jnp.where(jnp.isfinite(cost), cost, jnp.inf)
+    (_, scatter), (visited, flat, failed) = jax.lax.scan(step, first, length=STEPS)
+    cost = jnp.sum(OUTLIERS.weigh(flat / scatter) ** 2, axis=1) + jnp.sum(visited**2, axis=1)
+    cost = jnp.where(failed | ~jnp.isfinite(cost), jnp.inf, cost)
     return measured + visited[jnp.argmin(cost)] * deviations

@@ -5,8 +5,9 @@ import numpy as np
 from ...io import Elements
 from ...io._read import FREE, HINGE
 from .._files import DataFileError
+from .._statistics import median_and_error
 from ._data import Runs
-from ._job import as_batch, metric_of
+from ._job import as_batch, metric_of, moving
 from ._starts import LEAST, flying_frames
 
 APART = 30.0
@@ -27,10 +28,10 @@ def check_units(elements: Elements, runs: Runs) -> None:
             _check_angle(name, runs.qpos[:, at], np.asarray(elements[f"{name}/range"]))
     gravity = np.asarray(elements["option/gravity"])
     strength = float(np.linalg.norm(gravity))
-    falls = _falls(elements, runs, gravity / strength) if strength > 0 else np.zeros((0, 2))
-    if not len(falls):
+    falls = _falls(elements, runs, gravity / strength) if strength > 0 else np.zeros(0)
+    if len(falls) < LEAST:
         return
-    fall, error = np.median(falls, axis=0) / (1, np.sqrt(len(falls)))
+    fall, error = median_and_error(falls)
     is_near = strength / APART < fall < strength * APART
     if not is_near and abs(fall - strength) > SURE * error:
         raise DataFileError(
@@ -53,47 +54,33 @@ def _check_angle(name: str, angle: np.ndarray, limits: np.ndarray) -> None:
 
 
 def _falls(elements: Elements, runs: Runs, down: np.ndarray) -> np.ndarray:
-    """The acceleration of the centre of mass in each run that begins with a flight, and its standard error.
+    """Accelerations of the centre of mass between neighbouring frames of flights [m/s²].
 
-    `(k, 2)` [m/s²]; none where something else than gravity acts on it.
+    None where something else than gravity acts on it.
     """
-    moves = _moves_freely(elements)
-    if moves is None:
-        return np.zeros((0, 2))
-    names = [name for (name, _), moving in zip(elements.plan.bodies, moves, strict=True) if moving]
+    if not _falls_freely(elements):
+        return np.zeros(0)
+    moves = moving(elements)
+    names = [name for (name, _), moved in zip(elements.plan.bodies, moves, strict=True) if moved]
     masses = np.array([float(elements[f"{name}/mass"]) for name in names])
     batch, known = as_batch(metric_of(elements), elements, runs)
     height = np.asarray(batch.position)[:, :, moves] @ down @ (masses / masses.sum())
     seen = flying_frames(elements, runs) & known[:, :, moves].all(axis=2)
-    # The median, so that a landing which is not seen, in other units, has no weight.
-    rates = np.diff(height, 2, axis=1) / runs.dt**2
     threes = seen[:, 2:] & seen[:, 1:-1] & seen[:, :-2]
-    found = []
-    for rate, there in zip(rates, threes, strict=True):
-        if np.sum(there) >= LEAST - 1:
-            fall = np.median(rate[there])
-            scatter = 1.5 * np.median(np.abs(rate[there] - fall))
-            found.append((fall, 1.25 * scatter / np.sqrt(np.sum(there))))
-    return np.array(found).reshape(-1, 2)
+    return (np.diff(height, 2, axis=1) / runs.dt**2)[threes]
 
 
-def _moves_freely(elements: Elements) -> np.ndarray | None:
-    """Which bodies move, `(b,)`, if nothing but gravity and contacts acts on all of them from outside."""
-    plan = elements.plan
-    held = plan.is_in_fluid or plan.carries_weight or plan.equalities or plan.tendons
+def _falls_freely(elements: Elements) -> bool:
+    """Whether nothing but gravity and contacts acts from outside on all that moves."""
+    plan, moves = elements.plan, moving(elements)
     free = {j: name for j, (name, _, kind, _, _) in enumerate(plan.joints) if kind == FREE}
-    driven = any(which in free for _, _, which in plan.actuators)
-    resisting = (
-        float(elements[f"{n}/{k}"]) for n in free.values() for k in ("damping", "stiffness")
+    held = plan.is_in_fluid or plan.carries_weight or plan.equalities or plan.tendons
+    held = held or any(which in free for _, _, which in plan.actuators)
+    held = held or any(
+        float(elements[f"{name}/{key}"])
+        for name in free.values()
+        for key in ("damping", "stiffness")
     )
-    moves, roots = [], []
-    for body, (_, parent) in enumerate(plan.bodies):
-        has_joint = any(joint[1] == body for joint in plan.joints)
-        carried = parent is not None and moves[parent]
-        moves.append(has_joint or carried)
-        if has_joint and not carried:
-            roots.append(body)
-    flies = {plan.joints[j][1] for j in free}
-    if held or driven or any(resisting) or set(roots) != flies:
-        return None
-    return np.array(moves)
+    parents = {body: plan.bodies[body][1] for _, body, *_ in plan.joints}
+    roots = {body for body, parent in parents.items() if parent is None or not moves[parent]}
+    return not held and roots == {plan.joints[j][1] for j in free}

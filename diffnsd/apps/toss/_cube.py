@@ -13,6 +13,7 @@ from ...groups import quaternion_log, quaternion_product
 from ...integrators import MoreauJean
 from ...models import cube_state, tossed_cube
 from ...simulation import SaveAt, simulate
+from .._statistics import median_and_error
 from ..fit import Job, Quantity, Simulated
 from ._data import Tosses
 
@@ -259,10 +260,7 @@ def flight_gravity(tosses: Tosses, clearance: float = 0.005) -> tuple[float, flo
             found.append(-2 * np.polyfit(t, tosses.position[at : at + n, 2], 2)[0])
     if len(found) < 2:
         return None
-    middle = float(np.median(found))
-    # Of a median, 1.25 times that of a mean; the deviation from the median one, against outliers.
-    deviation = 1.4826 * float(np.median(np.abs(np.array(found) - middle)))
-    return middle, 1.2533 * deviation / len(found) ** 0.5
+    return median_and_error(np.array(found))
 
 
 def check_flight(tosses: Tosses, clearance: float = 0.005) -> tuple[float, float] | None:

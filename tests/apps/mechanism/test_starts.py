@@ -5,8 +5,9 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from diffnsd.apps.mechanism import load_runs
+from diffnsd.apps.mechanism._job import moving
 from diffnsd.apps.mechanism._starts import flying_frames, with_estimated_starts
-from diffnsd.apps.mechanism._units import _moves_freely, check_units
+from diffnsd.apps.mechanism._units import _falls_freely, check_units
 from diffnsd.io import load_mjcf
 
 BALL = """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/>
@@ -103,23 +104,24 @@ def test_limits_and_activations(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "expected"),
+    ("old", "new", "moves", "falls"),
     [
         (
             "<worldbody>",
             "<worldbody><body name='table'><geom size='.1' pos='2 0 0'/></body>",
-            [0, 1],
+            [False, True],
+            True,
         ),
-        ('name="ball" pos', 'name="ball" gravcomp=".5" pos', None),
-        ("<freejoint/>", "<joint type='free' damping='.1'/>", None),
-        ("<worldbody>", "<option viscosity='.1'/><worldbody>", None),
-        ("<freejoint/>", "<joint type='slide'/>", None),
-        ("<freejoint/>", "<freejoint/>", [1]),
+        ('name="ball" pos', 'name="ball" gravcomp=".5" pos', [True], False),
+        ("<freejoint/>", "<joint type='free' damping='.1'/>", [True], False),
+        ("<worldbody>", "<option viscosity='.1'/><worldbody>", [True], False),
+        ("<freejoint/>", "<joint type='slide'/>", [True], False),
+        ("<freejoint/>", "<freejoint/>", [True], True),
     ],
 )
-def test_what_moves_under_gravity_alone(old, new, expected):
-    found = _moves_freely(load_mjcf(BALL.replace(old, new))[1])
-    assert expected is None if found is None else found.tolist() == expected
+def test_what_moves_and_falls_freely(old, new, moves, falls):
+    elements = load_mjcf(BALL.replace(old, new))[1]
+    assert moving(elements).tolist() == moves and _falls_freely(elements) == falls
 
 
 def scaled(key, factor):
