@@ -122,11 +122,12 @@ def _circuit(lane, wrapper):
 
 
 def _solver_lanes(batch, dtype):
-    """Four contacts with friction of a random body; `W` has rank 6."""
+    """Four contacts with friction of a random body that moves at random; `W` has rank 6."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(batch, 12, 6))
     W = rows @ np.swapaxes(rows, 1, 2) / 6
-    return {"W": W.astype(dtype), "q": rng.normal(size=(batch, 12)).astype(dtype)}
+    q = (rows @ rng.normal(size=(batch, 6, 1)))[..., 0]
+    return {"W": W.astype(dtype), "q": q.astype(dtype)}
 
 
 def _solver(lane, wrapper):

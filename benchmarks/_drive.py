@@ -2,8 +2,10 @@
 
 import argparse
 import dataclasses
+import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -155,16 +157,17 @@ def _turns(
 ) -> tuple[dict[str, Row], dict[str, Timing]]:
     with ExitStack() as stack:
         workers, rows = {}, {}
-        for engine, start in engines.items():
+        for engine, prepared in _prepared(engines, batch, getattr(options, "ahead", 1)):
             print(f"{workload}, {dtype}, batch {batch}: preparing {engine} ...", flush=True)
             try:
-                workers[engine] = stack.enter_context(start(batch))
+                workers[engine] = stack.enter_context(prepared())
             except WorkerError as error:
                 print(f"  {error}", file=sys.stderr)
                 if engine == OURS:
                     raise SystemExit(1) from error
                 checks = {"not_timed": str(error).strip().splitlines()[-1]}
                 rows[engine] = Row(engine, workload, batch, dtype, checks=checks)
+        stack.enter_context(_harness.alone(getattr(options, "lock", None)))
         measured, timings = _harness.measure(
             workers,
             workload=workload,
@@ -177,6 +180,18 @@ def _turns(
     if "mujoco" in rows:  # computes in double precision whatever is asked for
         rows["mujoco"] = dataclasses.replace(rows["mujoco"], dtype="float64")
     return {engine: rows[engine] for engine in engines}, timings
+
+
+def _prepared(
+    engines: Mapping[str, Start], batch: int, ahead: int
+) -> Iterator[tuple[str, Callable[[], Worker]]]:
+    """Every engine, and a call that waits for its worker; `ahead` of them are prepared side by side."""
+    if ahead <= 1:
+        yield from ((name, functools.partial(start, batch)) for name, start in engines.items())
+        return
+    with ThreadPoolExecutor(ahead) as pool:
+        waiting = {name: pool.submit(start, batch) for name, start in engines.items()}
+        yield from ((name, future.result) for name, future in waiting.items())
 
 
 def _ratios(timings: Mapping[str, Timing]) -> dict[str, Ratio]:

@@ -403,6 +403,19 @@ def pinned(cores: Collection[int] | None) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+@contextmanager
+def alone(lock: Path | None) -> Iterator[None]:
+    """Runs the body while no other process holds the lock of this file; None: at once."""
+    if lock is None:
+        yield
+        return
+    import fcntl
+
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def one_core() -> set[int]:
     """The last core this process may use, for `Worker(cores=...)`."""
     return {max(os.sched_getaffinity(0))} if hasattr(os, "sched_getaffinity") else {0}

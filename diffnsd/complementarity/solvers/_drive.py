@@ -23,7 +23,9 @@ from ..problem._problem import MixedProblem, join, moved, split
 FEW = 16
 """Largest batch whose problems go through all methods together."""
 CAPACITY = 8
-"""Problems that are gathered at once; an eighth of the batch, if more, unless the first method leaves few."""
+"""The fewest problems that are gathered at once."""
+PARTS, PARTS_OF_FEW = 8, 32
+"""The part of a batch that is gathered at once, an eighth; less after a method that leaves few unsolved."""
 
 
 class Best(eqx.Module):
@@ -88,7 +90,7 @@ def solve_batch(solver: Any, problem: DenseProblem, z0: Array) -> Best:
     if lanes <= FEW or len(entries) == 1:
         return _go_through(problem, best, entries, limits)
     best = _go_through(problem, best, entries[:1], limits)
-    capacity = CAPACITY if entries[0].link.leaves_few else max(CAPACITY, lanes // 8)
+    capacity = max(CAPACITY, lanes // (PARTS_OF_FEW if entries[0].link.leaves_few else PARTS))
 
     def body(carry):
         best, waiting = carry
