@@ -1,12 +1,13 @@
 """The interface of an integrator."""
 
+import dataclasses
 from abc import abstractmethod
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._arguments import AbstractChecked
 from .._result import RESULTS
@@ -135,6 +136,11 @@ class StepInfo(eqx.Module):
         )
         return info if crowded is None else eqx.tree_at(lambda i: i.crowded, info, crowded)
 
+    def seeing(self, **contacts: Bool[Array, " c"]) -> "StepInfo":
+        """The report with counts increased by the numbers of contacts of masks, named as the counts are."""
+        more = {k: getattr(self, k) + jnp.sum(x, dtype=jnp.int32) for k, x in contacts.items()}
+        return dataclasses.replace(self, **more)
+
     def then(self, later: "StepInfo") -> "StepInfo":
         """The report of two consecutive parts of a step: impulses and counts add up.
 
@@ -170,6 +176,17 @@ class StepInfo(eqx.Module):
         """The report if only the fraction `part` of the step is taken: impulses are scaled by it."""
         impulses = jax.tree.map(lambda p: part * p, self.impulses)
         return eqx.tree_at(lambda i: i.impulses, self, impulses)
+
+
+class Reactions(eqx.Module):
+    """The reactions of a step.
+
+    **Arguments:** `impulses`: per interaction `(c, k)` [N s]; `fraction`: of the step, at which they balance
+    the forces.
+    """
+
+    impulses: tuple[Local, ...]
+    fraction: float = eqx.field(static=True)
 
 
 class AbstractIntegrator(AbstractChecked):
@@ -226,6 +243,11 @@ class AbstractIntegrator(AbstractChecked):
         second derivative is taken.
         """
         del model
+        return None
+
+    def reactions(self, carry: Carry) -> Reactions | None:
+        """The reactions of the last step; `None` for methods that do not carry them."""
+        del carry
         return None
 
     def followed(self, model: Model, state: State, carry: Carry) -> State:

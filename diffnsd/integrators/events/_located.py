@@ -36,6 +36,7 @@ from .._impact import (
 from .._step import overflowed
 from .._wrapped import AbstractWrappedIntegrator, size_problem
 from ._refusals import curvature_problem, locating_problem
+from ._release import Releases, released
 from ._switching import switching_step
 
 
@@ -65,9 +66,10 @@ class Located(AbstractWrappedIntegrator):
     8e-4 and 8e-5, of a rod on a hinge 5e-3 and 3e-4 (with `D1MinusLinear` 1.5e-3 and 7e-5). On 120 random
     mechanisms of three masses with stops, springs and dry friction, with 7 impacts and slip reversals
     each, at h = 1e-3, derivatives are off by 1.5e-4 in the median and 2e-2 at worst. Between impacts,
-    derivatives are as accurate as those of `inner`. With `MoreauJean()` and constant forces, values and
-    sensitivities are exact: measured 1e-11 relative on flights, oblique bounces, slopes, columns and rods.
-    Values keep second order, the most there is through impacts, away from resting contact.
+    derivatives are as accurate as those of `inner`, also where contacts let go or begin to slip. With
+    `MoreauJean()` and constant forces, values and sensitivities are exact: measured 1e-11 relative on
+    flights, oblique bounces, slopes, columns and rods. Values keep second order, the most there is through
+    impacts, away from resting contact.
 
     Which contacts strike:
 
@@ -172,16 +174,9 @@ class Located(AbstractWrappedIntegrator):
             return switching_step(self.inner, self.max_impacts, model, t0, h, state, carry, args)
         grid = t0, h
         none = jnp.zeros(sum(model.contacts(t0, state.q)), dtype=bool)
-        run = self._trial(
-            model,
-            grid,
-            jnp.zeros_like(h),
-            state,
-            carry,
-            args,
-            _Before(none, none, none, jnp.array(True)),
-        )
-        # A slip reversal in space takes one pass to detect and another one to locate.
+        known = _Before(none, none, none, jnp.array(True))
+        run = self._trial(model, grid, jnp.zeros_like(h), state, carry, args, known)
+        # In space a slip reversal takes one pass to detect and one to locate.
         more = any(len(slip_rows(i)) > 1 for i in model.interactions)
         return settle_where_pending(
             lambda run: self._strike(model, grid, args, run),
@@ -220,36 +215,38 @@ class Located(AbstractWrappedIntegrator):
         rests = (before.gap <= noise * h) & (jnp.abs(before.rate) <= noise)
         touching = known.touching | jax.lax.stop_gradient(rests)
         masked = model.masked(t, state.q, ~strikes, touching, side=held)
-        end, info, carry, result = self.inner.step(masked, t, rest, state, carry, args)
+        end, info, last, result = self.inner.step(masked, t, rest, state, carry, args)
         gap, rate = normal_motion(model, t0 + h, end)
         pushed = jnp.concatenate([p[:, 0] > 0 for p in info.impulses])
         missed = before.strikes & (before.gap < reach) & ~strikes & pushed
         # A contact that lasts keeps its rate where its surface is flat; one that lets go gets another one.
         leaves = rests & ~known.touching & (rate > noise)
         kinks = ~strikes & jnp.where(pushed, jnp.abs(rate) > noise, leaves)
-        curved = kinks & pushed & self.inner.curves_are_first_order
+        curved, broken = kinks & pushed & self.inner.curves_are_first_order, none
         if side is not None:
             after = jnp.sum(along * slips(model, t0 + h, end), axis=0)
-            # A slip that ends at rest has reversed too: it is free in the next step.
-            ends = after <= still(model, end)
+            ends = after <= still(model, end)  # a slip that ends at rest has reversed too
             turned, unheld = holds & ends, slides & ~holds & ends
             missed = missed | (moves & ~slides & ~strikes & (after < 0))
             stuck = (rests & pushed | jnp.isneginf(before.gap)) & ~moves
             speed = jnp.sqrt(jnp.sum(slips(frozen, at + whole, end) ** 2, axis=0))
             left = (speed > still(model, end)) & ~known.turning & ~known.touching
-            kinks = kinks | (stuck & left)
+            broken = stuck & left
+            kinks |= broken
+        found = Releases(leaves & ~pushed & ~strikes, broken & ~strikes)
+        reactions = self.inner.reactions(carry), self.inner.reactions(last)
+        end = released(model, t0 + h, end, *reactions, found, rate)
         # Contacts faster than the forces of a step can make a resting one, and yet left to `inner`.
         crawls = pushed & ~strikes & ~missed & (before.fastest > 1.5 * before.slow / self.slow)
         never = jnp.full(self.max_impacts, jnp.inf, state.v.dtype)
-        seen = {"missed": missed, "slow": crawls, "kinks": kinks, "curved": curved}
-        seen = {k: getattr(info, k) + jnp.sum(x, dtype=jnp.int32) for k, x in seen.items()}
-        info = dataclasses.replace(info, impacts=never, **seen)
+        seen = info.seeing(missed=missed, slow=crawls, kinks=kinks, curved=curved)
+        info = dataclasses.replace(seen, impacts=never)
         side = jnp.zeros((2, *before.gap.shape), before.gap.dtype) if side is None else side
         return _Run(
             past=past,
             start=state,
             end=end,
-            carry=carry,
+            carry=last,
             strikes=strikes,
             touching=touching,
             slow=before.slow,

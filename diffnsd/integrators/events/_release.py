@@ -1,0 +1,173 @@
+"""Contacts that let go, and contacts that begin to slip, inside a step: how that enters the derivative.
+
+Where sticking ends, or a contact lets go, forces do not jump, and the time of that event needs no
+derivative. But a step has one law over all of its length: in the first step that moves, the derivative is
+that of a motion that was free all along, although it was free for a part `phi` of it. With the velocities
+`w` that such contacts have at the end of that step, and the motion `v_held` in which they would have none,
+
+    dv1 = dv_held + phi (dv1 − dv_held),      v1 − v_held = M^-1 H^T W^-1 w
+
+The force that opens a contact grows at a nearly constant rate. So `phi` follows from the impulse `P` that
+would hold it in this step, and from what was to spare in the step before, `S`:
+
+    phi = 1 − theta + P / (P + S)        between 1 − theta and 2 − theta
+
+where the forces of a step are those at its fraction `theta`. More than 1: it began to move in the step
+before, too late to be seen there. Values remain those of the step.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from ..._jax import call_where, without_derivative
+from ..._numerics import UNROLL_LIMIT, lu_solve, matrix_inverse, one_by_one
+from ..._types import Scalar, State
+from ...model import Interaction, Model
+from .._base import Reactions
+from .._impact import slip_rows, slips, still
+
+STIFF = 1e6
+"""Stiffness of the rows that are held, relative to their inertia."""
+
+
+class Releases(NamedTuple):
+    """Which contacts let go in a step, and which begin to slip in it, `(c,)` each."""
+
+    opens: Bool[Array, " c"]
+    slips: Bool[Array, " c"]
+
+
+def released(
+    model: Model,
+    t: Scalar,
+    end: State,
+    before: Reactions | None,
+    now: Reactions | None,
+    found: Releases,
+    rate: Float[Array, " c"],
+) -> State:
+    """The state at the end of a step, with the derivative of a motion that was held for a part of it.
+
+    **Arguments:** `t`, `end`: time and state at the end of the step; `before`, `now`: reactions of the step
+    before and of this one, or `None`, and nothing is changed; `rate`: of the gaps at the end.
+    """
+    if before is None or now is None:
+        return end
+    slides = any(map(slip_rows, model.interactions))
+    aside = slips(model, t, end) if slides else jnp.zeros((2, *rate.shape), rate.dtype)
+    moved = jnp.concatenate([rate[None], aside])
+    known = without_derivative((model, t, end, before, now, moved))
+    gain = call_where(jnp.any(found.opens | found.slips), _gain, *known, found)
+    change = moved - jax.lax.stop_gradient(moved)
+    return eqx.tree_at(lambda s: s.v, end, end.v - jnp.tensordot(gain, change, 2))
+
+
+def _gain(model: Model, t, end: State, before: Reactions, now: Reactions, moved, found: Releases):
+    """`(1 − phi) M^-1 H^T W^-1`, from `moved (3, c)` to velocities: `(n, 3, c)`.
+
+    Rows that stay closed, or stick, are held as well. All are held by springs: redundant rows do no harm.
+    """
+    mass = model.system.mass(t, end.q)
+    rows = _all_rows(model, t, end, before, now, found)
+    inverse = matrix_inverse(mass)
+    mobility = jnp.einsum("kic,ij,kjc->kc", rows.output, inverse, rows.input)
+    used = (rows.held | rows.moves) & (mobility > 0)
+    stiffness = jnp.where(used, STIFF / jnp.where(used, mobility, 1), 0)
+    pushes = jnp.moveaxis(rows.input * stiffness[:, None], 1, 0)
+    stiff = mass + jnp.einsum("ikc,kjc->ij", pushes, rows.output)
+    pushes = jnp.where(rows.moves, pushes, 0)[:, :3]
+    gain = _solved(stiff, pushes.reshape((len(mass), -1))).reshape(pushes.shape)
+
+    w = jnp.where(rows.moves[:3], moved, 0)
+    held = jnp.tensordot(gain, w, 2)
+    left = w - jnp.einsum("kic,i->kc", rows.output[:3], held)
+    free = 1 - now.fraction + _share(w, stiffness[:3] * left, rows, found)
+    return gain * jnp.where(jnp.isfinite(free), 1 - free, 0)[None, None]
+
+
+def _solved(a: Array, b: Array) -> Array:
+    """`a^-1 b` for `b (n, m)`."""
+    if len(a) > UNROLL_LIMIT:
+        return one_by_one(jnp.linalg.solve, a[None], b[None])[0]
+    return lu_solve(a[:, :, None], b)
+
+
+def _share(w, hold, rows: "_Rows", found: Releases) -> Float[Array, " c"]:
+    """`P / (P + S)` of every contact; infinite where it is not known.
+
+    The bound of friction is what it is in this step, in proportion to the normal force if there is one.
+    """
+    speed, now, before = (jnp.sqrt(jnp.sum(x[1:3] ** 2, 0)) for x in (w, rows.now, rows.before))
+    along = w[1:] / jnp.where(speed > 0, speed, 1)[None]
+    pressed = rows.now[0] > 0
+    bound = now * jnp.where(pressed, rows.before[0] / jnp.where(pressed, rows.now[0], 1), 1)
+    needed = jnp.where(found.opens, hold[0], jnp.sum(along * hold[1:], 0))
+    spare = jnp.where(found.opens, rows.before[0], bound - before)
+    known = (needed > 0) & (spare > 0)
+    return jnp.where(known, needed / jnp.where(known, needed + spare, 1), jnp.inf)
+
+
+class _Rows(NamedTuple):
+    """Rows of all contacts: the normal, two slips, others; zeros where a contact has none.
+
+    **Arguments:** `output`, `input`: `(k, n, c)`; `held`, `moves`: which are held, and which begin to move,
+    `(k, c)`; `now`, `before`: impulses `(k, c)`.
+    """
+
+    output: Array
+    input: Array
+    held: Bool[Array, "k c"]
+    moves: Bool[Array, "k c"]
+    now: Float[Array, "k c"]
+    before: Float[Array, "k c"]
+
+
+def _all_rows(model: Model, t, end: State, before: Reactions, now: Reactions, found: Releases):
+    """The rows of all interactions."""
+    least = max(3, *(1 + i.rows for i in model.interactions))
+    cuts = np.cumsum(model.contacts(t, end.q))[:-1]
+    opens, slips = (jnp.split(x, cuts) for x in found)
+    each = zip(model.interactions, now.impulses, before.impulses, opens, slips, strict=True)
+    parts = []
+    for interaction, *known in each:
+        rows = _rows(interaction, model, t, end, *known)
+        lead = int(slip_rows(interaction) == (0,))  # it has no normal row
+
+        def placed(x, lead=lead):
+            ends = (lead, least - lead - len(x)), *[(0, 0)] * (x.ndim - 1)
+            return jnp.pad(x, ends)
+
+        parts.append(jax.tree.map(placed, rows))
+    return jax.tree.map(lambda *x: jnp.concatenate(x, axis=-1), *parts)
+
+
+def _rows(
+    interaction: Interaction, model: Model, t, end: State, now, before, opens, slips
+) -> _Rows:
+    """The rows of an interaction that take part in its law."""
+    H, drift = interaction.on(model.system).linearised(model.system.group, t, end.q)
+    H, drift, now, before = H[: interaction.rows], drift[: interaction.rows], now.T, before.T
+    still_ = jnp.abs(jnp.einsum("kic,i->kc", H, end.v) + drift) <= still(model, end)
+    mask = interaction.mask
+    on = jnp.ones_like(opens) if mask is None else mask.on
+    if interaction.law.holds_gap:
+        held = jnp.broadcast_to(on, still_.shape)
+        return _Rows(H, H, held, jnp.zeros_like(held), now, before)
+    at = slip_rows(interaction)
+    moves = np.isin(np.arange(interaction.rows), at)[:, None] & slips[None]
+    if at == (0,):
+        return _Rows(H, H, on[None] & still_ & ~moves, moves, now, before)
+    loaded = on & (now[0] > 0)
+    held = (loaded[None] & still_ & ~moves).at[0].set(loaded & ~opens)
+    # The friction of a contact that slides is in proportion to its normal force.
+    acting = jnp.where(opens, before, now)
+    pressed = acting[0] > 0
+    part = jnp.where(pressed, acting / jnp.where(pressed, acting[0], 1)[None], 0)
+    part = jnp.where((~still_ & ~moves) | opens[None], part, 0).at[0].set(1)
+    normal = jnp.einsum("kc,kic->ic", part, H)
+    return _Rows(H, H.at[0].set(normal), held, moves.at[0].set(opens), now, before)
