@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from oracles import KNOWN_MOTIONS, KnownMotion, read, unchanged
-from quick import quick_jit, slow_but
+from quick import nightly, quick_jit, slow_but
 
 from diffnsd import RESULTS, SaveAt, simulate
 
@@ -16,10 +16,15 @@ QUICK = "ball", "oblique"
 """How the names begin of the motions that share two programs: impacts without and with friction."""
 
 
-def cases(names) -> list:
-    """Parameters of a test: those that are not `QUICK` compile a program each, and are slow."""
+def cases(names, long: tuple[str, ...] = ()) -> list:
+    """Parameters of a test: those that are not `QUICK` compile a program each, and are slow.
+
+    **Arguments:** `long`: how the names begin of those that take minutes.
+    """
     names = list(names)
-    return slow_but((n for n in names if n.startswith(QUICK)), names)
+    others = [n for n in names if not n.startswith(long or "-")]
+    short = slow_but((n for n in others if n.startswith(QUICK)), others)
+    return short + [nightly(n) for n in names if n not in others]
 
 
 @functools.cache

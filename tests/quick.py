@@ -16,6 +16,11 @@ def slow(*values):
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
+def nightly(*values):
+    """Parameters of a test of a minute or so, of a kind that a shorter one proves."""
+    return pytest.param(*values, marks=pytest.mark.nightly)
+
+
 def slow_but(quick: Iterable, values: Iterable) -> list:
     """Parameters of a test: all `values`, slow but for the `quick` ones."""
     quick = tuple(quick)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
+from quick import nightly, quick_jit, slow
 from scipy.integrate import solve_ivp
 
 from diffnsd import (
@@ -426,23 +426,29 @@ MORE = [
     ("plain", "LieVariational", "joint and stop", 1.8e-2, 0),
     ("plain", "Galerkin", "joint and stop", 1.8e-2, 0),
     ("plain", "EventDriven", "impact", 2e-15, 4e-16),
-    ("plain", "EventDriven", "joint and stop", 1.6e-13, 4.2e-10),
     ("Located", "MoreauJean", "friction", 4.4e-13, 6.1e-14),
     ("Corrected", "MoreauJean", "joint and stop", 2.9e-2, 5.7e-5),
-    ("Corrected", "MoreauJean", "friction", 1.7e-2, 7.0e-12),
     ("Corrected", "EulerMoreau", "relay", 1.4e-3, 5.2e-16),
     ("Located", "D1MinusLinear", "joint and stop", 4.0e-5, 4.5e-5),
-    ("Located", "LieVariational", "joint and stop", 5.8e-5, 1.1e-5),
     ("CombinedProjection", "MoreauJean", "joint and stop", 3.1e-2, 0),
+    ("Sampled(Corrected)", "MoreauJean", "sampled impact", 1.1e-2, 1.5e-15),
+]
+LONG = [
+    ("plain", "EventDriven", "joint and stop", 1.6e-13, 4.2e-10),
+    ("Corrected", "MoreauJean", "friction", 1.7e-2, 7.0e-12),
+    ("Located", "LieVariational", "joint and stop", 5.8e-5, 1.1e-5),
     ("Projected(Located)", "MoreauJean", "joint and stop", 3.1e-5, 5.7e-5),
     ("Corrected(Projected)", "MoreauJean", "joint and stop", 3.1e-2, 5.7e-5),
-    ("Sampled(Corrected)", "MoreauJean", "sampled impact", 1.1e-2, 1.5e-15),
 ]
 
 
 @pytest.mark.parametrize(
     ("wrapper", "method", "kind", "value", "slope"),
-    [*RIGHT[:4], *(pytest.param(*case, marks=pytest.mark.slow) for case in [*RIGHT[4:], *MORE])],
+    [
+        *RIGHT[:4],
+        *(slow(*case) for case in [*RIGHT[4:], *MORE]),
+        *(nightly(*case) for case in LONG),
+    ],
 )
 def test_what_is_accepted_is_right(wrapper, method, kind, value, slope):
     assert kind in ACCEPTED[wrapper][method]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import jax
 import pytest
+from quick import nightly, slow
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 device_programs = pytest.importorskip("_device_programs")
@@ -24,9 +25,14 @@ SLOW = [
 ]
 
 
+def is_long(program) -> bool:
+    """Whether it is of the larger of the two walkers, under a method that multiplies the program."""
+    return program[0] == "ant" and program[1] != "plain"
+
+
 @pytest.mark.parametrize(
     "program",
-    [*QUICK, *(pytest.param(p, marks=pytest.mark.slow) for p in SLOW)],
+    [*QUICK, *(nightly(p) if is_long(p) else slow(p) for p in SLOW)],
     ids="-".join,
 )
 def test_lowers_for_cuda_without_the_host(program):

@@ -113,6 +113,7 @@ def test_large_systems(tmp_path):
     assert all(r["checks"]["succeeded"] for r in rows if r["workload"].startswith("bar"))
 
 
+@pytest.mark.nightly
 def test_what_a_long_run_stores(tmp_path):
     file = tmp_path / "rows.json"
     names = ("Checkpointed", "scan")
@@ -178,6 +179,7 @@ def test_every_exact_motion_is_recognised(data_dir, monkeypatch):
                 np.testing.assert_allclose(start[key][0], exact[0], atol=1e-15, err_msg=path.stem)
 
 
+@pytest.mark.slow
 def test_conformance_of_two_cases(data_dir, tmp_path):
     """One motion and one suite, compared and timed."""
     file = tmp_path / "rows.json"

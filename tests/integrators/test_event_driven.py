@@ -23,7 +23,7 @@ SMOOTH = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", cases(SMOOTH))
+@pytest.mark.parametrize("name", cases(SMOOTH, long=("corner", "three-ball")))
 def test_sensitivities_are_exact(name):
     """In one step from the start to the end."""
     problem = PROBLEMS[name]
@@ -56,7 +56,7 @@ def test_the_end_of_a_bounce_sequence(bouncing):
     assert np.all(np.isfinite(slopes))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_reverse_mode_second_derivatives_and_batches():
     problem = PROBLEMS["ball, two impacts"]
     run = final(problem, REFERENCE, 1.2)

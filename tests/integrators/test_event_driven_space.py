@@ -166,7 +166,7 @@ def test_up_a_slope_and_down_again(slope_program, k):
     np.testing.assert_allclose(found[1, 3], fast / (g * (2 * k + 1)), rtol=1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_reverse_mode(slope_program):
     """Curves with 50 to 70 steps of the solver, stops, and a way up and down again."""
     reverse = with_slopes(slides, jax.jacrev)

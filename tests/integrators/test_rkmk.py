@@ -314,7 +314,7 @@ def test_derivatives_against_the_closed_form(integrator):
     np.testing.assert_allclose(forward, exact, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_adaptive_steps_are_chosen_once():
     """Reverse mode makes steps again in groups of 16; one grid step takes 30 here, and in a batch some fewer.
 

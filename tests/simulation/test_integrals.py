@@ -247,7 +247,7 @@ def point_of(h):
 AT = jnp.array([1.0, 0.8, 0.02])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_reverse_mode_of_an_event():
     jacobian = quick_jit(jax.jacrev(point_of(1e-2)))(AT)
     np.testing.assert_allclose(jacobian, slopes_of(event_of, AT), rtol=1e-8, atol=1e-9)

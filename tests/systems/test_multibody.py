@@ -280,7 +280,7 @@ def test_a_hinge_with_a_stop_and_friction_is_a_rotor():
     np.testing.assert_allclose(rod, rotor, rtol=1e-9)  # measured: 1e-13
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_impacts_of_joints_are_located():
     """Phases and events of the tree and of the rotor, and the impact in the step of the tree."""
 

@@ -235,7 +235,7 @@ class Located(AbstractWrappedIntegrator):
             kinks |= broken
         found = Releases(leaves & ~pushed & ~strikes, broken & ~strikes)
         reactions = self.inner.reactions(carry), self.inner.reactions(last)
-        end = released(model, t0 + h, end, *reactions, found, rate)
+        end = released(model, t0 + h, end, *reactions, found)
         # Contacts faster than the forces of a step can make a resting one, and yet left to `inner`.
         crawls = pushed & ~strikes & ~missed & (before.fastest > 1.5 * before.slow / self.slow)
         never = jnp.full(self.max_impacts, jnp.inf, state.v.dtype)

@@ -29,7 +29,7 @@ from ..._numerics import UNROLL_LIMIT, lu_solve, matrix_inverse, one_by_one
 from ..._types import Scalar, State
 from ...model import Interaction, Model
 from .._base import Reactions
-from .._impact import slip_rows, slips, still
+from .._impact import normal_motion, slip_rows, slips, still
 
 STIFF = 1e6
 """Stiffness of the rows that are held, relative to their inertia."""
@@ -49,22 +49,27 @@ def released(
     before: Reactions | None,
     now: Reactions | None,
     found: Releases,
-    rate: Float[Array, " c"],
 ) -> State:
     """The state at the end of a step, with the derivative of a motion that was held for a part of it.
 
     **Arguments:** `t`, `end`: time and state at the end of the step; `before`, `now`: reactions of the step
-    before and of this one, or `None`, and nothing is changed; `rate`: of the gaps at the end.
+    before and of this one, or `None`, and nothing is changed; `found`: what happens in it.
     """
     if before is None or now is None:
         return end
+    given = model, t, end, before, now, found
+    change = call_where(jnp.any(found.opens | found.slips), _change, *given)
+    return eqx.tree_at(lambda s: s.v, end, end.v - change)
+
+
+def _change(model: Model, t, end: State, before: Reactions, now: Reactions, found: Releases):
+    """`(1 − phi) (dv1 − dv_held)`, with the value 0."""
+    rate = normal_motion(model, t, end)[1]
     slides = any(map(slip_rows, model.interactions))
     aside = slips(model, t, end) if slides else jnp.zeros((2, *rate.shape), rate.dtype)
     moved = jnp.concatenate([rate[None], aside])
-    known = without_derivative((model, t, end, before, now, moved))
-    gain = call_where(jnp.any(found.opens | found.slips), _gain, *known, found)
-    change = moved - jax.lax.stop_gradient(moved)
-    return eqx.tree_at(lambda s: s.v, end, end.v - jnp.tensordot(gain, change, 2))
+    gain = _gain(*without_derivative((model, t, end, before, now, moved, found)))
+    return jnp.tensordot(gain, moved - jax.lax.stop_gradient(moved), 2)
 
 
 def _gain(model: Model, t, end: State, before: Reactions, now: Reactions, moved, found: Releases):
@@ -159,7 +164,7 @@ def _rows(
         held = jnp.broadcast_to(on, still_.shape)
         return _Rows(H, H, held, jnp.zeros_like(held), now, before)
     at = slip_rows(interaction)
-    moves = np.isin(np.arange(interaction.rows), at)[:, None] & slips[None]
+    moves = jnp.where(np.isin(np.arange(interaction.rows), at)[:, None], slips[None], False)
     if at == (0,):
         return _Rows(H, H, on[None] & still_ & ~moves, moves, now, before)
     loaded = on & (now[0] > 0)
