@@ -178,17 +178,6 @@ class StepInfo(eqx.Module):
         return eqx.tree_at(lambda i: i.impulses, self, impulses)
 
 
-class Reactions(eqx.Module):
-    """The reactions of a step.
-
-    **Arguments:** `impulses`: per interaction `(c, k)` [N s]; `fraction`: of the step, at which they balance
-    the forces.
-    """
-
-    impulses: tuple[Local, ...]
-    fraction: float = eqx.field(static=True)
-
-
 class AbstractIntegrator(AbstractChecked):
     """A one-step method.
 
@@ -245,8 +234,10 @@ class AbstractIntegrator(AbstractChecked):
         del model
         return None
 
-    def reactions(self, carry: Carry) -> Reactions | None:
-        """The reactions of the last step; `None` for methods that do not carry them."""
+    def reactions(self, carry: Carry) -> tuple[Local, ...] | None:
+        """The impulses of the last step, per interaction `(c, k)` [N s]; `None` of methods that do not carry
+        them, or whose steps are of first order.
+        """
         del carry
         return None
 

@@ -233,11 +233,11 @@ class Located(AbstractWrappedIntegrator):
             left = (speed > still(model, end)) & ~known.turning & ~known.touching
             broken = stuck & left
             kinks |= broken
-        reactions = self.inner.reactions(carry), self.inner.reactions(last)
+        impulses = self.inner.reactions(carry), self.inner.reactions(last)
         lasting = resting(before.slow, h, before.gap, before.rate) & ~strikes & ~known.touching
         opens = lasting & ~pushed & (rate > 0)
         found = Releases(opens, broken & ~strikes)
-        end = released(model, t0 + h, end, *reactions, found)
+        end = released(model, t0 + h, end, *impulses, found)
         # Contacts faster than the forces of a step can make a resting one, and yet left to `inner`.
         crawls = pushed & ~strikes & ~missed & (before.fastest > 1.5 * before.slow / self.slow)
         never = jnp.full(self.max_impacts, jnp.inf, state.v.dtype)

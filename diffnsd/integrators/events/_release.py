@@ -10,10 +10,10 @@ that of a motion that was free all along, although it was free for a part `phi` 
 The force that opens a contact grows at a nearly constant rate. So `phi` follows from the impulse `P` that
 would hold it in this step, and from what was to spare in the step before, `S`:
 
-    phi = 1 − theta + P / (P + S)        between 1 − theta and 2 − theta
+    phi = 1/2 + P / (P + S)        between 1/2 and 3/2
 
-where the forces of a step are those at its fraction `theta`. More than 1: it began to move in the step
-before, too late to be seen there. Values remain those of the step.
+for a step whose forces are those at its middle. More than 1: it began to move in the step before, too late to
+be seen there. Values remain those of the step.
 """
 
 from typing import NamedTuple
@@ -26,11 +26,12 @@ from jaxtyping import Array, Bool, Float
 
 from ..._jax import call_where, without_derivative
 from ..._numerics import UNROLL_LIMIT, lu_solve, matrix_inverse, one_by_one
-from ..._types import Scalar, State
+from ..._types import Local, Scalar, State
 from ...model import Interaction, Model
-from .._base import Reactions
 from .._impact import normal_motion, slip_rows, slips, still
 
+Impulses = tuple[Local, ...]
+"""Of a step, per interaction `(c, k)`."""
 STIFF = 1e6
 """Stiffness of the rows that are held, relative to their inertia."""
 
@@ -46,13 +47,13 @@ def released(
     model: Model,
     t: Scalar,
     end: State,
-    before: Reactions | None,
-    now: Reactions | None,
+    before: Impulses | None,
+    now: Impulses | None,
     found: Releases,
 ) -> State:
     """The state at the end of a step, with the derivative of a motion that was held for a part of it.
 
-    **Arguments:** `t`, `end`: time and state at the end of the step; `before`, `now`: reactions of the step
+    **Arguments:** `t`, `end`: time and state at the end of the step; `before`, `now`: impulses of the step
     before and of this one, or `None`, and nothing is changed; `found`: what happens in it.
     """
     if before is None or now is None:
@@ -62,7 +63,7 @@ def released(
     return eqx.tree_at(lambda s: s.v, end, end.v - change)
 
 
-def _change(model: Model, t, end: State, before: Reactions, now: Reactions, found: Releases):
+def _change(model: Model, t, end: State, before: Impulses, now: Impulses, found: Releases):
     """`(1 − phi) (dv1 − dv_held)`, with the value 0."""
     rate = normal_motion(model, t, end)[1]
     slides = any(map(slip_rows, model.interactions))
@@ -72,7 +73,7 @@ def _change(model: Model, t, end: State, before: Reactions, now: Reactions, foun
     return jnp.tensordot(gain, moved - jax.lax.stop_gradient(moved), 2)
 
 
-def _gain(model: Model, t, end: State, before: Reactions, now: Reactions, moved, found: Releases):
+def _gain(model: Model, t, end: State, before: Impulses, now: Impulses, moved, found: Releases):
     """`(1 − phi) M^-1 H^T W^-1`, from `moved (3, c)` to velocities: `(n, 3, c)`.
 
     Rows that stay closed, or stick, are held as well. All are held by springs: redundant rows do no harm.
@@ -91,7 +92,7 @@ def _gain(model: Model, t, end: State, before: Reactions, now: Reactions, moved,
     w = jnp.where(rows.moves[:3], moved, 0)
     held = jnp.tensordot(gain, w, 2)
     left = w - jnp.einsum("kic,i->kc", rows.output[:3], held)
-    free = 1 - now.fraction + _share(w, stiffness[:3] * left, rows, found)
+    free = 0.5 + _share(w, stiffness[:3] * left, rows, found)
     return gain * jnp.where(jnp.isfinite(free), 1 - free, 0)[None, None]
 
 
@@ -132,12 +133,12 @@ class _Rows(NamedTuple):
     before: Float[Array, "k c"]
 
 
-def _all_rows(model: Model, t, end: State, before: Reactions, now: Reactions, found: Releases):
+def _all_rows(model: Model, t, end: State, before: Impulses, now: Impulses, found: Releases):
     """The rows of all interactions."""
     least = max(3, *(1 + i.rows for i in model.interactions))
     cuts = np.cumsum(model.contacts(t, end.q))[:-1]
     opens, slips = (jnp.split(x, cuts) for x in found)
-    each = zip(model.interactions, now.impulses, before.impulses, opens, slips, strict=True)
+    each = zip(model.interactions, now, before, opens, slips, strict=True)
     parts = []
     for interaction, *known in each:
         rows = _rows(interaction, model, t, end, *known)
