@@ -191,7 +191,13 @@ def _prepared(
         return
     with ThreadPoolExecutor(ahead) as pool:
         waiting = {name: pool.submit(start, batch) for name, start in engines.items()}
-        yield from ((name, future.result) for name, future in waiting.items())
+        try:
+            for name in engines:
+                yield name, waiting.pop(name).result
+        finally:  # what nobody has taken
+            for future in waiting.values():
+                if not future.cancel() and future.exception() is None:
+                    future.result().close()
 
 
 def _ratios(timings: Mapping[str, Timing]) -> dict[str, Ratio]:

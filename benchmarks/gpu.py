@@ -58,7 +58,9 @@ def main(arguments: list[str] | None = None) -> None:
         "--ahead", type=int, default=1, help="engines that are compiled side by side"
     )
     parser.add_argument(
-        "--lock", type=Path, help="a file: runs that share it compile side by side, time in turns"
+        "--lock",
+        type=Path,
+        help="a file: runs that share it compile side by side, and take their times in turns",
     )
     parser.add_argument("--allow-cpu", action="store_true", help="without a GPU, try a batch of 4")
     options = parser.parse_args(arguments)

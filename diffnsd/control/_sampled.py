@@ -105,6 +105,9 @@ class Sampled(AbstractWrappedIntegrator):
         plant = self.inner.init(model, t0, state, control)
         return _Loop(plant, memory, control, jnp.zeros((), jnp.int32))
 
+    def reactions(self, carry: _Loop):
+        return self.inner.reactions(carry.plant)
+
     def followed(self, model: Model, state: State, carry: _Loop) -> State:
         return self.inner.followed(model, state, carry.plant)
 

@@ -15,6 +15,7 @@ from .._types import Args, Local, Scalar, State
 from ..complementarity import AbstractAdjoint, ImplicitAdjoint, Statistics
 from ..model import Model
 from ..systems import Kind
+from ._warm_start import Recent
 
 Carry = Any
 """What a method carries from step to step besides the state: a pytree of arrays of fixed shapes.
@@ -234,9 +235,9 @@ class AbstractIntegrator(AbstractChecked):
         del model
         return None
 
-    def reactions(self, carry: Carry) -> tuple[Local, ...] | None:
-        """The impulses of the last step, per interaction `(c, k)` [N s]; `None` of methods that do not carry
-        them, or whose steps are of first order.
+    def reactions(self, carry: Carry) -> tuple[Recent, ...] | None:
+        """The impulses of the last two steps, per interaction; `None` of methods that do not carry them, or
+        whose steps are of first order.
         """
         del carry
         return None

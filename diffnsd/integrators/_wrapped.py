@@ -7,6 +7,7 @@ from ..complementarity import AbstractAdjoint
 from ..model import Model
 from ..systems import Kind
 from ._base import AbstractIntegrator, AbstractMemory, Carry
+from ._warm_start import Recent
 
 
 class AbstractWrappedIntegrator(AbstractIntegrator):
@@ -47,6 +48,9 @@ class AbstractWrappedIntegrator(AbstractIntegrator):
 
     def second_derivative_problem(self, model: Model) -> str | None:
         return self.inner.second_derivative_problem(model)
+
+    def reactions(self, carry: Carry) -> tuple[Recent, ...] | None:
+        return self.inner.reactions(carry)
 
     def followed(self, model: Model, state: State, carry: Carry) -> State:
         return self.inner.followed(model, state, carry)

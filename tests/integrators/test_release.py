@@ -96,3 +96,30 @@ def test_reverse_mode_and_batches():
     slopes = quick_jit(jax.vmap(jax.jacrev(run)))(batch)
     np.testing.assert_allclose(slopes[0], forward, rtol=1e-12)
     np.testing.assert_allclose(slopes[2], 0, atol=1e-20)  # held until the end
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("since", [0, 40], ids=["from the start", "from a grid point on"])
+def test_a_force_that_jumps_has_no_share(since):
+    """A constant force of 3 N against a friction of 1.1 N: exact, as a step is free in all of its length."""
+    steps = 97
+
+    def run(x):
+        force, limit, m = x
+        begins = since * (END / steps) - 1e-9
+        system = LagrangianSystem(
+            m[None, None], forcing=lambda t, state, args: jnp.where(t >= begins, force, 0.0)[None]
+        )
+        model = Model(system, Interaction(GapRelation(lambda t, q: q), DryFriction(limit)))
+        rest = State(jnp.zeros(1), jnp.zeros(1))
+        scheme = Located(MoreauJean())
+        dt = END / steps
+        return simulate(model, scheme, 0.0, END, dt, rest, saveat=SaveAt.end()).states.v
+
+    # The trapezoidal rule sees half of the force in the step before it begins, too little to slip.
+    force, limit, m = X
+    t = END * (1 - since / steps)
+    known = np.array([t / m, -t / m, -(force - limit) * t / m**2])
+    slopes = quick_jit(jax.jacfwd(run))(jnp.asarray(X))
+    tolerance = 1e-12 if since == 0 else 2e-2
+    np.testing.assert_allclose(slopes[0], known, rtol=tolerance)

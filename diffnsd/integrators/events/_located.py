@@ -66,8 +66,8 @@ class Located(AbstractWrappedIntegrator):
     8e-4 and 8e-5, of a rod on a hinge 5e-3 and 3e-4 (with `D1MinusLinear` 1.5e-3 and 7e-5). On 100 random
     mechanisms of three masses with stops, springs and dry friction, with 7 impacts and slip reversals
     each, at h = 1e-3, derivatives are off by 8e-5 in the median, of nine tenths by at most 5e-4. Between
-    impacts, derivatives are as accurate as those of `inner`, also where contacts let go or begin to slip.
-    With `MoreauJean()` and constant forces, values and sensitivities are exact: measured 1e-11 relative on
+    impacts, derivatives are as accurate as those of `inner`; of `MoreauJean()`, projected or not, also where
+    contacts let go or begin to slip. With it and constant forces, values and sensitivities are exact: measured 1e-11 relative on
     flights, oblique bounces, slopes, columns and rods. Values keep second order, the most there is through
     impacts, away from resting contact.
 

@@ -24,16 +24,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..._jax import call_where, without_derivative
+from ..._jax import call_where, with_value, without_derivative
 from ..._numerics import UNROLL_LIMIT, lu_solve, matrix_inverse, one_by_one
-from ..._types import Local, Scalar, State
+from ..._types import Scalar, State
 from ...model import Interaction, Model
 from .._impact import normal_motion, slip_rows, slips, still
+from .._warm_start import Recent
 
-Impulses = tuple[Local, ...]
-"""Of a step, per interaction `(c, k)`."""
-STIFF = 1e6
-"""Stiffness of the rows that are held, relative to their inertia."""
+Impulses = tuple[Recent, ...]
+LastThree = tuple[Float[Array, "3 c k"], ...]
+"""Impulses of a step and of the two before, per interaction."""
+STEADY = 2.0
+"""Factor by which the force that is to spare may change faster in one step than in the other."""
 
 
 class Releases(NamedTuple):
@@ -53,47 +55,54 @@ def released(
 ) -> State:
     """The state at the end of a step, with the derivative of a motion that was held for a part of it.
 
-    **Arguments:** `t`, `end`: time and state at the end of the step; `before`, `now`: impulses of the step
-    before and of this one, or `None`, and nothing is changed; `found`: what happens in it.
+    **Arguments:** `t`, `end`: time and state at the end of the step; `before`, `now`: impulses up to the
+    step before and up to this one, or `None`, and nothing is changed; `found`: what happens in it.
     """
     if before is None or now is None:
         return end
-    given = model, t, end, before, now, found
-    change = call_where(jnp.any(found.opens | found.slips), _change, *given)
-    return eqx.tree_at(lambda s: s.v, end, end.v - change)
+    last_three = tuple(
+        jnp.stack([a.last, b.last, b.before]) for a, b in zip(now, before, strict=True)
+    )
+    some = jnp.any(found.opens | found.slips)
+    change = call_where(some, _change, model, t, end, last_three, found)
+    return eqx.tree_at(lambda s: s.v, end, with_value(end.v - change, end.v))
 
 
-def _change(model: Model, t, end: State, before: Impulses, now: Impulses, found: Releases):
+def _change(model: Model, t, end: State, impulses: LastThree, found: Releases):
     """`(1 − phi) (dv1 − dv_held)`, with the value 0."""
     rate = normal_motion(model, t, end)[1]
     slides = any(map(slip_rows, model.interactions))
     aside = slips(model, t, end) if slides else jnp.zeros((2, *rate.shape), rate.dtype)
     moved = jnp.concatenate([rate[None], aside])
-    gain = _gain(*without_derivative((model, t, end, before, now, moved, found)))
+    gain = _gain(*without_derivative((model, t, end, impulses, moved, found)))
     return jnp.tensordot(gain, moved - jax.lax.stop_gradient(moved), 2)
 
 
-def _gain(model: Model, t, end: State, before: Impulses, now: Impulses, moved, found: Releases):
+def _gain(model: Model, t, end: State, impulses: LastThree, moved, found: Releases):
     """`(1 − phi) M^-1 H^T W^-1`, from `moved (3, c)` to velocities: `(n, 3, c)`.
 
     Rows that stay closed, or stick, are held as well. All are held by springs: redundant rows do no harm.
     """
     mass = model.system.mass(t, end.q)
-    rows = _all_rows(model, t, end, before, now, found)
+    rows = _all_rows(model, t, end, impulses, found)
     inverse = matrix_inverse(mass)
     mobility = jnp.einsum("kic,ij,kjc->kc", rows.output, inverse, rows.input)
     used = (rows.held | rows.moves) & (mobility > 0)
-    stiffness = jnp.where(used, STIFF / jnp.where(used, mobility, 1), 0)
+    stiff = (
+        0.1 / float(jnp.finfo(mass.dtype).eps) ** 0.5
+    )  # half of the digits for the force in a spring
+    stiffness = jnp.where(used, stiff / jnp.where(used, mobility, 1), 0)
     pushes = jnp.moveaxis(rows.input * stiffness[:, None], 1, 0)
-    stiff = mass + jnp.einsum("ikc,kjc->ij", pushes, rows.output)
+    sprung = mass + jnp.einsum("ikc,kjc->ij", pushes, rows.output)
     pushes = jnp.where(rows.moves, pushes, 0)[:, :3]
-    gain = _solved(stiff, pushes.reshape((len(mass), -1))).reshape(pushes.shape)
+    gain = _solved(sprung, pushes.reshape((len(mass), -1))).reshape(pushes.shape)
 
     w = jnp.where(rows.moves[:3], moved, 0)
     held = jnp.tensordot(gain, w, 2)
     left = w - jnp.einsum("kic,i->kc", rows.output[:3], held)
     free = 0.5 + _share(w, stiffness[:3] * left, rows, found)
-    return gain * jnp.where(jnp.isfinite(free), 1 - free, 0)[None, None]
+    held_part = jnp.where(jnp.isfinite(free), 1 - free, 0)[None, None]
+    return jnp.where(jnp.isfinite(gain), gain * held_part, 0)
 
 
 def _solved(a: Array, b: Array) -> Array:
@@ -104,41 +113,45 @@ def _solved(a: Array, b: Array) -> Array:
 
 
 def _share(w, hold, rows: "_Rows", found: Releases) -> Float[Array, " c"]:
-    """`P / (P + S)` of every contact; infinite where it is not known.
+    """`P / (P + S)` of every contact; infinite where the force does not grow steadily.
 
-    The bound of friction is what it is in this step, in proportion to the normal force if there is one.
+    It does not in the first step of a run, where a force jumps, or after a step that was split. The bound of
+    friction is what it is in this step, in proportion to the normal force if there is one.
     """
-    speed, now, before = (jnp.sqrt(jnp.sum(x[1:3] ** 2, 0)) for x in (w, rows.now, rows.before))
+    speed, friction = jnp.sqrt(jnp.sum(w[1:] ** 2, 0)), jnp.sqrt(jnp.sum(rows.past[1:3] ** 2, 0))
     along = w[1:] / jnp.where(speed > 0, speed, 1)[None]
-    pressed = rows.now[0] > 0
-    bound = now * jnp.where(pressed, rows.before[0] / jnp.where(pressed, rows.now[0], 1), 1)
+    normal, pressed = rows.past[0], rows.past[0, 0] > 0
+    ratio = jnp.where(pressed[None], normal / jnp.where(pressed, normal[0], 1)[None], 1)
+    bound = friction[:1] * ratio
     needed = jnp.where(found.opens, hold[0], jnp.sum(along * hold[1:], 0))
-    spare = jnp.where(found.opens, rows.before[0], bound - before)
-    known = (needed > 0) & (spare > 0)
-    return jnp.where(known, needed / jnp.where(known, needed + spare, 1), jnp.inf)
+    _, spare, earlier = jnp.where(found.opens[None], normal, bound - friction)
+    spare = jnp.maximum(spare, 0)
+    grown, growing = needed + spare, earlier - spare
+    known = (needed > 0) & (grown < STEADY * growing) & (growing < STEADY * grown)
+    known &= ~found.opens | (spare > 0)  # what was open before does not open again
+    return jnp.where(known, needed / jnp.where(known, grown, 1), jnp.inf)
 
 
 class _Rows(NamedTuple):
     """Rows of all contacts: the normal, two slips, others; zeros where a contact has none.
 
     **Arguments:** `output`, `input`: `(k, n, c)`; `held`, `moves`: which are held, and which begin to move,
-    `(k, c)`; `now`, `before`: impulses `(k, c)`.
+    `(k, c)`; `past`: impulses of this step and of the two before.
     """
 
     output: Array
     input: Array
     held: Bool[Array, "k c"]
     moves: Bool[Array, "k c"]
-    now: Float[Array, "k c"]
-    before: Float[Array, "k c"]
+    past: Float[Array, "k 3 c"]
 
 
-def _all_rows(model: Model, t, end: State, before: Impulses, now: Impulses, found: Releases):
+def _all_rows(model: Model, t, end: State, impulses: LastThree, found: Releases):
     """The rows of all interactions."""
     least = max(3, *(1 + i.rows for i in model.interactions))
     cuts = np.cumsum(model.contacts(t, end.q))[:-1]
     opens, slips = (jnp.split(x, cuts) for x in found)
-    each = zip(model.interactions, now, before, opens, slips, strict=True)
+    each = zip(model.interactions, impulses, opens, slips, strict=True)
     parts = []
     for interaction, *known in each:
         rows = _rows(interaction, model, t, end, *known)
@@ -152,22 +165,21 @@ def _all_rows(model: Model, t, end: State, before: Impulses, now: Impulses, foun
     return jax.tree.map(lambda *x: jnp.concatenate(x, axis=-1), *parts)
 
 
-def _rows(
-    interaction: Interaction, model: Model, t, end: State, now, before, opens, slips
-) -> _Rows:
+def _rows(interaction: Interaction, model: Model, t, end: State, impulses, opens, slips) -> _Rows:
     """The rows of an interaction that take part in its law."""
     H, drift = interaction.on(model.system).linearised(model.system.group, t, end.q)
-    H, drift, now, before = H[: interaction.rows], drift[: interaction.rows], now.T, before.T
+    H, drift, past = H[: interaction.rows], drift[: interaction.rows], impulses.transpose(2, 0, 1)
+    now, before = past[:, 0], past[:, 1]
     still_ = jnp.abs(jnp.einsum("kic,i->kc", H, end.v) + drift) <= still(model, end)
     mask = interaction.mask
     on = jnp.ones_like(opens) if mask is None else mask.on
     if interaction.law.holds_gap:
         held = jnp.broadcast_to(on, still_.shape)
-        return _Rows(H, H, held, jnp.zeros_like(held), now, before)
+        return _Rows(H, H, held, jnp.zeros_like(held), past)
     at = slip_rows(interaction)
     moves = jnp.where(np.isin(np.arange(interaction.rows), at)[:, None], slips[None], False)
-    if at == (0,):
-        return _Rows(H, H, on[None] & still_ & ~moves, moves, now, before)
+    if interaction.law.never_opens:
+        return _Rows(H, H, on[None] & still_ & ~moves, moves, past)
     loaded = on & (now[0] > 0)
     held = (loaded[None] & still_ & ~moves).at[0].set(loaded & ~opens)
     # The friction of a contact that slides is in proportion to its normal force.
@@ -176,4 +188,4 @@ def _rows(
     part = jnp.where(pressed, acting / jnp.where(pressed, acting[0], 1)[None], 0)
     part = jnp.where((~still_ & ~moves) | opens[None], part, 0).at[0].set(1)
     normal = jnp.einsum("kc,kic->ic", part, H)
-    return _Rows(H, H.at[0].set(normal), held, moves.at[0].set(opens), now, before)
+    return _Rows(H, H.at[0].set(normal), held, moves.at[0].set(opens), past)

@@ -7,13 +7,13 @@ import lineax as lx
 from jaxtyping import Array
 
 from ..._result import RESULTS
-from ..._types import Args, Local, Scalar, State
+from ..._types import Args, Scalar, State
 from ...complementarity import AbstractAdjoint, AbstractSolver, Auto, ImplicitAdjoint
 from ...linear import ByStructure
 from ...model import Model
 from .._base import Carry, StepInfo, check_fractions
 from .._step import Newton
-from .._warm_start import no_memory, zero_impulses
+from .._warm_start import Recent, no_memory, zero_impulses
 from ._large_step import refusal
 from ._points import AbstractPoint, AtStart, HalfExplicit
 from ._theta_step import (
@@ -88,8 +88,8 @@ class AbstractThetaScheme(AbstractStepScheme):
         del args
         return no_memory(model, t0, state)
 
-    def reactions(self, carry: Carry) -> tuple[Local, ...] | None:
-        return tuple(part.last for part in carry) if self.order == 2 else None
+    def reactions(self, carry: Carry) -> tuple[Recent, ...] | None:
+        return carry if self.order == 2 else None
 
     def step(
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
