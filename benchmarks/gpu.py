@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--lock",
         type=Path,
-        help="a file: runs that share it compile side by side, and take their times in turns",
+        help="a file: runs that share it compile together, time in turns",
     )
     parser.add_argument("--allow-cpu", action="store_true", help="without a GPU, try a batch of 4")
     options = parser.parse_args(arguments)

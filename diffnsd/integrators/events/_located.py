@@ -67,9 +67,9 @@ class Located(AbstractWrappedIntegrator):
     mechanisms of three masses with stops, springs and dry friction, with 7 impacts and slip reversals
     each, at h = 1e-3, derivatives are off by 8e-5 in the median, of nine tenths by at most 5e-4. Between
     impacts, derivatives are as accurate as those of `inner`; of `MoreauJean()`, projected or not, also where
-    contacts let go or begin to slip. With it and constant forces, values and sensitivities are exact: measured 1e-11 relative on
-    flights, oblique bounces, slopes, columns and rods. Values keep second order, the most there is through
-    impacts, away from resting contact.
+    contacts let go or begin to slip. With it and constant forces, values and sensitivities are exact:
+    measured 1e-11 relative on flights, oblique bounces, slopes, columns and rods. Values keep second order,
+    the most there is through impacts, away from resting contact.
 
     Which contacts strike:
 
