@@ -58,10 +58,10 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before the slow tests are deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # Files with the most slow tests first: a long file that begins last would leave one worker without work.
     for item in items:
         if item.get_closest_marker("nightly"):
             item.add_marker(pytest.mark.slow)
+    # Files with the most slow tests first: a long file that begins last would leave one worker without work.
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: -slow[item.path])
     on_gpu = [item for item in items if item.get_closest_marker("gpu")]

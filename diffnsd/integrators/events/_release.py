@@ -31,7 +31,6 @@ from ...model import Interaction, Model
 from .._impact import normal_motion, slip_rows, slips, still
 from .._warm_start import Recent
 
-Impulses = tuple[Recent, ...]
 LastThree = tuple[Float[Array, "3 c k"], ...]
 """Impulses of a step and of the two before, per interaction."""
 STEADY = 2.0
@@ -49,8 +48,8 @@ def released(
     model: Model,
     t: Scalar,
     end: State,
-    before: Impulses | None,
-    now: Impulses | None,
+    before: tuple[Recent, ...] | None,
+    now: tuple[Recent, ...] | None,
     found: Releases,
 ) -> State:
     """The state at the end of a step, with the derivative of a motion that was held for a part of it.
@@ -88,9 +87,8 @@ def _gain(model: Model, t, end: State, impulses: LastThree, moved, found: Releas
     inverse = matrix_inverse(mass)
     mobility = jnp.einsum("kic,ij,kjc->kc", rows.output, inverse, rows.input)
     used = (rows.held | rows.moves) & (mobility > 0)
-    stiff = (
-        0.1 / float(jnp.finfo(mass.dtype).eps) ** 0.5
-    )  # half of the digits for the force in a spring
+    # Springs keep half of the digits for the force in them.
+    stiff = 0.1 / float(jnp.finfo(mass.dtype).eps) ** 0.5
     stiffness = jnp.where(used, stiff / jnp.where(used, mobility, 1), 0)
     pushes = jnp.moveaxis(rows.input * stiffness[:, None], 1, 0)
     sprung = mass + jnp.einsum("ikc,kjc->ij", pushes, rows.output)
