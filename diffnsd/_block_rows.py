@@ -139,6 +139,11 @@ class BlockRows(AbstractRows):
             total = total.at[_numbers(bodies) if where is None else where].add(load)
         return total.reshape(-1)
 
+    def sides(self) -> list[tuple[Float[Array, "k s c"], Int[Array, " c"]]]:
+        """For each side of the contacts its entries and the indices of its bodies."""
+        pairs = zip(self.values, self.bodies, strict=True)
+        return [(x, jnp.asarray(_numbers(_listed(i, x.shape[2])))) for x, i in pairs]
+
     def times(self, other: "BlockRows") -> Float[Array, "k c l d"]:
         """`H G^T` for the rows `G (l, n, d)` of other contacts of the same bodies."""
         total = 0.0
@@ -207,6 +212,10 @@ class ListedRows(AbstractRows):
             return full.reshape(len(x), -1, x.shape[2])
 
         return sum(map(placed, self.values, self.bodies))  # pyright: ignore[reportReturnType]
+
+    def sides(self) -> list[tuple[Float[Array, "k s c"], Int[Array, " c"]]]:
+        """For each side of the contacts its entries and the indices of its bodies."""
+        return list(zip(self.values, self.bodies, strict=True))
 
     def apply(self, v: Float[Array, " n"]) -> Float[Array, "k c"]:
         by_body = v.reshape(self.count, -1)

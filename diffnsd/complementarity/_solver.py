@@ -7,6 +7,7 @@ from .problem._problem import MixedProblem
 from .solvers._anderson import AndersonGradient
 from .solvers._base import AbstractContactSolver, AbstractSolver, check_tolerance
 from .solvers._chain import Chain
+from .solvers._coloured import ColouredGaussSeidel
 from .solvers._first_order import AcceleratedProjectedGradient, ProjectedGaussSeidel
 from .solvers._interior_point import InteriorPoint
 from .solvers._pivoting import Enumeration, Lemke
@@ -120,9 +121,10 @@ class Auto(AbstractSolver):
     def by_products(self) -> AbstractSolver:
         """The chain for problems that are used through products alone, with the same tolerances."""
         turns = AcceleratedProjectedGradient(1000), AndersonGradient(1000)
+        sweeps = ColouredGaussSeidel(5000)
         dtype = jnp.result_type(float)
         accept = self.accept_tolerance_for(dtype)
-        return Chain(turns, turns, 9, tolerance=self.tolerance, accept_tolerance=accept)
+        return Chain((sweeps, *turns), turns, 9, tolerance=self.tolerance, accept_tolerance=accept)
 
     def __call__(self, problem: MixedProblem, z0):
         """Solves the step problems of a batch; see `AbstractSolver.__call__`.

@@ -10,6 +10,7 @@
 | `ProjectedGaussSeidel` | all sets, no zero on W's diagonal | many contacts on a CPU, loose tolerance |
 | `AcceleratedProjectedGradient` | all sets, products with W alone | very large W, piles |
 | `AndersonGradient` | all sets, products with W alone | the same, in turns with the former |
+| `ColouredGaussSeidel` | all sets, steps of many free bodies | piles |
 | `Lemke` | half lines and equalities | exact for P and copositive-plus W; else it may miss a solution |
 | `Enumeration` | intervals, about 12 rows | an oracle: finds a nondegenerate solution if there is one |
 | `InteriorPoint` | all sets, intervals above all | circuits, modes that are hard to find |
@@ -24,6 +25,7 @@ the laws, and the index `solved_by` of the link that found it. A warm start help
 from ._anderson import AndersonGradient as AndersonGradient
 from ._base import AbstractContactSolver as AbstractContactSolver, AbstractSolver as AbstractSolver
 from ._chain import Chain as Chain
+from ._coloured import ColouredGaussSeidel as ColouredGaussSeidel
 from ._first_order import (
     AcceleratedProjectedGradient as AcceleratedProjectedGradient,
     ProjectedGaussSeidel as ProjectedGaussSeidel,
