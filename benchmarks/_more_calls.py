@@ -183,6 +183,7 @@ def more_calls() -> dict:
         "LevenbergMarquardt": (solvers.LevenbergMarquardt, (5,), dict(tolerance=1e-9)),
         "RegularisedNewton": (solvers.RegularisedNewton, (5,), dict(more=2, rounds=2, tolerance=1e-9)),
         "AndersonGradient": (complementarity.AndersonGradient, (5,), dict(memory=3, tolerance=1e-9)),
+        "ColouredGaussSeidel": (complementarity.ColouredGaussSeidel, (5,), dict(inner=3, relaxation=1.2)),
         "SemismoothNewton": (complementarity.SemismoothNewton, (), dict(steps=4, rounds=2)),
         "TripleJump": (nsd.integrators.TripleJump, (nsd.LieVariational(),), {}),
         "Quadrature": (integrators.Quadrature, ((0.0, 1.0), (0.5, 0.5), 2), {}),

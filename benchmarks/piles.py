@@ -1,10 +1,12 @@
 """Piles of spheres that settle in a bin with friction, beside MuJoCo (C, soft contact) on the same pile.
 
-The spheres start in pockets of each other, a little apart, and come to rest. A row has the time of a step,
-averaged over the last tenth of the run, and of its checks: the steps that did not reach the tolerance, the
-largest residual of the others' law, the deepest penetration [m] and the greatest speed at the end [m/s].
+The spheres start a little apart, in pockets of each other (`packed`: a regular packing between walls, whose
+contacts all close at once), or scattered about places above each other (`loose`: an irregular pile), and
+come to rest. A row has the time of a step, averaged over the last tenth of the run, and of its checks: the
+steps that did not reach the tolerance, the largest residual, the deepest penetration [m] and the
+greatest speed at the end [m/s].
 
-    python benchmarks/piles.py --bodies 100 200 --json piles.json
+    python benchmarks/piles.py --bodies 200 1000 --start loose --steps 600 --json piles.json
 """
 
 import argparse
@@ -27,11 +29,26 @@ from diffnsd.systems import NewtonEulerSystem
 
 RADIUS, DENSITY, MU, DT, APART = 0.05, 1000.0, 0.5, 2e-3, 1.01
 TOLERANCE = 1e-6
+REST_SPEED = 1e-6
+"""Speed at which penetrations are pushed out [m/s]. What the tolerance of a step leaves of them, 1e-8 m, would
+otherwise be pushed out in the next step, against impulses of many times the load where the pile is jammed."""
 MASS = DENSITY * 4 / 3 * np.pi * RADIUS**3
 
 
-def start(n: int) -> tuple[np.ndarray, float]:
-    """Centres `(n, 3)` and half the width of the bin: as high as it is wide."""
+def loose(n: int) -> tuple[np.ndarray, float]:
+    """Scattered centres `(n, 3)` and half the width of the bin."""
+    apart, per_side = 1.12, max(3, round((n * 0.8) ** (1 / 3)))
+    spacing, k = 2 * RADIUS * apart, np.arange(n)
+    side = (np.arange(per_side) - (per_side - 1) / 2) * spacing
+    layer, place = np.divmod(k, per_side**2)
+    x, y = side[place % per_side], side[place // per_side]
+    z = RADIUS * apart + 1e-3 + layer * spacing
+    scatter = np.random.default_rng(0).uniform(-1, 1, (n, 3)) * RADIUS * (apart - 1) * 0.95
+    return np.stack([x, y, z], axis=1) + scatter, per_side * spacing / 2
+
+
+def packed(n: int) -> tuple[np.ndarray, float]:
+    """Centres `(n, 3)` in pockets of each other and half the width of the bin: as high as it is wide."""
     per_side = max(3, round((n * 0.8) ** (1 / 3)))
     spacing = 2 * RADIUS * APART
     height = np.sqrt(spacing**2 - spacing**2 / 2)
@@ -47,6 +64,9 @@ def start(n: int) -> tuple[np.ndarray, float]:
     return np.concatenate(layers)[:n] + jitter, per_side * spacing / 2
 
 
+STARTS = {"packed": packed, "loose": loose}
+
+
 def walls(half: float) -> list[Geom]:
     """The floor and four walls, whose planes look inwards."""
     out = [Geom(HalfSpace())]
@@ -59,11 +79,11 @@ def walls(half: float) -> list[Geom]:
     return out
 
 
-def pile(n: int) -> tuple[nsd.Model, nsd.State]:
+def pile(n: int, start=packed) -> tuple[nsd.Model, nsd.State]:
     """The model and its start."""
     x, half = start(n)
     balls = [Geom(Sphere(RADIUS), body=i) for i in range(n)]
-    law = GapStabilized(CoulombFriction(MU))
+    law = GapStabilized(CoulombFriction(MU), REST_SPEED)
     reach = 0.01
     relations = (
         neighbour_contacts(balls, reach=reach, capacity=7 * n),
@@ -73,9 +93,9 @@ def pile(n: int) -> tuple[nsd.Model, nsd.State]:
     return nsd.Model(system, [nsd.Interaction(r, law) for r in relations]), system.state(x)
 
 
-def ours(n: int, steps: int) -> dict:
+def ours(n: int, steps: int, start) -> dict:
     """A row of this package."""
-    model, state = pile(n)
+    model, state = pile(n, start)
     scheme = nsd.MoreauJean(theta=1.0, solver=Auto(tolerance=TOLERANCE))
 
     def one(carry):
@@ -114,7 +134,7 @@ def ours(n: int, steps: int) -> dict:
     }
 
 
-def mujoco_row(n: int, steps: int) -> dict:
+def mujoco_row(n: int, steps: int, start) -> dict:
     """A row of MuJoCo with its default contacts and elliptic cones."""
     import mujoco
 
@@ -164,6 +184,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bodies", type=int, nargs="+", default=(100, 200))
     parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--start", choices=STARTS, default="packed")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     engines = [ours, *([mujoco_row] if "mujoco" in _peers.installed() else [])]
@@ -171,7 +192,7 @@ def main(arguments: list[str] | None = None) -> None:
     _harness.print_header(f"Piles of spheres, steps of {DT * 1e3:g} ms", facts)
     for n in options.bodies:
         for engine in engines:
-            rows.append(engine(n, options.steps))
+            rows.append(engine(n, options.steps, STARTS[options.start]))
             shown = (
                 f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in rows[-1].items()
             )

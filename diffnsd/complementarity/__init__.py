@@ -25,6 +25,7 @@ from .solvers import (
     AcceleratedProjectedGradient as AcceleratedProjectedGradient,
     AndersonGradient as AndersonGradient,
     Chain as Chain,
+    ColouredGaussSeidel as ColouredGaussSeidel,
     Enumeration as Enumeration,
     InteriorPoint as InteriorPoint,
     Lemke as Lemke,

@@ -19,11 +19,13 @@ from diffnsd.complementarity import (
     AndersonGradient,
     Auto,
     Chain,
+    ColouredGaussSeidel,
     ComplementarityProblem,
     solve_complementarity,
     solve_mixed,
 )
 from diffnsd.complementarity.problem._problem import Block, MixedProblem
+from diffnsd.complementarity.solvers._coloured import colours
 from diffnsd.laws import CoulombFriction, GapStabilized
 from diffnsd.relations import (
     Geom,
@@ -37,6 +39,7 @@ from diffnsd.shapes import Box, HalfSpace, Sphere
 from diffnsd.systems import NewtonEulerSystem
 
 RADIUS, MU, H, G = 0.05, 0.5, 2e-3, 9.81
+SWEEPS = ColouredGaussSeidel(2000, tolerance=1e-9)
 TURNS = Chain((AcceleratedProjectedGradient(1000), AndersonGradient(1000)), tolerance=1e-9)
 
 
@@ -128,20 +131,52 @@ def test_rows_of_listed_contacts_are_those_of_the_array():
 
 
 @pytest.mark.slow
-def test_a_step_through_products_is_that_of_the_dense_solver():
+@pytest.mark.parametrize("solver", [TURNS, SWEEPS], ids=["gradients", "sweeps"])
+def test_a_step_through_products_is_that_of_the_dense_solver(solver):
     problem = random_step()
     z0 = (jnp.zeros((3, 9)),)
-    v, z, stats = quick_jit(lambda p: solve_mixed(p, z0, TURNS))(problem)
+    v, z, stats = quick_jit(lambda p: solve_mixed(p, z0, solver))(problem)
     dense, _, _ = quick_jit(lambda p: solve_mixed(p, z0, Auto()))(problem.dense())
     assert bool(stats.converged)
-    close(v, dense, 1e-7)  # 9e-10 measured
+    close(v, dense, 1e-7)  # 9e-10 and TBD measured
     assert jnp.all(z[0][:, 4] == 0)
     # A batch is the same, one problem after the other.
     many = jax.tree.map(lambda x: jnp.stack([x, x]), problem.rhs)
     both = quick_jit(
-        jax.vmap(lambda r: solve_mixed(eqx.tree_at(lambda p: p.rhs, problem, r), z0, TURNS)[0])
+        jax.vmap(lambda r: solve_mixed(eqx.tree_at(lambda p: p.rhs, problem, r), z0, solver)[0])
     )(many)
     close(both[1], v, 1e-12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_contacts_of_one_colour_share_no_body(seed):
+    random = np.random.default_rng(seed)
+    count, contacts = int(random.integers(2, 30)), 150
+    bodies = random.integers(0, count, (2, contacts))
+    bodies[1] = (bodies[0] + random.integers(1, count, contacts)) % count
+    moves, active = random.random((2, contacts)) < 0.8, random.random(contacts) < 0.9
+    found = np.asarray(quick_jit(colours)(bodies, moves, active, count))
+    taking_part = active & moves.any(axis=0)
+    np.testing.assert_array_equal(found < contacts, taking_part)
+    for colour in np.unique(found[taking_part]):
+        touched = bodies[:, found == colour][moves[:, found == colour]]
+        assert len(touched) == len(np.unique(touched))
+    # No more rounds than contacts that wait at two bodies for each other.
+    most = np.bincount(bodies[:, taking_part][moves[:, taking_part]], minlength=count).max()
+    assert len(np.unique(found[taking_part])) <= 2 * most
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"relaxation": 2.0}, "relaxation"),
+        ({"memory": 0}, "memory"),
+        ({"tolerance": -1.0}, "toler"),
+    ],
+)
+def test_settings_of_sweeps_that_are_refused(change, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        ColouredGaussSeidel(10, **change)
 
 
 def test_differentiation_is_refused_with_a_sentence():
@@ -173,7 +208,7 @@ def heap(solver, steps, carry=None):
 
 @pytest.fixture(scope="module")
 def fallen():
-    return quick_jit(lambda: heap(Chain(TURNS.methods, tolerance=1e-7), 40))()
+    return quick_jit(lambda: heap(Auto(tolerance=1e-7).by_products(), 40))()
 
 
 @pytest.mark.slow
