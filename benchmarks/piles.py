@@ -30,8 +30,8 @@ from diffnsd.systems import NewtonEulerSystem
 RADIUS, DENSITY, MU, DT, APART = 0.05, 1000.0, 0.5, 2e-3, 1.01
 TOLERANCE = 1e-6
 REST_SPEED = 1e-6
-"""Speed at which penetrations are pushed out [m/s]. What the tolerance of a step leaves of them, 1e-8 m, would
-otherwise be pushed out in the next step, against impulses of many times the load where the pile is jammed."""
+"""Speed at which penetrations are pushed out [m/s]. What the tolerance of a step leaves of them, 1e-8 m,
+would otherwise be pushed out in the next step, which in a jammed pile takes many times the load."""
 MASS = DENSITY * 4 / 3 * np.pi * RADIUS**3
 
 

@@ -121,10 +121,18 @@ class Auto(AbstractSolver):
     def by_products(self) -> AbstractSolver:
         """The chain for problems that are used through products alone, with the same tolerances."""
         turns = AcceleratedProjectedGradient(1000), AndersonGradient(1000)
-        sweeps = ColouredGaussSeidel(5000)
-        dtype = jnp.result_type(float)
-        accept = self.accept_tolerance_for(dtype)
-        return Chain((sweeps, *turns), turns, 9, tolerance=self.tolerance, accept_tolerance=accept)
+        accept = self.accept_tolerance_for(jnp.result_type(float))
+        return Chain(turns, turns, 9, tolerance=self.tolerance, accept_tolerance=accept)
+
+    def by_bodies(self) -> AbstractSolver:
+        """The chain for steps of many free bodies, with the same tolerances."""
+        turn = (
+            ColouredGaussSeidel(3000),
+            AcceleratedProjectedGradient(500),
+            AndersonGradient(500),
+        )
+        accept = self.accept_tolerance_for(jnp.result_type(float))
+        return Chain(turn, turn, tolerance=self.tolerance, accept_tolerance=accept)
 
     def __call__(self, problem: MixedProblem, z0):
         """Solves the step problems of a batch; see `AbstractSolver.__call__`.

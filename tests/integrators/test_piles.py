@@ -179,6 +179,12 @@ def test_settings_of_sweeps_that_are_refused(change, sentence):
         ColouredGaussSeidel(10, **change)
 
 
+def test_sweeps_refuse_a_matrix():
+    given = ComplementarityProblem(jnp.eye(3), jnp.ones(3), ((CoulombFriction(MU), (1, 3)),))
+    with pytest.raises(ValueError, match="ProjectedGaussSeidel for a matrix"):
+        solve_complementarity(given, solver=SWEEPS)
+
+
 def test_differentiation_is_refused_with_a_sentence():
     problem, z0 = random_step(), (jnp.zeros((3, 9)),)
 
@@ -208,7 +214,7 @@ def heap(solver, steps, carry=None):
 
 @pytest.fixture(scope="module")
 def fallen():
-    return quick_jit(lambda: heap(Auto(tolerance=1e-7).by_products(), 40))()
+    return quick_jit(lambda: heap(Auto(tolerance=1e-7).by_bodies(), 40))()
 
 
 @pytest.mark.slow

@@ -72,6 +72,10 @@ class AbstractSolver(AbstractChecked):
         """The solver to use instead where only products with W are available, or `None`."""
         return None
 
+    def by_bodies(self) -> "AbstractSolver | None":
+        """The solver to use instead for steps of many free bodies, without W, or `None`."""
+        return self.by_products()
+
     def __call__(
         self, problem: MixedProblem, z0: tuple[Array, ...]
     ) -> tuple[Array, tuple[Array, ...], Statistics, tuple]:

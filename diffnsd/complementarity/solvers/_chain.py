@@ -55,6 +55,10 @@ class Chain(AbstractSolver):
         able = (link.by_products() is link for link in (*self.links, *self.fallback))
         return self if all(able) else None
 
+    def by_bodies(self) -> AbstractSolver | None:
+        able = (link.by_bodies() is link for link in (*self.links, *self.fallback))
+        return self if all(able) else None
+
     def accept_tolerance_for(self, dtype) -> float:
         return max(self.tolerance_for(dtype), self.accept_tolerance or 0.0)
 

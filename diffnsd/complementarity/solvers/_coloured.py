@@ -31,12 +31,15 @@ class ColouredGaussSeidel(AbstractContactSolver):
     Contacts that share no body have one colour and are visited together. Sweeps are extrapolated from the
     last ones by least squares (Anderson's acceleration); where they grow, the history is dropped. No matrix
     between contacts is formed. In piles with friction it needs a fraction of the iterations of gradient
-    methods, and goes on where they stall. It is for steps of many free bodies; a chain leaves it out of other
-    problems.
+    methods, and goes on where they stall.
+
+    For steps of many free bodies only, those of `neighbour_contacts` or with more than 2000 rows of contacts.
 
     **Arguments:** `steps`: largest number of sweeps; `tolerance`: residual to reach (`None`: 1e-9 in
     float64, 1e-5 in float32); `inner`: iterations on one contact; `relaxation`: `omega` in (0, 2);
     `memory`: number of sweeps that are extrapolated from.
+
+    **Raises:** `ValueError` for a problem that is given by W.
 
     Reference: F. Jourdan, P. Alart, M. Jean (1998), doi:10.1016/S0045-7825(97)00137-0; H. Walker, P. Ni
     (2011), doi:10.1137/10078356X; the colours: M. Jones, P. Plassmann (1993), doi:10.1137/0914041.
@@ -59,15 +62,16 @@ class ColouredGaussSeidel(AbstractContactSolver):
         if self.memory < 1:
             raise ValueError(f"memory must be at least 1, got {self.memory}.")
 
-    def suits(self, problem: DenseProblem) -> bool:
-        return isinstance(problem.W, ManyBodies)
-
-    def by_products(self) -> "ColouredGaussSeidel":
+    def by_bodies(self) -> "ColouredGaussSeidel":
         return self
 
     def init(self, problem: DenseProblem, z0: Array) -> "_State":
         operator = problem.W
-        assert isinstance(operator, ManyBodies)  # see `suits`
+        if not isinstance(operator, ManyBodies):
+            raise ValueError(
+                "ColouredGaussSeidel solves steps of many free bodies (`neighbour_contacts`), not a given W; "
+                "use ProjectedGaussSeidel for a matrix, AcceleratedProjectedGradient for products."
+            )
         parts = zip(operator.rows, problem.contacts, problem.split(problem.q), strict=True)
         laws = tuple(_arranged(operator, *part) for part in parts)
         pairs = zip(laws, problem.split(z0), strict=True)
@@ -181,7 +185,7 @@ class _Law(eqx.Module):
             for _ in range(inner):
                 new = projected(one, argument(one, u[..., None], x[..., None], rho))[..., 0]
                 x, u = new, u + jnp.sum(own * (new - x)[None], axis=1)
-            mine = jnp.arange(width) < self.sizes[i]
+            mine = jnp.arange(width, dtype=jnp.int32) < self.sizes[i]
             change = jnp.where(mine[None], relaxation * (x - p), 0)
             z = jax.lax.dynamic_update_slice_in_dim(z, p + change, start, axis=1)
             for side in sides:
@@ -218,7 +222,12 @@ def _arranged(operator: ManyBodies, rows, contacts: Contacts, offset: Array) -> 
     # The best step for eigenvalues between the least diagonal entry and the largest sum of a row.
     size = jnp.max(jnp.sum(jnp.abs(own), axis=1), axis=0)
     size = (size + jnp.min(jnp.stack([own[i, i] for i in range(k)]), axis=0)) / 2
-    law = jax.tree.map(lambda x: jnp.pad(x[order, 0], (0, width), mode="edge"), contacts.law)
+
+    def each(x):
+        """A number of the law for every contact."""
+        return jnp.pad(jnp.broadcast_to(x, (c, 1))[order, 0], (0, width), mode="edge")
+
+    law = jax.tree.map(each, contacts.law)
     weight = jnp.sqrt(jnp.maximum(jnp.trace(own) / k, 0))
     rho = jnp.where(size > 0, 1 / jnp.where(size > 0, size, 1), 0)
     given = Contacts(law, contacts.active, contacts.shape)
@@ -303,7 +312,7 @@ class History(NamedTuple):
         moves = self.moves.at[place].set(move - self.move)
         row = moves @ moves[place]
         products = self.products.at[place].set(row).at[:, place].set(row)
-        known = jnp.arange(memory) < count
+        known = jnp.arange(memory, dtype=jnp.int32) < count
         matrix = jnp.where(known[:, None] & known[None], products, 0)
         level = RELATIVE * jnp.trace(matrix)
         matrix = matrix + jnp.diag(jnp.where(known & (level > 0), level, 1))

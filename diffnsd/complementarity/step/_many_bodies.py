@@ -30,7 +30,7 @@ def is_of_many(problem: MixedProblem, solver) -> bool:
     by_bodies = all(isinstance(b.output, kinds) and b.input is None for b in problem.blocks)
     if not by_bodies or not isinstance(problem.matrix, BlockDiagonal):
         return False
-    own = solver.by_products()
+    own = solver.by_bodies()
     if own is None:
         return False
     return own is solver or sum(b.offset.size for b in problem.blocks) > MANY
@@ -43,7 +43,7 @@ def solve_many(problem: MixedProblem, z0: tuple[Array, ...], solver) -> tuple:
     """
     dynamic, static = eqx.partition(problem, eqx.is_array)
     floats, others = eqx.partition(dynamic, eqx.is_inexact_array)
-    return call(ByProducts(solver.by_products(), static), floats, others, jax.lax.stop_gradient(z0))
+    return call(ByProducts(solver.by_bodies(), static), floats, others, jax.lax.stop_gradient(z0))
 
 
 class ByProducts(AbstractKernel):

@@ -246,7 +246,7 @@ def neighbour_contacts(
     a cell, or where a pair might cross the reach within the step, the result is `contact_overflow`. For
     `MoreauJean` and `BackwardEuler`. Their steps are solved through products with the blocks of bodies and
     contacts, and not differentiated, if the lists of a model have more than 2000 rows or the solver is
-    `complementarity.Auto().by_products()`; otherwise with the dense matrix between all places of the lists,
+    `complementarity.Auto().by_bodies()`; otherwise with the dense matrix between all places of the lists,
     which takes tens of times as long for a list of 500 places.
 
     **Arguments:** `geoms`: of one kind of shape, each on a body of its own; `others`: of one kind, of the
