@@ -127,7 +127,7 @@ class Auto(AbstractSolver):
     def by_bodies(self) -> AbstractSolver:
         """The chain for steps of many free bodies, with the same tolerances."""
         turn = (
-            ColouredGaussSeidel(3000),
+            ColouredGaussSeidel(4000),
             AcceleratedProjectedGradient(500),
             AndersonGradient(500),
         )
