@@ -127,13 +127,10 @@ class Auto(AbstractSolver):
     def by_bodies(self) -> AbstractSolver:
         """The chain for steps of many free bodies, with the same tolerances."""
         # Sweeps that are interrupted lose more than the gradients gain.
-        turns = (
-            ColouredGaussSeidel(10_000),
-            AcceleratedProjectedGradient(500),
-            AndersonGradient(500),
-        )
+        sweeps = ColouredGaussSeidel(10_000)
+        gradients = AcceleratedProjectedGradient(500), AndersonGradient(500)
         accept = self.accept_tolerance_for(jnp.result_type(float))
-        return Chain(turns, tolerance=self.tolerance, accept_tolerance=accept)
+        return Chain((sweeps,), gradients, 3, tolerance=self.tolerance, accept_tolerance=accept)
 
     def __call__(self, problem: MixedProblem, z0):
         """Solves the step problems of a batch; see `AbstractSolver.__call__`.

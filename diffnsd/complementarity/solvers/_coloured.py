@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from ...laws._base import AbstractLaw
 from ..problem._bodies import ManyBodies
 from ..problem._dense import Contacts, DenseProblem
 from ..problem._natural_map import argument, projected
@@ -18,28 +19,29 @@ BLOCK = 10
 """Sweeps between two tests of the residual."""
 NARROW, WIDE = 16, 512
 """Least and largest number of contacts that are visited at once, see `_width`."""
-RELATIVE = 1e-10
-"""Regularisation of the least-squares problem, relative to the size of its matrix."""
+RELATIVE = 1e-5, 1e-10
+"""Regularisation of the least-squares problem, relative to its matrix: float32, float64. Above rounding."""
 
 
 class ColouredGaussSeidel(AbstractContactSolver):
     """Block Gauss-Seidel on contacts between bodies, contact after contact with the newest velocities.
 
-        z_i ← (1 − omega) z_i + omega (the multiplier of the contact's own law, all others held)
+        z_i ← (1 − omega) z_i + omega (the multiplier of the contact's own law, all others held),
         v ← v + A^-1 H_i^T dz_i
 
-    Contacts that share no body have one colour and are visited together. Sweeps are extrapolated from the
-    last ones by least squares (Anderson's acceleration); where they grow, the history is dropped. No matrix
-    between contacts is formed. In piles with friction it needs a fraction of the iterations of gradient
-    methods, and goes on where they stall.
+    That multiplier is found by `inner` projected steps. Contacts that share no body have one colour and are
+    visited together. Sweeps are extrapolated from the last ones by least squares (Anderson's acceleration);
+    where they grow, the history is dropped. No matrix between contacts is formed. In piles with friction it
+    needs a fraction of the iterations of gradient methods, and goes on where they stall.
 
-    For steps of many free bodies only, those of `neighbour_contacts` or with more than 2000 rows of contacts.
+    Only for steps of free bodies, whose contacts are solved without W; a chain leaves it out of other
+    problems. Many contacts on one body, as on a large slab, are visited one by one.
 
     **Arguments:** `steps`: largest number of sweeps; `tolerance`: residual to reach (`None`: 1e-9 in
     float64, 1e-5 in float32); `inner`: iterations on one contact; `relaxation`: `omega` in (0, 2);
     `memory`: number of sweeps that are extrapolated from.
 
-    **Raises:** `ValueError` for a problem that is given by W.
+    **Raises:** `ValueError` if it is to solve other problems alone.
 
     Reference: F. Jourdan, P. Alart, M. Jean (1998), doi:10.1016/S0045-7825(97)00137-0; H. Walker, P. Ni
     (2011), doi:10.1137/10078356X; the colours: M. Jones, P. Plassmann (1993), doi:10.1137/0914041.
@@ -59,8 +61,13 @@ class ColouredGaussSeidel(AbstractContactSolver):
         check_tolerance(self.tolerance)
         if not 0 < self.relaxation < 2:
             raise ValueError(f"relaxation must lie in (0, 2), got {self.relaxation}.")
+        if self.inner < 2:
+            raise ValueError(f"inner must be at least 2, got {self.inner}.")
         if self.memory < 1:
             raise ValueError(f"memory must be at least 1, got {self.memory}.")
+
+    def suits(self, problem: DenseProblem) -> bool:
+        return isinstance(problem.W, ManyBodies)
 
     def by_bodies(self) -> "ColouredGaussSeidel":
         return self
@@ -69,8 +76,8 @@ class ColouredGaussSeidel(AbstractContactSolver):
         operator = problem.W
         if not isinstance(operator, ManyBodies):
             raise ValueError(
-                "ColouredGaussSeidel solves steps of many free bodies (`neighbour_contacts`), not a given W; "
-                "use ProjectedGaussSeidel for a matrix, AcceleratedProjectedGradient for products."
+                "ColouredGaussSeidel solves steps of free bodies, and this problem has a matrix W between "
+                "its contacts; use ProjectedGaussSeidel, or AcceleratedProjectedGradient for products."
             )
         parts = zip(operator.rows, problem.contacts, problem.split(problem.q), strict=True)
         laws = tuple(_arranged(operator, *part) for part in parts)
@@ -134,16 +141,17 @@ class _Side(NamedTuple):
 class _Law(eqx.Module):
     """The contacts under one law in the order of their colours.
 
-    **Arguments:** `sides`; `own`: the block of each contact on the diagonal of W; `offset`; `contacts`: the
-    law of every contact; `starts`, `sizes`: first contact and number of the contacts of each visit,
+    **Arguments:** `sides`; `own`: the block of each contact on the diagonal of W; `offset`; `law`: with its
+    numbers for every contact; `starts`, `sizes`: first contact and number of the contacts of each visit,
     `visits` of them; `order`: the contacts in this order; `rho`: the step on one contact;
-    `weight`: square root of the mean diagonal of W, the unit of velocities over impulses.
+    `weight`: the root of the mean diagonal of W, by which impulses of unlike contacts compare. `count`: of
+    bodies; `width`: contacts of a visit.
     """
 
     sides: tuple[_Side, ...]
     own: Float[Array, "k k c"]
     offset: Float[Array, "k c"]
-    contacts: Contacts
+    law: AbstractLaw
     starts: Int[Array, " n"]
     sizes: Int[Array, " n"]
     visits: Int[Array, ""]
@@ -174,7 +182,7 @@ class _Law(eqx.Module):
             sides = [_Side(*map(here, side)) for side in self.sides]
             own, rho, p = here(self.own), here(self.rho)[:, None], here(z)
             law = jax.tree.map(
-                lambda x: jax.lax.dynamic_slice_in_dim(x, start, width)[:, None], self.contacts.law
+                lambda x: jax.lax.dynamic_slice_in_dim(x, start, width)[:, None], self.law
             )
             one = Contacts(law, jnp.ones((width, 1), bool), (width, k))
             w = here(self.offset)
@@ -217,11 +225,16 @@ def _arranged(operator: ManyBodies, rows, contacts: Contacts, offset: Array) -> 
         x, i = _padded(x[..., order], width), jnp.pad(i[order], (0, width))
         mobility = operator.scale * operator.mobility.blocks[:, :, i]
         pushes = jnp.sum(mobility[:, :, None] * jnp.swapaxes(x, 0, 1)[None], axis=1)
-        own = own + jnp.sum(x[:, :, None] * pushes[None], axis=1)
         arranged.append(_Side(x, pushes, i))
-    # The best step for eigenvalues between the least diagonal entry and the largest sum of a row.
+    for a in arranged:
+        for b in arranged:
+            both = jnp.sum(a.values[:, :, None] * b.pushes[None], axis=1)
+            own = own + jnp.where(a.bodies == b.bodies, both, 0)
+    # The best step for eigenvalues between the least diagonal entry and the largest sum of a row. Rows
+    # that hardly move, as those of rolling, would make it so long that the others only change their sign.
     size = jnp.max(jnp.sum(jnp.abs(own), axis=1), axis=0)
-    size = (size + jnp.min(jnp.stack([own[i, i] for i in range(k)]), axis=0)) / 2
+    least = jnp.min(jnp.stack([own[i, i] for i in range(k)]), axis=0)
+    size = (size + jnp.maximum(least, size / 4)) / 2
 
     def each(x):
         """A number of the law for every contact."""
@@ -230,11 +243,10 @@ def _arranged(operator: ManyBodies, rows, contacts: Contacts, offset: Array) -> 
     law = jax.tree.map(each, contacts.law)
     weight = jnp.sqrt(jnp.maximum(jnp.trace(own) / k, 0))
     rho = jnp.where(size > 0, 1 / jnp.where(size > 0, size, 1), 0)
-    given = Contacts(law, contacts.active, contacts.shape)
     offset = _padded(offset[:, order, 0], width)
     visits = jnp.sum(begins, dtype=jnp.int32)
     return _Law(
-        tuple(arranged), own, offset, given, starts, sizes, visits, order, rho, weight, count, width
+        tuple(arranged), own, offset, law, starts, sizes, visits, order, rho, weight, count, width
     )
 
 
@@ -257,7 +269,7 @@ def colours(
 ) -> Int[Array, " c"]:
     """A colour for each contact, such that those of one colour share no body; `c` where nothing moves.
 
-    In each round those contacts get a colour that come first, in a random order, at all of their bodies.
+    In each round those contacts get its number that come first, in a random order, at all of their bodies.
     """
     c = active.shape[0]
     rank = jax.random.permutation(jax.random.key(0), c).astype(jnp.int32) + 1
@@ -304,19 +316,19 @@ class History(NamedTuple):
         """The history with one more sweep, from `y` to `image`."""
         memory = len(self.products)
         move = weight * (image - self.y)
-        size = jnp.sqrt(jnp.dot(move, move))
+        size = jnp.sqrt(jnp.sum(move * move))
         fits = (self.count > 0) & (size <= self.size)
         count = jnp.where(fits, self.count, 0)
         place = jnp.maximum(count - 1, 0) % memory
         images = self.images.at[place].set(image - self.image)
         moves = self.moves.at[place].set(move - self.move)
-        row = moves @ moves[place]
+        row = jnp.sum(moves * moves[place][None], axis=1)
         products = self.products.at[place].set(row).at[:, place].set(row)
         known = jnp.arange(memory, dtype=jnp.int32) < count
         matrix = jnp.where(known[:, None] & known[None], products, 0)
-        level = RELATIVE * jnp.trace(matrix)
+        level = RELATIVE[jnp.finfo(move.dtype).bits >= 64] * jnp.trace(matrix)
         matrix = matrix + jnp.diag(jnp.where(known & (level > 0), level, 1))
-        weights = jnp.linalg.solve(matrix, jnp.where(known, moves @ move, 0))
+        weights = jnp.linalg.solve(matrix, jnp.where(known, jnp.sum(moves * move[None], axis=1), 0))
         weights = jnp.where(jnp.all(jnp.isfinite(weights)), weights, 0)
         y = image
         for i in range(memory):
