@@ -1,4 +1,4 @@
-"""Many bodies: the list of neighbours, steps through products, and the physics of heaps.
+"""Many bodies: the list of neighbours, steps without a matrix between contacts, and the physics of heaps.
 
 Oracles: all pairs by brute force, the dense solver, the balance of momentum, the laws of contact evaluated
 on their own, and two spheres on a third side by side in closed form.

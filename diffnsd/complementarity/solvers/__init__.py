@@ -8,7 +8,7 @@
 | `SemismoothNewton` | all sets | alternates these two: well-conditioned, or a good warm start |
 | `Splitting` | all sets, monotone W | redundant contacts, loose tolerance |
 | `ProjectedGaussSeidel` | all sets, no zero on W's diagonal | many contacts on a CPU, loose tolerance |
-| `AcceleratedProjectedGradient` | all sets, products with W alone | very large W, piles |
+| `AcceleratedProjectedGradient` | all sets, products with W alone | very large W |
 | `AndersonGradient` | all sets, products with W alone | the same, in turns with the former |
 | `ColouredGaussSeidel` | all sets, steps of many free bodies | piles |
 | `Lemke` | half lines and equalities | exact for P and copositive-plus W; else it may miss a solution |
@@ -16,9 +16,9 @@
 | `InteriorPoint` | all sets, intervals above all | circuits, modes that are hard to find |
 | `RegularisedNewton` | all sets | the step solver; as a link: batches of problems of at most 24 unknowns |
 
-Each of them can be passed to `solve_complementarity` and to the integrators. Success has one
-definition: the residual is at most the accept tolerance. The result holds the residual, the violation of
-the laws, and the index `solved_by` of the link that found it. A warm start helps all but `Lemke`,
+Each but `ColouredGaussSeidel` can be passed to `solve_complementarity`, and all to the integrators. Success
+has one definition: the residual is at most the accept tolerance. The result holds the residual, the violation
+of the laws, and the index `solved_by` of the link that found it. A warm start helps all but `Lemke`,
 `Enumeration` and `InteriorPoint`.
 """
 

@@ -22,8 +22,8 @@ class AndersonGradient(AbstractContactSolver):
 
     The steps are those of `AcceleratedProjectedGradient`, and so is the norm, in which `T` is symmetric. One
     product with W per iteration. The history is dropped where the moves grow. Nesterov's acceleration
-    is often faster far from the solution and stalls on dense piles with friction, where this one goes on:
-    alternate both, as `Auto().by_products()` does.
+    is often faster far from the solution and stalls where contacts are dense, where this one goes on:
+    alternate both, as `Auto().by_products()` does. Steps of bodies in piles: `ColouredGaussSeidel`.
 
     **Arguments:** `steps`: largest number of iterations; `tolerance`: residual to reach (`None`: 1e-9 in
     float64, 1e-5 in float32); `memory`: number of moves.

@@ -1,4 +1,4 @@
-"""Steps of many free bodies: `W = H A^-1 H^T` through products with the blocks of bodies and contacts.
+"""Steps of many free bodies: `W = H A^-1 H^T` through the blocks of bodies and contacts.
 
     W z = H (A^-1 (H^T z)),    A one block for each body,    H two blocks for each contact
 
@@ -21,14 +21,14 @@ from ..problem._problem import MixedProblem, join, split
 from ..solvers._drive import judge, solve_batch
 
 MANY = 2000
-"""Number of unknowns above which a solver that can do with products uses them."""
+"""Number of unknowns above which a solver that can do without W does."""
 
 
 def is_of_many(problem: MixedProblem, solver) -> bool:
-    """Whether a step is solved through products: of a list of contacts, or of many of fixed bodies."""
+    """Whether a step is solved without W: of a list of contacts, or of many of fixed bodies."""
     kinds = BlockRows | ListedRows
-    by_bodies = all(isinstance(b.output, kinds) and b.input is None for b in problem.blocks)
-    if not by_bodies or not isinstance(problem.matrix, BlockDiagonal):
+    of_bodies = all(isinstance(b.output, kinds) and b.input is None for b in problem.blocks)
+    if not of_bodies or not isinstance(problem.matrix, BlockDiagonal):
         return False
     own = solver.by_bodies()
     if own is None:
@@ -43,11 +43,13 @@ def solve_many(problem: MixedProblem, z0: tuple[Array, ...], solver) -> tuple:
     """
     dynamic, static = eqx.partition(problem, eqx.is_array)
     floats, others = eqx.partition(dynamic, eqx.is_inexact_array)
-    return call(ByProducts(solver.by_bodies(), static), floats, others, jax.lax.stop_gradient(z0))
+    return call(
+        WithoutMatrix(solver.by_bodies(), static), floats, others, jax.lax.stop_gradient(z0)
+    )
 
 
-class ByProducts(AbstractKernel):
-    """The iterations through products, one problem of a batch after the other."""
+class WithoutMatrix(AbstractKernel):
+    """The iterations without W, one problem of a batch after the other."""
 
     solver: Any
     static: Any
@@ -106,6 +108,6 @@ class ByProducts(AbstractKernel):
 
     def jvp(self, primals, tangents):
         raise ValueError(
-            "a step of many bodies is solved through products alone and is not differentiated; take it out "
-            "of the derivative with jax.lax.stop_gradient, or use fewer contacts."
+            "a step of many bodies is solved without the matrix between its contacts and is not "
+            "differentiated; take it out of the derivative with jax.lax.stop_gradient, or use fewer contacts."
         )

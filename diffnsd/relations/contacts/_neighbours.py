@@ -244,8 +244,8 @@ def neighbour_contacts(
     of the pairs come in the order of the list, which differs from step to step: impulses are those of the
     list, and warm starts are matched by pairs. With more pairs, more than `per_cell` bodies in
     a cell, or where a pair might cross the reach within the step, the result is `contact_overflow`. For
-    `MoreauJean` and `BackwardEuler`. Their steps are solved through products with the blocks of bodies and
-    contacts, and not differentiated, if the lists of a model have more than 2000 rows or the solver is
+    `MoreauJean` and `BackwardEuler`. Their steps are solved without a matrix between contacts, and not
+    differentiated, if the lists of a model have more than 2000 rows or the solver is one for such steps, as
     `complementarity.Auto().by_bodies()`; otherwise with the dense matrix between all places of the lists,
     which takes tens of times as long for a list of 500 places.
 
