@@ -83,29 +83,29 @@ class ColouredGaussSeidel(AbstractContactSolver):
         laws = tuple(_arranged(operator, *part) for part in parts)
         pairs = zip(laws, problem.split(z0), strict=True)
         z = [law.sorted(x[..., 0]) for law, x in pairs]
-        y = _flat(z, _velocity(laws, z))
-        return _State(z0, laws, History.empty(y, self.memory))
+        v = _velocity(laws, z)
+        # Impulses of unlike contacts compare by the root of their block of W.
+        pairs = zip(laws, problem.split(1 / jnp.sqrt(problem.steps())), strict=True)
+        weight = _flat([law.sorted(x[..., 0]) for law, x in pairs], jnp.zeros_like(v))
+        return _State(z0, laws, weight, History.empty(_flat(z, v), self.memory))
 
     def step(self, problem: DenseProblem, state: "_State") -> "_State":
         """`BLOCK` extrapolated sweeps."""
         laws, history = state.laws, state.history
-        z, v = _parts(laws, history.y)
+        z, _ = _parts(laws, history.y)
         # Velocities are updated by differences, whose rounding errors are removed here.
         history = history._replace(y=_flat(z, _velocity(laws, z)))
-        weight = _flat(
-            [jnp.broadcast_to(law.weight, law.offset.shape) for law in laws], jnp.zeros_like(v)
-        )
 
         def once(_, history):
             z, v = _parts(laws, history.y)
             for i, law in enumerate(laws):
                 z[i], v = law.sweep(z[i], v, self.inner, self.relaxation)
-            return history.extrapolated(_flat(z, v), weight)
+            return history.extrapolated(_flat(z, v), state.weight)
 
         history = jax.lax.fori_loop(0, BLOCK, once, history)
         pairs = zip(laws, _parts(laws, history.image)[0], strict=True)
         z = join([law.unsorted(x)[..., None] for law, x in pairs])
-        return _State(problem.project(z), laws, history)
+        return _State(problem.project(z), laws, state.weight, history)
 
 
 def _flat(z: list[Array], v: Array) -> Array:
@@ -143,9 +143,8 @@ class _Law(eqx.Module):
 
     **Arguments:** `sides`; `own`: the block of each contact on the diagonal of W; `offset`; `law`: with its
     numbers for every contact; `starts`, `sizes`: first contact and number of the contacts of each visit,
-    `visits` of them; `order`: the contacts in this order; `rho`: the step on one contact;
-    `weight`: the root of the mean diagonal of W, by which impulses of unlike contacts compare. `count`: of
-    bodies; `width`: contacts of a visit.
+    `visits` of them; `order`: the contacts in this order; `rho`: the step on one contact. `count`: of bodies;
+    `width`: contacts of a visit.
     """
 
     sides: tuple[_Side, ...]
@@ -157,7 +156,6 @@ class _Law(eqx.Module):
     visits: Int[Array, ""]
     order: Int[Array, " n"]
     rho: Float[Array, " c"]
-    weight: Float[Array, " c"]
     count: int = eqx.field(static=True)
     width: int = eqx.field(static=True)
 
@@ -222,7 +220,7 @@ def _arranged(operator: ManyBodies, rows, contacts: Contacts, offset: Array) -> 
     sizes = jnp.minimum(end[starts] - starts, width)
     arranged, own = [], jnp.zeros((k, k, c + width), offset.dtype)
     for x, i in sides:
-        x, i = _padded(x[..., order], width), jnp.pad(i[order], (0, width))
+        x, i = _padded(x[..., order], width), _padded(i[order], width)
         mobility = operator.scale * operator.mobility.blocks[:, :, i]
         pushes = jnp.sum(mobility[:, :, None] * jnp.swapaxes(x, 0, 1)[None], axis=1)
         arranged.append(_Side(x, pushes, i))
@@ -233,7 +231,7 @@ def _arranged(operator: ManyBodies, rows, contacts: Contacts, offset: Array) -> 
     # The best step for eigenvalues between the least diagonal entry and the largest sum of a row. Rows
     # that hardly move, as those of rolling, would make it so long that the others only change their sign.
     size = jnp.max(jnp.sum(jnp.abs(own), axis=1), axis=0)
-    least = jnp.min(jnp.stack([own[i, i] for i in range(k)]), axis=0)
+    least = jnp.min(jnp.diagonal(own), axis=1)
     size = (size + jnp.maximum(least, size / 4)) / 2
 
     def each(x):
@@ -241,21 +239,17 @@ def _arranged(operator: ManyBodies, rows, contacts: Contacts, offset: Array) -> 
         return jnp.pad(jnp.broadcast_to(x, (c, 1))[order, 0], (0, width), mode="edge")
 
     law = jax.tree.map(each, contacts.law)
-    weight = jnp.sqrt(jnp.maximum(jnp.trace(own) / k, 0))
     rho = jnp.where(size > 0, 1 / jnp.where(size > 0, size, 1), 0)
     offset = _padded(offset[:, order, 0], width)
     visits = jnp.sum(begins, dtype=jnp.int32)
-    return _Law(
-        tuple(arranged), own, offset, law, starts, sizes, visits, order, rho, weight, count, width
-    )
+    return _Law(tuple(arranged), own, offset, law, starts, sizes, visits, order, rho, count, width)
 
 
 def _width(c: int) -> int:
     """How many of `c` contacts are visited at once, a power of two.
 
     Narrow visits are many, and each takes microseconds to start; of wide ones the last of each colour is
-    mostly empty. With one in 32 to 64 contacts the two are about
-    equal, measured on piles of 200 and of 1,000 spheres.
+    mostly empty. With one in 32 to 64 contacts the two are about equal, measured on 200 and 1,000 spheres.
     """
     return min(max(NARROW, 2 ** int(math.log2(max(c, 32) / 32))), WIDE)
 
@@ -339,4 +333,5 @@ class History(NamedTuple):
 class _State(eqx.Module):
     z: Array
     laws: tuple[_Law, ...]
+    weight: Array
     history: History
