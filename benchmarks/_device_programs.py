@@ -6,7 +6,7 @@ What is compiled for a device is the batched program, `jax.vmap` of a lane, with
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +16,7 @@ import numpy as np
 import _walkers
 import diffnsd as nsd
 from _checks import END_LIMITS, refuse
-from _harness import Prepared, first_call
+from _harness import Prepared, compile_timed
 from _peers import BALL, CUBE
 from _workloads import ball_lanes, cube_lanes, cube_model, cube_scheme
 from diffnsd import io, models
@@ -170,23 +170,51 @@ def shapes(workload: str, dtype: str, batch: int) -> Lane:
     return {n: jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype) for n, x in lanes.items()}
 
 
-def prepare(workload: str, method: str, batch: int, dtype: str) -> Prepared:
-    """For `Worker`: the programs of a workload, compiled, their results looked at.
+def prepare(
+    workload: str, method: str, batch: int, dtype: str, ways: Sequence[str] = WAYS
+) -> Prepared:
+    """For `Worker`: the programs of a workload, compiled; the first results of each are looked at.
 
-    **Raises:** `BrokenRun` if a result that is not reported as failed cannot be trusted.
+    They run first when they are timed, alone on the device, while other workers may compile.
+
+    **Raises:** in that run `BrokenRun` if a result that is not reported as failed cannot be trusted.
     """
     jax.config.update("jax_enable_x64", dtype == "float64")
     lanes = jax.device_put(WORKLOADS[workload].lanes(batch, dtype))
-    forward, gradient = (program(workload, method, way) for way in WAYS)
-    compile_s, gradient_compile_s = (
-        first_call(lambda run=run: run(lanes)) for run in (forward, gradient)
-    )
-    facts = facts_of(*gradient(lanes))
-    refuse(facts, LIMITS[dtype])
-    facts |= {"gradient": "reverse mode, by " + ", ".join(lanes)}
+    checks: dict[str, Any] = {}
+    calls: dict[str, Callable[[], Any]] = {}
+    seconds: dict[str, float] = {}
+    for way in ways:
+        run, seconds[way] = compile_timed(program(workload, method, way), lanes)
+        calls[way] = _checked(functools.partial(run, lanes), way, dtype, checks)
+    if "gradient" in ways:
+        checks["gradient_mode"] = "reverse mode, by " + ", ".join(lanes)
     return Prepared(
-        lambda: forward(lanes), lambda: gradient(lanes), compile_s, gradient_compile_s, facts
+        calls["forward"],
+        calls.get("gradient"),
+        seconds["forward"],
+        seconds.get("gradient"),
+        checks,
     )
+
+
+def _checked(
+    run: Callable[[], Any], way: str, dtype: str, checks: dict[str, Any]
+) -> Callable[[], Any]:
+    """`run`; its first result is looked at, and what was seen is added to `checks`."""
+    seen = False
+
+    def call():
+        nonlocal seen
+        value = run()
+        if not seen:
+            facts = facts_of(*value, way)
+            refuse(facts, LIMITS[dtype])
+            checks.update(facts)
+            seen = True
+        return value
+
+    return call
 
 
 LIMITS = {
@@ -196,17 +224,20 @@ LIMITS = {
 """Runs may fall in a way that ends in a failure, as long as it is reported; the share is in the row."""
 
 
-def facts_of(slope: Lane, outcome: Outcome) -> dict[str, Any]:
-    """Facts about a batch, for `refuse`: all but `failed` are of the lanes that did not fail."""
+def facts_of(value: Any, outcome: Outcome, way: str) -> dict[str, Any]:
+    """Facts about a batch, for `refuse`: all but `failed` are of the lanes that did not fail.
+
+    `value`: what the program of this way returns beside the outcome, a number or its gradient.
+    """
     failed = np.asarray(outcome.failed).reshape(-1)
 
     def finite(tree: Any) -> bool:
         leaves = [np.asarray(x)[~failed] for x in jax.tree.leaves(tree)]
         return all(bool(np.isfinite(x).all()) for x in leaves)
 
-    return {
-        "finite": finite(outcome.end),
-        "gradient_finite": finite(slope),
+    gradient = {"gradient_finite": finite(value)} if way == "gradient" else {}
+    return gradient | {
+        "finite": finite(outcome.end) and finite(value),
         "residual": float(np.max(np.asarray(outcome.residual)[~failed], initial=0.0)),
         "failed": float(failed.mean()),
     }

@@ -460,11 +460,11 @@ def prepare_mjx(
     dtype: str = "float64",
     seed: int = 0,
     cone: str = "pyramidal",
-    gradient: str = "friction",
+    gradient: str | None = "friction",
 ) -> Prepared:
     """For `Worker`: one of `TASKS` in MJX, and its gradient.
 
-    It is by "friction" or by "velocity"; the ball's, which has no friction, by its speed.
+    It is by "friction" or by "velocity"; the ball's, which has no friction, by its speed. None: no gradient.
     """
     import jax
     import mujoco
@@ -474,16 +474,17 @@ def prepare_mjx(
 
     jax.config.update("jax_enable_x64", dtype == "float64")
     task = TASKS[workload]
-    rollout, by = mjx_rollout(task, dtype, cone), gradient if task.slides else "speed"
+    rollout = mjx_rollout(task, dtype, cone)
+    by = "speed" if gradient and not task.slides else gradient
     initial = tuple(jax.device_put(array.astype(dtype)) for array in task.initial(batch, seed))
-    derivative = {
+    derivatives = {
         "friction": rollout.gradient_friction,
         "velocity": rollout.gradient_velocity,
         "speed": lambda gap, speed: rollout.derivative_velocity(lambda q: q[0], gap, speed),
-    }[by]
+    }
 
     checks: dict[str, Any] = {"version": mujoco.__version__}
-    checks |= {"gradient": f"by {by}, forward mode", "cone": cone}
+    checks |= {"gradient": f"by {by}, forward mode" if by else "not timed", "cone": cone}
     if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) < (os.cpu_count() or 1):
         checks["cores"] = f"pinned to {len(os.sched_getaffinity(0))} of {os.cpu_count()}"
     if batch <= 256:  # each of these compiles the engine once more
@@ -493,7 +494,9 @@ def prepare_mjx(
         checks["reverse_mode"] = rollout.reverse_refusal(*few)
 
     forward, compile_s = compile_timed(rollout, *initial)
-    backward, gradient_compile_s = compile_timed(derivative, *initial)
+    backward, gradient_compile_s = None, None
+    if by is not None:
+        backward, gradient_compile_s = compile_timed(derivatives[by], *initial)
 
     def checked(call: Callable, name: str) -> Callable[[], Any]:
         def run() -> Any:
@@ -507,7 +510,7 @@ def prepare_mjx(
 
     return Prepared(
         checked(forward, "share_finite"),
-        checked(backward, "gradient_share_finite"),
+        checked(backward, "gradient_share_finite") if backward else None,
         compile_s,
         gradient_compile_s,
         checks,
@@ -521,7 +524,7 @@ def mjx_worker(
     seed: int = 0,
     *,
     cone: str = "pyramidal",
-    gradient: str = "friction",
+    gradient: str | None = "friction",
     timeout_s: float = 900.0,
 ) -> Worker:
     """A `Worker` with MJX; pinned to one core at the batch sizes where it hangs on two."""

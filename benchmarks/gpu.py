@@ -28,6 +28,7 @@ from pathlib import Path
 import _device_programs
 import _harness
 import _peers
+import _warp
 from _drive import OURS, Start, check_physics, compare, our_worker
 from _harness import Row, Worker
 
@@ -49,6 +50,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--methods", nargs="+", choices=methods, default=methods, help="ways to step"
     )
+    ways = _device_programs.WAYS
+    parser.add_argument("--ways", nargs="+", choices=ways, default=ways, help="what is timed")
     parser.add_argument(
         "--kernels", action="store_true", help="with --count: compile, count kernels"
     )
@@ -111,7 +114,7 @@ def count(options: argparse.Namespace) -> None:
             continue
         for dtype in options.dtypes:
             jax.config.update("jax_enable_x64", dtype == "float64")
-            for way in _device_programs.WAYS:
+            for way in options.ways:
                 program = workload, method, way, dtype
                 found = _device_programs.lower_for_cuda(*program)
                 row = [*program, str(found.operations), " ".join(found.calls), str(len(found.host))]
@@ -130,10 +133,11 @@ def count(options: argparse.Namespace) -> None:
 
 def _engines(workload: str, dtype: str, gpu: bool, options: argparse.Namespace) -> dict[str, Start]:
     seed, timeout = options.seed, options.timeout
+    ways = tuple(dict.fromkeys(("forward", *options.ways)))  # a row has a forward time in any case
 
     def ours(method: str) -> Start:
         return lambda batch: Worker(
-            _device_programs.prepare, (workload, method, batch, dtype), timeout_s=timeout
+            _device_programs.prepare, (workload, method, batch, dtype, ways), timeout_s=timeout
         )
 
     engines = {
@@ -144,9 +148,14 @@ def _engines(workload: str, dtype: str, gpu: bool, options: argparse.Namespace) 
     if workload == "ball":
         engines["scan"] = our_worker("ball", "scan", dtype, options)
     installed = _peers.installed() if workload in _peers.TASKS else ()
+    slope = "friction" if "gradient" in ways else None
     if "mujoco-mjx" in installed and gpu:
         engines["mujoco-mjx"] = lambda batch: _peers.mjx_worker(
-            workload, batch, dtype, seed, timeout_s=timeout
+            workload, batch, dtype, seed, gradient=slope, timeout_s=timeout
+        )
+    if workload in _peers.TASKS and _warp.installed() and gpu and dtype == "float32":
+        engines["mujoco-warp"] = lambda batch: _warp.worker(
+            workload, batch, seed, timeout_s=timeout
         )
     if "mujoco" in installed:
         engines["mujoco"] = lambda batch: _peers.mujoco_worker(
