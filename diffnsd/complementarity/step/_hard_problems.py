@@ -17,27 +17,25 @@ def capacity(lanes: int) -> int:
     return max(8, lanes // 8)
 
 
-def on_hard_problems(function, task, iterate, count):
+def on_hard_problems(function, task, iterate, rounds: int):
     """Applies `function(task, iterate, count)` to the unsolved problems of a batch only.
 
-    An eighth of a batch is gathered (at least 8 problems), those with the fewest iterations first; the
-    caller repeats rounds until none is left.
+    An eighth of a batch is gathered (at least 8 problems), all of which were tried `count` times, the least
+    of any. The caller repeats this until none is left that was tried less than `rounds` times.
     """
     lanes = iterate.best_residual.shape
+    waiting = ~iterate.done & (iterate.tries < rounds)
+    count = jnp.min(jnp.where(waiting, iterate.tries, rounds))
     if not is_gathered(lanes):
         new = function(task, iterate, count)
-        return eqx.tree_at(
-            lambda i: i.tries, new, jnp.where(iterate.done, iterate.tries, count + 1)
-        )
-    waiting = ~iterate.done
-    tried = jnp.where(waiting, iterate.passes, 0)
-    _, index = jax.lax.top_k(
-        jnp.where(waiting, -tried, jnp.iinfo(tried.dtype).min), capacity(lanes[0])
-    )
+        return eqx.tree_at(lambda i: i.tries, new, jnp.where(waiting, count + 1, iterate.tries))
+    chosen, index = jax.lax.top_k(waiting & (iterate.tries == count), capacity(lanes[0]))
     hard_task, hard = on_last_axis(lambda x: x[:, index], (task, iterate))
-    hard = function(hard_task, hard, jnp.max(jnp.where(hard.done, 0, hard.tries)))
+    hard = eqx.tree_at(lambda i: i.done, hard, hard.done | ~chosen)
+    hard = function(hard_task, hard, count)
     hard = eqx.tree_at(lambda i: i.tries, hard, hard.tries + 1)
-    return on_last_axis(lambda x, y: x.at[:, index].set(y), iterate, hard)
+    index = jnp.where(chosen, index, lanes[0])  # the others stay as they are
+    return on_last_axis(lambda x, y: x.at[:, index].set(y, mode="drop"), iterate, hard)
 
 
 def on_last_axis(function, *trees):

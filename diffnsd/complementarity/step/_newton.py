@@ -54,6 +54,7 @@ from ._point import (
     least_tilt,
     prepare,
     start,
+    straight_part,
     visit,
 )
 from ._splitting import split
@@ -70,20 +71,17 @@ def solve_step_problem(problem: MixedProblem, z0, options: StepOptions):
         left = capacity(problem.rhs.shape[-1]) if options.rounds else 0
         iterate, more = _newton(task, iterate, options, more, left=left), 0
 
-    def unfinished(carry):
-        iterate, count = carry
-        return jnp.any(~iterate.done) & (count < options.rounds)
+    def unfinished(iterate):
+        return jnp.any(~iterate.done & (iterate.tries < options.rounds))
 
     def hard(task, iterate, count):
         return _hard(task, iterate, count, options, more)
 
-    def round_(carry):
-        iterate, count = carry
-        return on_hard_problems(hard, task, iterate, count), count + 1
+    def round_(iterate):
+        return on_hard_problems(hard, task, iterate, options.rounds)
 
     if options.rounds:
-        first = iterate, jnp.zeros((), jnp.int32)
-        iterate = jax.lax.while_loop(unfinished, round_, first)[0]
+        iterate = jax.lax.while_loop(unfinished, round_, iterate)
     return _outcome(task, iterate, options)
 
 
@@ -187,7 +185,7 @@ def _stage(task: Task, it: Iterate, point: Point, options: StepOptions, weaken) 
     eps = jnp.where(landed, RESTRAINED * it.tilted_at, eps)
     more = short & (it.tilted_at > least_tilt(task.size.dtype))
     longer = it.follows & it.is_tilted & ~landing & ~solved & ~on_path
-    longer &= (residual > it.before) & (it.cuts < CUTS)
+    longer &= (residual > it.before) & ~it.is_cut
     return _Stage(solved, on_path, landing, short, more, longer, eps)
 
 
@@ -230,19 +228,19 @@ def _advance(
     softer = jnp.where(stage.on_path, jnp.maximum(tilt, it.tilt / SOFTER), it.tilt)
 
     z = where(stage.more, it.tilted_z, z)
-    back = by_block(lambda z, d: z - (1 - SHORTEN) * d, point.z, it.taken)
+    part = staged(jnp.any(longer), straight_part, task.problem, it.left, point.tilted_x)
+    back = by_block(lambda z, d: z - (1 - part)[None, None] * d, point.z, it.taken)
     z = where(longer, back, z)
-    taken = where(
-        longer, by_block(lambda d: SHORTEN * d, it.taken), by_block(jnp.subtract, z, point.z)
-    )
+    taken = by_block(jnp.subtract, z, point.z)
     fresh = landing | stage.short | stage.on_path
     return dataclasses.replace(
         it,
         z=where(it.done | solved, it.z, z),
-        before=jnp.where(fresh, jnp.inf, jnp.where(longer, it.before, point.residual)),
+        before=jnp.where(fresh, jnp.inf, point.residual),
         taken=taken,
+        left=point.tilted_x,
         follows=it.follows | stage.more,
-        cuts=jnp.where(longer, it.cuts + 1, 0),
+        is_cut=longer,
         passes=it.passes + jnp.where(it.done, 0, 1),
         tilt=jnp.where(landing, 0, jnp.where(stage.more, it.tilted_at / SOFTER, softer)),
         tilted_z=where(landing | stays, tilted_z, it.tilted_z),
@@ -293,9 +291,6 @@ SLIGHT = 1e-4
 RESTRAINED = 100.0
 """`eps` of the step that polishes a limit, relative to the tilt it comes from."""
 
-CUTS, SHORTEN = 4, 0.25
-"""How often a step that makes the residual of the tilted problem larger is shortened, and by which factor."""
-
 NEAR = 1e-3
 """Residual below which the path of tilted solutions is followed to a smaller tilt."""
 
@@ -303,7 +298,7 @@ CONTRADICTION = 1e-5
 """Residual of a limit, relative to its tilt, that shows that contacts ask for velocities which no motion has:
 an edge that strikes and sticks while not quite level. A change of slip is then as near as the residual."""
 
-PATH = 80
+PATH = 50
 """The most iterations along a path of tilted solutions."""
 
 SOFTEST, SOFTER = 1.0, 10.0

@@ -1,6 +1,7 @@
 """Points of the search for the solution of a step problem: how they are evaluated, and the best so far."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -41,7 +42,8 @@ class Iterate(eqx.Module):
     **Arguments:**
 
     - `z`: the point evaluated next. `taken`: the step that led to it, `before`: the residual it started
-      from, infinite where another problem was solved there. `cuts`: how often the step was shortened.
+      from, infinite where another problem was solved there. `left`: the argument of the tilted map from which
+      it came; `is_cut`: whether it was shortened.
     - `follows`: whether the path of tilted solutions is followed, with the `stride` of its tilt.
     - `tilt`: tilt of the problem being solved, 0 for none. `tilted_z`: the solution at the last tilt,
       `tilted_at`, valid where `has_tilted`.
@@ -56,7 +58,8 @@ class Iterate(eqx.Module):
     tries: Array
     before: Array
     taken: tuple[Array, ...]
-    cuts: Array
+    left: tuple[Array, ...]
+    is_cut: Array
     follows: Array
     tilted_z: tuple[Array, ...]
     tilted_at: Array
@@ -185,9 +188,50 @@ def start(problem: MixedProblem, z0) -> Iterate:
     unknown = jnp.full(lanes, jnp.inf, v.dtype)
     tilt = jnp.full(lanes, tilt_for(v.dtype) if is_redundant(problem) else 0.0, v.dtype)
     still = by_block(jnp.zeros_like, z)
-    return Iterate(z, v, z, unknown, zero, zero, unknown, still, zero, no, z, tilt, tilt, no, no)
+    return Iterate(
+        z, v, z, unknown, zero, zero, unknown, still, still, no, no, z, tilt, tilt, no, no
+    )
+
+
+def straight_part(problem: MixedProblem, start, end) -> Array:
+    """The part of a step up to just behind the first place where the natural map bends, `(batch,)`.
+
+    A contact that begins to slip, stops, opens or turns round there has another derivative from then on, with
+    which the next step is computed, whatever the residual. Up to there, the projection changes as at the start.
+    (J. Katzenelson, 1965, Bell System Technical Journal 44, 1605.)
+
+    **Arguments:** the arguments of the projection at both ends.
+    """
+    steps, small = by_block(jnp.subtract, end, start), 0.5**HALVINGS
+    at_start = by_block(projected, problem.blocks, start)
+
+    def change(part):
+        def each(block, x, step, y):
+            return projected(block, x + part[None, None] * step) - y
+
+        return by_block(each, problem.blocks, start, steps, at_start)
+
+    ends = jnp.zeros_like(start[0][0, 0]), jnp.ones_like(start[0][0, 0])
+    slopes = by_block(lambda d: d / small, change(small * ends[1]))
+
+    def is_straight(part):
+        bends = by_block(lambda d, slope: d - part[None, None] * slope, change(part), slopes)
+        return squared(bends) <= (BENT * part) ** 2 * squared(steps)
+
+    def halve(_, ends):
+        low, high = ends
+        middle = (low + high) / 2
+        straight = is_straight(middle)
+        return jnp.where(straight, middle, low), jnp.where(straight, high, middle)
+
+    return jax.lax.fori_loop(0, HALVINGS, halve, ends)[1]
 
 
 def by_block(function, *parts):
     """Applies a function block by block."""
     return tuple(function(*part) for part in zip(*parts, strict=True))
+
+
+BENT, HALVINGS = 0.01, 10
+"""Change of the projection along a step that shows that it bends, relative to the step, and the halvings that
+find the place."""
