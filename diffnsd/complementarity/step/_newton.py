@@ -228,7 +228,7 @@ def _advance(
     softer = jnp.where(stage.on_path, jnp.maximum(tilt, it.tilt / SOFTER), it.tilt)
 
     z = where(stage.more, it.tilted_z, z)
-    part = staged(jnp.any(longer), straight_part, task.problem, it.left, point.tilted_x)
+    part = staged(jnp.any(longer), straight_part, task, it, point)
     back = by_block(lambda z, d: z - (1 - part)[None, None] * d, point.z, it.taken)
     z = where(longer, back, z)
     taken = by_block(jnp.subtract, z, point.z)
@@ -238,7 +238,7 @@ def _advance(
         z=where(it.done | solved, it.z, z),
         before=jnp.where(fresh, jnp.inf, point.residual),
         taken=taken,
-        left=point.tilted_x,
+        left=point.w,
         follows=it.follows | stage.more,
         is_cut=longer,
         passes=it.passes + jnp.where(it.done, 0, 1),
@@ -291,14 +291,14 @@ SLIGHT = 1e-4
 RESTRAINED = 100.0
 """`eps` of the step that polishes a limit, relative to the tilt it comes from."""
 
-NEAR = 1e-3
+NEAR = 0.2
 """Residual below which the path of tilted solutions is followed to a smaller tilt."""
 
 CONTRADICTION = 1e-5
 """Residual of a limit, relative to its tilt, that shows that contacts ask for velocities which no motion has:
 an edge that strikes and sticks while not quite level. A change of slip is then as near as the residual."""
 
-PATH = 50
+PATH = 40
 """The most iterations along a path of tilted solutions."""
 
 SOFTEST, SOFTER = 1.0, 10.0

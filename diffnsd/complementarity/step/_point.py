@@ -42,8 +42,8 @@ class Iterate(eqx.Module):
     **Arguments:**
 
     - `z`: the point evaluated next. `taken`: the step that led to it, `before`: the residual it started
-      from, infinite where another problem was solved there. `left`: the argument of the tilted map from which
-      it came; `is_cut`: whether it was shortened.
+      from, infinite where another problem was solved there. `left`: the velocities from which it came;
+      `is_cut`: whether it was shortened.
     - `follows`: whether the path of tilted solutions is followed, with the `stride` of its tilt.
     - `tilt`: tilt of the problem being solved, 0 for none. `tilted_z`: the solution at the last tilt,
       `tilted_at`, valid where `has_tilted`.
@@ -193,30 +193,34 @@ def start(problem: MixedProblem, z0) -> Iterate:
     )
 
 
-def straight_part(problem: MixedProblem, start, end) -> Array:
-    """The part of a step up to just behind the first place where the natural map bends, `(batch,)`.
+def straight_part(task: Task, it: Iterate, point: Point) -> Array:
+    """The part of the last step up to just behind the first place where the natural map bends, `(batch,)`.
 
     A contact that begins to slip, stops, opens or turns round there has another derivative from then on, with
-    which the next step is computed, whatever the residual. Up to there, the projection changes as at the start.
-    (J. Katzenelson, 1965, Bell System Technical Journal 44, 1605.)
-
-    **Arguments:** the arguments of the projection at both ends.
+    which the next step is computed, whatever the residual. Up to there, the projection in the map of the
+    tilted problem changes as at the start of the step. (J. Katzenelson, 1965, Bell System Technical Journal
+    44, 1605.)
     """
-    steps, small = by_block(jnp.subtract, end, start), 0.5**HALVINGS
-    at_start = by_block(projected, problem.blocks, start)
+    ends = it.left, point.w, by_block(jnp.subtract, point.z, it.taken), point.z
+    tilt, stride, small = it.tilt[None, None], it.stride[None, None], 0.5**HALVINGS
 
-    def change(part):
-        def each(block, x, step, y):
-            return projected(block, x + part[None, None] * step) - y
+    def after(part):
+        def each(block, rho, w0, w1, z0, z1):
+            z = z0 + part[None, None] * (z1 - z0)
+            x = argument(block, w0 + part[None, None] * (w1 - w0), z, rho)
+            return projected(block, z + stride * (x - z - tilt * z))
 
-        return by_block(each, problem.blocks, start, steps, at_start)
+        return by_block(each, task.problem.blocks, task.rho, *ends)
 
-    ends = jnp.zeros_like(start[0][0, 0]), jnp.ones_like(start[0][0, 0])
-    slopes = by_block(lambda d: d / small, change(small * ends[1]))
+    zero, one = jnp.zeros_like(point.norm), jnp.ones_like(point.norm)
+    at_start = after(zero)
+    slopes = by_block(lambda p, q: (p - q) / small, after(small * one), at_start)
 
     def is_straight(part):
-        bends = by_block(lambda d, slope: d - part[None, None] * slope, change(part), slopes)
-        return squared(bends) <= (BENT * part) ** 2 * squared(steps)
+        bends = by_block(
+            lambda p, q, d: p - q - part[None, None] * d, after(part), at_start, slopes
+        )
+        return squared(bends) <= (BENT * part) ** 2 * squared(it.taken)
 
     def halve(_, ends):
         low, high = ends
@@ -224,7 +228,7 @@ def straight_part(problem: MixedProblem, start, end) -> Array:
         straight = is_straight(middle)
         return jnp.where(straight, middle, low), jnp.where(straight, high, middle)
 
-    return jax.lax.fori_loop(0, HALVINGS, halve, ends)[1]
+    return jax.lax.fori_loop(0, HALVINGS, halve, (zero, one))[1]
 
 
 def by_block(function, *parts):
