@@ -37,7 +37,8 @@ class Auto(AbstractSolver):
     - `newton_steps`: Newton iterations for all problems. `hard_steps`: further iterations for the
       unsolved problems, before `splitting_steps` iterations of operator splitting; at most 12 of them in
       the first round where contacts may be redundant.
-    - `rounds`: largest number of such rounds; with 0 there are only the first Newton iterations.
+    - `rounds`: largest number of such rounds for a problem, of which later ones start in turn from splitting
+        and from impulses changed at random; with 0 there are only the first Newton iterations.
     - `proximal`, `damping`: the regularisation; `None` is 1e-8 (float64) or 1e-5 (float32).
     - `relaxation`, `penalty`: over-relaxation of the splitting, and its penalty relative to the
       local step of the natural map.

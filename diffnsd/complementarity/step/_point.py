@@ -44,7 +44,8 @@ class Iterate(eqx.Module):
     - `z`: the point evaluated next. `taken`: the step that led to it, `before`: the residual it started
       from, infinite where another problem was solved there. `left`: the velocities from which it came;
       `is_cut`: whether it was shortened.
-    - `follows`: whether the path of tilted solutions is followed, with the `stride` of its tilt.
+    - `follows`: whether a step that makes the residual larger is cut where the natural map bends, as on the
+      path of tilted solutions, where the map has the `stride` of the tilt.
     - `tilt`: tilt of the problem being solved, 0 for none. `tilted_z`: the solution at the last tilt,
       `tilted_at`, valid where `has_tilted`.
     - `done`: whether the best point is the solution sought.
