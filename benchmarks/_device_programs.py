@@ -175,9 +175,8 @@ def prepare(
 ) -> Prepared:
     """For `Worker`: the programs of a workload, compiled; the first results of each are looked at.
 
-    They run first when they are timed, alone on the device, while other workers may compile.
-
-    **Raises:** in that run `BrokenRun` if a result that is not reported as failed cannot be trusted.
+    They run first when they are timed, alone on the device, while other workers may compile. Their first
+    call raises `BrokenRun` if a result that is not reported as failed cannot be trusted.
     """
     jax.config.update("jax_enable_x64", dtype == "float64")
     lanes = jax.device_put(WORKLOADS[workload].lanes(batch, dtype))
@@ -188,7 +187,7 @@ def prepare(
         run, seconds[way] = compile_timed(program(workload, method, way), lanes)
         calls[way] = _checked(functools.partial(run, lanes), way, dtype, checks)
     if "gradient" in ways:
-        checks["gradient_mode"] = "reverse mode, by " + ", ".join(lanes)
+        checks["gradient"] = "reverse mode, by " + ", ".join(lanes)
     return Prepared(
         calls["forward"],
         calls.get("gradient"),

@@ -24,7 +24,10 @@ def worker(workload: str, batch: int, seed: int = 0, *, timeout_s: float = 900.0
 
 
 def prepare(workload: str, batch: int, seed: int = 0) -> Prepared:
-    """For `Worker`: one of `TASKS`; on a GPU its step is captured as one graph and launched once a step."""
+    """For `Worker`: one of `TASKS`; on a GPU its step is captured as one graph and launched once a step.
+
+    `compile_s` is less where Warp finds kernels in its cache on disk; memory on the device is not known.
+    """
     import mujoco
     import mujoco_warp
     import warp
@@ -37,12 +40,12 @@ def prepare(workload: str, batch: int, seed: int = 0) -> Prepared:
     # Room for all contacts of the ant; a world that needs more reports an overflow.
     rows = {"nconmax": 32, "njmax": 160}
     data = mujoco_warp.put_data(model, mujoco.MjData(model), nworld=batch, **rows)
-    rest = data.qacc_warmstart.numpy()
+    rest = warp.clone(data.qacc_warmstart)
 
     def restart() -> None:
         warp.copy(data.qpos, qpos)
         warp.copy(data.qvel, qvel)
-        data.qacc_warmstart.assign(rest)
+        warp.copy(data.qacc_warmstart, rest)
         data.overflow.zero_()
 
     begin = time.perf_counter()

@@ -5,9 +5,9 @@
 
 writes `results/gpu.json` (rows as of the other benchmarks) and `results/gpu.md` (device, versions,
 table, ratios), after every batch size, so that what was measured survives an interruption. A batch is
-one program: all lanes are stepped together, plainly, under `Located` and under `Corrected`. MJX runs on the
-GPU too where it is installed, MuJoCo (C) on the cores of the host; a circuit and contact problems have
-no peer here.
+one program: all lanes are stepped together, plainly, under `Located` and under `Corrected`; with
+`--ways forward` no gradient is compiled. MJX and, in float32, MuJoCo Warp run on the GPU too where they are
+installed, MuJoCo (C) on the cores of the host; a circuit and contact problems have no peer here.
 
     python benchmarks/gpu.py --count --workloads cube hopper --methods plain
 
@@ -51,7 +51,9 @@ def main(arguments: list[str] | None = None) -> None:
         "--methods", nargs="+", choices=methods, default=methods, help="ways to step"
     )
     ways = _device_programs.WAYS
-    parser.add_argument("--ways", nargs="+", choices=ways, default=ways, help="what is timed")
+    parser.add_argument(
+        "--ways", nargs="+", choices=ways, default=ways, help="forward is timed always"
+    )
     parser.add_argument(
         "--kernels", action="store_true", help="with --count: compile, count kernels"
     )
@@ -91,12 +93,18 @@ def main(arguments: list[str] | None = None) -> None:
                 one = argparse.Namespace(**{**vars(options), "batches": [batch]})
                 engines = _engines(workload, dtype, gpu, options)
                 try:
-                    rows += compare(workload, dtype, steps, engines, (), physics, one)
-                except SystemExit:  # larger batches will not fit either
+                    found = compare(workload, dtype, steps, engines, (), physics, one)
+                except SystemExit:
+                    found = []
+                if found:
+                    rows += found
+                    _harness.write_json(rows, options.out / "gpu.json", facts)
+                    (options.out / "gpu.md").write_text(_markdown(rows, facts), encoding="utf-8")
+                ours = [row for row in found if row.engine == OURS]
+                if not found or any(row.us_per_step is None for row in ours):
+                    # larger batches will not fit either
                     print(f"{workload}, {dtype}: ends at a batch of {batch}", file=sys.stderr)
                     break
-                _harness.write_json(rows, options.out / "gpu.json", facts)
-                (options.out / "gpu.md").write_text(_markdown(rows, facts), encoding="utf-8")
     if options.json is not None:
         _harness.write_json(rows, options.json, facts)
     print(f"{len(rows)} rows in {options.out / 'gpu.json'} and {options.out / 'gpu.md'}")
@@ -172,7 +180,7 @@ def _markdown(rows: Sequence[Row], facts: Mapping[str, str]) -> str:
         "",
         "Times in µs per step and system: median (min to max). Steps a second are those of all systems "
         "of a batch, gradients a second whole gradients times their steps. Memory is the device's, for "
-        "`mujoco` the process's.",
+        "`mujoco` the process's, for `mujoco-warp` unknown.",
         "",
         "| engine | workload | batch | dtype | forward | steps/s | gradient | gradients x steps/s "
         "| compile s | gradient compile s | peak MB |",

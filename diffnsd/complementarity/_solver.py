@@ -38,7 +38,7 @@ class Auto(AbstractSolver):
       unsolved problems, before `splitting_steps` iterations of operator splitting; at most 12 of them in
       the first round where contacts may be redundant.
     - `rounds`: largest number of such rounds for a problem, of which later ones start in turn from splitting
-        and from impulses changed at random; with 0 there are only the first Newton iterations.
+      and from impulses changed at random; with 0 there are only the first Newton iterations.
     - `proximal`, `damping`: the regularisation; `None` is 1e-8 (float64) or 1e-5 (float32).
     - `relaxation`, `penalty`: over-relaxation of the splitting, and its penalty relative to the
       local step of the natural map.
@@ -136,8 +136,8 @@ class Auto(AbstractSolver):
     def __call__(self, problem: MixedProblem, z0):
         """Solves the step problems of a batch; see `AbstractSolver.__call__`.
 
-        A single row of a single contact has a closed form. `solved_by` is `Splitting` where splitting was
-        needed.
+        A single row of a single contact has a closed form. `solved_by` is `Splitting` where splitting, or a
+        restart after it, was needed.
         """
         dtype, names = problem.rhs.dtype, self.names
         options = StepOptions(

@@ -40,10 +40,14 @@ def strikes(near: float, seed: int = 0):
 @quick_jit
 @jax.vmap
 def solve(mass, rows, before):
-    law = CoulombFriction(jnp.full(2, MU), jnp.zeros(2), jnp.zeros(2))
-    block = Block(jnp.transpose(rows, (1, 2, 0)), None, jnp.zeros((3, 2)), law, jnp.ones(2, bool))
+    dtype = before.dtype
+    none = jnp.zeros(2, dtype)
+    law = CoulombFriction(jnp.full(2, MU, dtype), none, none)
+    block = Block(
+        jnp.transpose(rows, (1, 2, 0)), None, jnp.zeros((3, 2), dtype), law, jnp.ones(2, bool)
+    )
     problem = MixedProblem(mass, mass @ before, (block,))
-    after, (impulses,), stats = solve_mixed(problem, (jnp.zeros((3, 2)),), Auto())
+    after, (impulses,), stats = solve_mixed(problem, (jnp.zeros((3, 2), dtype),), Auto())
     return after, impulses.T, stats
 
 
@@ -73,7 +77,7 @@ def has_solution(mass, rows, before) -> bool:
 def test_braced_contacts_are_solved(near):
     """Measured: 511 and 512 of 512 solved; before steps were cut where the map bends, 508 and 481."""
     masses, rows, before = strikes(near)
-    assert all(map(has_solution, masses[:64], rows[:64], before[:64]))
+    assert all(map(has_solution, masses, rows, before))
     after, impulses, stats = jax.tree.map(np.asarray, solve(masses, rows, before))
     good = stats.converged
     assert np.sum(~good) <= 2
@@ -93,11 +97,33 @@ def test_braced_contacts_are_solved(near):
 
 
 def test_a_problem_takes_the_same_way_alone_and_in_a_batch():
-    """Most problems of this batch are hard: they are gathered in many groups, but tried in the same order."""
+    """Many problems of this batch are hard and gathered in groups, but all are tried in the same order."""
     masses, rows, before = strikes(1e-3)
     _, _, many = jax.tree.map(np.asarray, solve(masses, rows, before))
-    _, _, few = jax.tree.map(np.asarray, solve(masses[:8], rows[:8], before[:8]))
+    _, _, few = jax.tree.map(np.asarray, solve(masses[:16], rows[:16], before[:16]))
     hard = few.iterations > 17
     assert hard.any()
-    np.testing.assert_array_equal(many.solved_by[:8], few.solved_by)
-    np.testing.assert_allclose(many.iterations[:8], few.iterations, rtol=0, atol=2)
+    np.testing.assert_array_equal(many.solved_by[:16], few.solved_by)
+    np.testing.assert_allclose(many.iterations[:16], few.iterations, rtol=0, atol=2)
+
+
+def test_what_is_not_a_number_ends_at_once():
+    """Beside solvable problems, which are solved as before; measured: 5 iterations each."""
+    masses, rows, before = strikes(0.1)
+    before[::2] = np.nan
+    _, _, stats = jax.tree.map(np.asarray, solve(masses, rows, before))
+    assert not stats.converged[::2].any() and stats.iterations[::2].max() <= 5
+    assert np.sum(~stats.converged[1::2]) <= 2
+
+
+def test_an_empty_batch():
+    after, _, stats = solve(*(x[:0] for x in strikes(0.1)))
+    assert after.shape == (0, 6) and stats.converged.shape == (0,)
+
+
+def test_single_precision():
+    """Measured: all solved to 1e-5; 1 of 512 was not before."""
+    arrays = (x.astype(np.float32) for x in strikes(1e-2))
+    _, impulses, stats = solve(*arrays)
+    assert impulses.dtype == np.float32
+    assert np.sum(~np.asarray(stats.converged)) <= 2

@@ -24,11 +24,11 @@ class RegularisedNewton(AbstractContactSolver):
 
     Where contacts are redundant, it goes to the limit of the solutions with a small compliance in every
     contact. Integrators use this method in their steps. In a batch, the problems that the first iterations
-    leave unsolved are gathered, an eighth of the batch in each round, so that the others do not wait.
+    leave unsolved are gathered, an eighth of the batch at a time, so that the others do not wait.
 
     **Arguments:** `steps`: iterations on all problems; `more`: further iterations on the unsolved problems;
-    `rounds`: how often these start again, from zero impulses and then from splitting; `tolerance`: residual
-    to reach.
+    `rounds`: how often these start again, from zero impulses, from splitting, and from impulses changed at
+    random; `tolerance`: residual to reach.
     """
 
     steps: int = eqx.field(default=10, static=True)

@@ -25,7 +25,7 @@ def on_hard_problems(function, task, iterate, rounds: int):
     """
     lanes = iterate.best_residual.shape
     waiting = ~iterate.done & (iterate.tries < rounds)
-    count = jnp.min(jnp.where(waiting, iterate.tries, rounds))
+    count = jnp.min(jnp.where(waiting, iterate.tries, rounds), initial=rounds)
     if not is_gathered(lanes):
         new = function(task, iterate, count)
         return eqx.tree_at(lambda i: i.tries, new, jnp.where(waiting, count + 1, iterate.tries))

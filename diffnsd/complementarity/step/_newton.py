@@ -2,8 +2,8 @@
 
 Newton's method on the natural map, with the proximal term of `_elimination`, needs a few iterations
 from a warm start and fails on some redundant or badly started problems. Operator splitting (ADMM with
-the De Saxcé shift refreshed in every iteration) is slow but almost always converges. Only the residual
-of the natural map decides whether a problem is solved.
+the De Saxcé shift refreshed in every iteration) is slow but nearly always converges; where it does not,
+impulses are changed at random. Only the residual of the natural map decides whether a problem is solved.
 
 Redundant contacts. Where impulses are not unique (a face on its four corners), the motion is not
 unique either under sliding friction. The solver looks for the limit, as `tilt -> 0`, of the solution
@@ -82,6 +82,9 @@ def solve_step_problem(problem: MixedProblem, z0, options: StepOptions):
         return on_hard_problems(hard, task, iterate, options.rounds)
 
     if options.rounds:
+        # What is not a number has no solution.
+        tries = jnp.where(jnp.isfinite(task.size), iterate.tries, options.rounds)
+        iterate = dataclasses.replace(iterate, tries=tries)
         iterate = jax.lax.while_loop(unfinished, round_, iterate)
     return _outcome(task, iterate, options)
 
@@ -154,7 +157,7 @@ class _Stage(eqx.Module):
     - `solved`: the start already solves `F = 0`, and is looked at for a null-space part.
     - `on_path`: near enough to a tilted solution to follow it to a smaller tilt. `landing`: at the last one.
     - `short`: the limit is not reached in the step from it. `more`: and a smaller tilt can be tried.
-    - `longer`: the last step made the residual of the tilted problem larger and is shortened.
+    - `longer`: the last step made the residual larger and is cut where the map bends.
     """
 
     solved: Array
@@ -187,6 +190,9 @@ def _stage(task: Task, it: Iterate, point: Point, options: StepOptions, weaken) 
     more = short & (it.tilted_at > least_tilt(task.size.dtype))
     longer = it.follows & (it.is_tilted | ~it.has_tilted) & ~landing & ~solved & ~on_path
     longer &= (residual > it.before) & ~it.is_cut
+    # Rounding bends steps that are shorter.
+    least = 1e5 * float(jnp.finfo(task.size.dtype).eps)
+    longer &= squared(it.taken) > least**2 * squared(point.z)
     return _Stage(solved, on_path, landing, short, more, longer, eps)
 
 
@@ -195,7 +201,7 @@ def _advance(
 ) -> Iterate:
     """Takes a Newton step with one of four right-hand sides.
 
-    - `−F` of the tilted problem, towards its solution. A step that makes it larger is shortened on the path.
+    - `−F` of the tilted problem, towards its solution. A step that makes it larger is cut at a bend.
     - At that solution (`landing`), in addition the derivative by the tilt, times the tilt: towards the limit.
     - `−F`, towards a solution where no tilt is left, and to polish a limit.
     - `−eps z` at a start that already solves `F = 0`: the step `−U z`, `U = eps (J + eps)^-1`, is minus the
@@ -239,11 +245,11 @@ def _advance(
         z=where(it.done | solved, it.z, z),
         before=jnp.where(fresh, jnp.inf, point.residual),
         taken=taken,
-        left=point.w,
+        start_w=point.w,
         follows=it.follows | stage.more,
         is_cut=longer,
         passes=it.passes + jnp.where(it.done, 0, 1),
-        tilt=jnp.where(landing, 0, jnp.where(stage.more, it.tilted_at / SOFTER, softer)),
+        tilt=jnp.where(landing, 0, jnp.where(stage.more, it.tilted_at / FINER, softer)),
         tilted_z=where(landing | stays, tilted_z, it.tilted_z),
         tilted_at=jnp.where(landing, it.tilt, jnp.where(stays, tilt, it.tilted_at)),
         has_tilted=(it.has_tilted & (it.done | ~stage.short)) | landing | stays,
@@ -268,7 +274,8 @@ def _hard(task: Task, iterate: Iterate, count: Array, options: StepOptions, more
     ]
     starts = starts if redundant else starts[::2]
     last = len(starts) - 1
-    starts = [*starts, lambda it: scattered(task, it, count)][: options.rounds]
+    turn = jnp.where(count > last, last + (count - last) // 2, count)
+    starts = [*starts, lambda it: scattered(task, it, turn)][: options.rounds]
     which = jnp.where(count > last, last + (count - last) % 2, count)
     iterate = jax.lax.switch(which, starts, iterate)
     tilt = jnp.where((count == 2) & redundant, tilt_for(task.size.dtype), 0)
@@ -279,8 +286,10 @@ def _hard(task: Task, iterate: Iterate, count: Array, options: StepOptions, more
         tilt=jnp.where(count > 1, tilt, iterate.tilt),
         has_tilted=known,
         follows=(iterate.follows & (count == 1)) | (count > last),
+        before=jnp.where(count == 0, iterate.before, jnp.inf),
+        is_cut=iterate.is_cut & (count == 0),
     )
-    weaken = 0.03 ** (count % 4).astype(task.size.dtype)
+    weaken = 0.03 ** (turn % 4).astype(task.size.dtype)
     weaken = jnp.where(which > last, 1, weaken)
     first = min(GIVE_UP, options.hard_steps) if redundant else options.hard_steps
     limit = jnp.where(count == 0, first + more, options.hard_steps)
@@ -310,8 +319,9 @@ an edge that strikes and sticks while not quite level. A change of slip is then 
 PATH = 40
 """The most iterations along a path of tilted solutions."""
 
-SOFTER = 6.0
-"""Factor by which the tilt falls per iteration on the path of tilted solutions."""
+SOFTER, FINER = 6.0, 10.0
+"""Factors by which the tilt falls: per iteration on the path of tilted solutions, and where a limit is not
+reached from the last one."""
 
 
 def _creep(task: Task, point: Point, tilt: float):

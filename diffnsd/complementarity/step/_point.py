@@ -42,8 +42,8 @@ class Iterate(eqx.Module):
     **Arguments:**
 
     - `z`: the point evaluated next. `taken`: the step that led to it, `before`: the residual it started
-      from, infinite where another problem was solved there. `left`: the velocities from which it came;
-      `is_cut`: whether it was shortened.
+      from, infinite where another problem was solved there. `start_w`: the velocities from which it
+      came; `is_cut`: whether it was shortened.
     - `follows`: whether a step that makes the residual larger is cut where the natural map bends, as on the
       path of tilted solutions, where the map has the `stride` of the tilt.
     - `tilt`: tilt of the problem being solved, 0 for none. `tilted_z`: the solution at the last tilt,
@@ -59,7 +59,7 @@ class Iterate(eqx.Module):
     tries: Array
     before: Array
     taken: tuple[Array, ...]
-    left: tuple[Array, ...]
+    start_w: tuple[Array, ...]
     is_cut: Array
     follows: Array
     tilted_z: tuple[Array, ...]
@@ -197,12 +197,12 @@ def start(problem: MixedProblem, z0) -> Iterate:
 def straight_part(task: Task, it: Iterate, point: Point) -> Array:
     """The part of the last step up to just behind the first place where the natural map bends, `(batch,)`.
 
-    A contact that begins to slip, stops, opens or turns round there has another derivative from then on, with
-    which the next step is computed, whatever the residual. Up to there, the projection in the map of the
-    tilted problem changes as at the start of the step. (J. Katzenelson, 1965, Bell System Technical Journal
-    44, 1605.)
+    A contact that begins to slip, stops, opens or turns round changes the derivative of the map there. The
+    next Newton step is computed just behind that place, even if the residual is larger. (J. Katzenelson,
+    1965, Bell System Technical Journal 44, 1605.) The map bends where the projection departs from its change
+    at the start of the step by `BENT` of the step; the curved part of a friction cone may do so too.
     """
-    ends = it.left, point.w, by_block(jnp.subtract, point.z, it.taken), point.z
+    ends = it.start_w, point.w, by_block(jnp.subtract, point.z, it.taken), point.z
     tilt, stride, small = it.tilt[None, None], it.stride[None, None], 0.5**HALVINGS
 
     def after(part):
@@ -213,23 +213,21 @@ def straight_part(task: Task, it: Iterate, point: Point) -> Array:
 
         return by_block(each, task.problem.blocks, task.rho, *ends)
 
+    # One loop for the value, the slope and the halvings, so that `after` is compiled once.
+    def look(i, carry):
+        low, high, first, slope = carry
+        part = jnp.where(i == 0, 0, jnp.where(i == 1, small, (low + high) / 2))
+        there = after(part)
+        first = where(i == 0, there, first)
+        slope = where(i == 1, by_block(lambda p, q: (p - q) / small, there, first), slope)
+        bends = by_block(lambda p, q, d: p - q - part[None, None] * d, there, first, slope)
+        straight = squared(bends) <= (BENT * part) ** 2 * squared(it.taken)
+        low = jnp.where((i > 1) & straight, part, low)
+        return low, jnp.where((i > 1) & ~straight, part, high), first, slope
+
     zero, one = jnp.zeros_like(point.norm), jnp.ones_like(point.norm)
-    at_start = after(zero)
-    slopes = by_block(lambda p, q: (p - q) / small, after(small * one), at_start)
-
-    def is_straight(part):
-        bends = by_block(
-            lambda p, q, d: p - q - part[None, None] * d, after(part), at_start, slopes
-        )
-        return squared(bends) <= (BENT * part) ** 2 * squared(it.taken)
-
-    def halve(_, ends):
-        low, high = ends
-        middle = (low + high) / 2
-        straight = is_straight(middle)
-        return jnp.where(straight, middle, low), jnp.where(straight, high, middle)
-
-    return jax.lax.fori_loop(0, HALVINGS, halve, (zero, one))[1]
+    nothing = by_block(jnp.zeros_like, point.z)
+    return jax.lax.fori_loop(0, HALVINGS + 2, look, (zero, one, nothing, nothing))[1]
 
 
 def by_block(function, *parts):

@@ -29,17 +29,19 @@ def after_splitting(task: Task, it: Iterate, options: StepOptions) -> Iterate:
     return dataclasses.replace(it, z=z, passes=passes)
 
 
-def scattered(task: Task, it: Iterate, count: Array) -> Iterate:
+def scattered(task: Task, it: Iterate, turn: Array) -> Iterate:
     """The start of a round: the best impulses, each changed at random by about its own size.
 
-    Where contacts stick, slide or open in another way, Newton's method may end in the solution in place of
-    the minimum of the residual that caught it. The changes are the same in every run and for every problem.
+    Where contacts stick or slide in another way, Newton's method may end in the solution in place of the
+    minimum of the residual that caught it. Contacts without impulse stay so. `turn` numbers the changes,
+    which are the same in every run and for every problem.
     """
+    random = np.random.default_rng(0)
 
     def each(z, block):
-        noise = np.random.default_rng(0).normal(size=(SCATTERS, *z.shape[:2])).astype(z.dtype)
+        noise = random.normal(size=(SCATTERS, *z.shape[:2])).astype(z.dtype)
         size = jnp.sqrt(jnp.sum(z**2, axis=0))
-        noise = jnp.asarray(noise)[count % SCATTERS].reshape(z.shape[:2] + (1,) * (z.ndim - 2))
+        noise = jnp.asarray(noise)[turn % SCATTERS].reshape(z.shape[:2] + (1,) * (z.ndim - 2))
         return projected(block, z + noise * size[None])
 
     z = by_block(each, it.best_z, task.problem.blocks)
