@@ -70,7 +70,7 @@ def solve_step_problem(problem: MixedProblem, z0, options: StepOptions):
     if is_gathered(problem.rhs.shape[1:]) or options.rounds == 0:
         # The last few of a batch cost less in a small group than iterations of all.
         left = capacity(problem.rhs.shape[-1]) if options.rounds else 0
-        iterate, more = _newton(task, iterate, options, more, left=left), 0
+        iterate, more = _newton(task, iterate, options, more, left=left, cuts=False), 0
 
     def unfinished(iterate):
         return jnp.any(~iterate.done & (iterate.tries < options.rounds))
@@ -122,10 +122,11 @@ def _newton(
     limit: Array | int,
     weaken: Array | float = 1.0,
     left: int = 0,
+    cuts: bool = True,
 ):
     """Evaluates the iterate and takes a Newton step, `limit` times, then evaluates it again.
 
-    Ends where at most `left` problems are not done.
+    Ends where at most `left` problems are not done. `cuts`: whether some `follow`, so that steps may be cut.
     """
 
     def some(it):
@@ -141,7 +142,7 @@ def _newton(
         pending = some(it) & (since < limit)
         it = jax.lax.cond(
             pending,
-            lambda it, point: _advance(task, it, point, options, weaken, pending),
+            lambda it, point: _advance(task, it, point, options, weaken, pending, cuts),
             lambda it, _: it,
             it,
             point,
@@ -197,7 +198,7 @@ def _stage(task: Task, it: Iterate, point: Point, options: StepOptions, weaken) 
 
 
 def _advance(
-    task: Task, it: Iterate, point: Point, options: StepOptions, weaken, pending: Array
+    task: Task, it: Iterate, point: Point, options: StepOptions, weaken, pending: Array, cuts: bool
 ) -> Iterate:
     """Takes a Newton step with one of four right-hand sides.
 
@@ -235,9 +236,10 @@ def _advance(
     softer = jnp.where(stage.on_path, jnp.maximum(tilt, it.tilt / SOFTER), it.tilt)
 
     z = where(stage.more, it.tilted_z, z)
-    part = staged(jnp.any(longer), straight_part, task, it, point)
-    back = by_block(lambda z, d: z - (1 - part)[None, None] * d, point.z, it.taken)
-    z = where(longer, back, z)
+    if cuts:
+        part = staged(jnp.any(longer), straight_part, task, it, point)
+        back = by_block(lambda z, d: z - (1 - part)[None, None] * d, point.z, it.taken)
+        z = where(longer, back, z)
     taken = by_block(jnp.subtract, z, point.z)
     fresh = landing | stage.short | stage.on_path
     return dataclasses.replace(
