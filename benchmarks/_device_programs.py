@@ -16,7 +16,7 @@ import numpy as np
 import _walkers
 import diffnsd as nsd
 from _checks import END_LIMITS, refuse
-from _harness import Prepared, compile_timed
+from _harness import Prepared, compile_timed, looked_at
 from _peers import BALL, CUBE
 from _workloads import ball_lanes, cube_lanes, cube_model, cube_scheme
 from diffnsd import io, models
@@ -185,7 +185,8 @@ def prepare(
     seconds: dict[str, float] = {}
     for way in ways:
         run, seconds[way] = compile_timed(program(workload, method, way), lanes)
-        calls[way] = _checked(functools.partial(run, lanes), way, dtype, checks)
+        look = functools.partial(_look, way=way, dtype=dtype, checks=checks)
+        calls[way] = looked_at(functools.partial(run, lanes), look)
     if "gradient" in ways:
         checks["gradient"] = "reverse mode, by " + ", ".join(lanes)
     return Prepared(
@@ -197,23 +198,11 @@ def prepare(
     )
 
 
-def _checked(
-    run: Callable[[], Any], way: str, dtype: str, checks: dict[str, Any]
-) -> Callable[[], Any]:
-    """`run`; its first result is looked at, and what was seen is added to `checks`."""
-    seen = False
-
-    def call():
-        nonlocal seen
-        value = run()
-        if not seen:
-            facts = facts_of(*value, way)
-            refuse(facts, LIMITS[dtype])
-            checks.update(facts)
-            seen = True
-        return value
-
-    return call
+def _look(value: Any, way: str, dtype: str, checks: dict[str, Any]) -> None:
+    """Adds what is seen in a result to `checks`."""
+    facts = facts_of(*value, way)
+    refuse(facts, LIMITS[dtype])
+    checks.update(facts)
 
 
 LIMITS = {

@@ -180,6 +180,21 @@ def compile_timed(function: Callable, *arguments: Any) -> tuple[Callable, float]
     return compiled, time.perf_counter() - begin
 
 
+def looked_at(call: Callable[[], Any], look: Callable[[Any], None]) -> Callable[[], Any]:
+    """`call`, whose first result `look` sees; where that is the warm-up, it is not timed."""
+    seen = False
+
+    def run() -> Any:
+        nonlocal seen
+        value = call()
+        if not seen:
+            look(value)
+            seen = True
+        return value
+
+    return run
+
+
 def first_call(call: Callable[[], Any]) -> float:
     """Seconds that the first call takes longer than the second one: tracing and compiling."""
     first, second = (timed(call) for _ in range(2))

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from _harness import Prepared, Worker, compile_timed, one_core
+from _harness import Prepared, Worker, compile_timed, looked_at, one_core
 from _walkers import STEPS as WALKER_STEPS, WALKERS, velocities
 
 # MJX did not come to an end on two cores from this batch on (mujoco-mjx 3.17.0, CPU).
@@ -499,14 +499,11 @@ def prepare_mjx(
         backward, gradient_compile_s = compile_timed(derivatives[by], *initial)
 
     def checked(call: Callable, name: str) -> Callable[[], Any]:
-        def run() -> Any:
-            value = call(*initial)
-            if name not in checks:  # the first call only, which is not timed
-                leaves = [np.isfinite(np.asarray(leaf)) for leaf in jax.tree.leaves(value)]
-                checks[name] = float(np.mean([leaf.mean() for leaf in leaves]))
-            return value
+        def look(value: Any) -> None:
+            leaves = [np.isfinite(np.asarray(leaf)) for leaf in jax.tree.leaves(value)]
+            checks[name] = float(np.mean([leaf.mean() for leaf in leaves]))
 
-        return run
+        return looked_at(lambda: call(*initial), look)
 
     return Prepared(
         checked(forward, "share_finite"),

@@ -16,8 +16,7 @@ def softest(task: Task, it: Iterate) -> Iterate:
     """The start of the path of tilted solutions: zero impulses, and a tilt that makes the solution unique."""
     tilt = jnp.full_like(it.tilt, SOFTEST if is_redundant(task.problem) else 0.0)
     z, tilt = where(it.done, (it.z, it.tilt), (by_block(jnp.zeros_like, it.z), tilt))
-    before = jnp.where(it.done, it.before, jnp.inf)
-    return dataclasses.replace(it, z=z, tilt=tilt, before=before, follows=~it.done)
+    return dataclasses.replace(it, z=z, tilt=tilt, follows=~it.done)
 
 
 def after_splitting(task: Task, it: Iterate, options: StepOptions) -> Iterate:
