@@ -1,10 +1,10 @@
-"""Piles of spheres that settle in a bin with friction, beside MuJoCo (C, soft contact) on the same pile.
+"""Piles of spheres or boxes that settle in a bin with friction, beside MuJoCo (C, soft contact) on the same.
 
-The spheres start a little apart, in pockets of each other (`packed`: a regular packing between walls, whose
+They start a little apart, in pockets of each other (`packed`: a regular packing between walls, whose
 contacts all close at once), or scattered about places above each other (`loose`: an irregular pile), and
 come to rest. A row has the time of a step, averaged over the last tenth of the run, and of its checks: the
-steps that did not reach the tolerance, the largest residual, the deepest penetration [m] and the
-greatest speed at the end [m/s].
+steps that did not reach the tolerance, the largest residual, the deepest penetration [m], in the run and in
+its last tenth, and the greatest speed at the end [m/s].
 
     python benchmarks/piles.py --bodies 200 1000 --start loose --steps 600 --json piles.json
 """
@@ -13,6 +13,7 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,15 +25,68 @@ import diffnsd as nsd
 from diffnsd.complementarity import Auto
 from diffnsd.laws import CoulombFriction, GapStabilized
 from diffnsd.relations import Geom, neighbour_contacts
-from diffnsd.shapes import HalfSpace, Sphere
+from diffnsd.shapes import AbstractShape, Box, HalfSpace, Sphere
 from diffnsd.systems import NewtonEulerSystem
 
 RADIUS, DENSITY, MU, DT, APART = 0.05, 1000.0, 0.5, 2e-3, 1.01
 TOLERANCE = 1e-6
-REST_SPEED = 1e-6
-"""Speed at which penetrations are pushed out [m/s]. What the tolerance of a step leaves of them, 1e-8 m,
-would otherwise be pushed out in the next step, which in a jammed pile takes many times the load."""
-MASS = DENSITY * 4 / 3 * np.pi * RADIUS**3
+
+
+class Kind(NamedTuple):
+    """What a pile is made of, all within spheres of `RADIUS`.
+
+    `mass`, `inertia`: of one body; `rest_speed`: at which penetrations are pushed out [m/s]; `reach`: of the
+    lists of contacts; `among`, `on_walls`: how many pairs and contacts these hold, per body.
+    """
+
+    shape: AbstractShape
+    mass: float
+    inertia: float
+    rest_speed: float
+    reach: float
+    among: tuple[int, int | None]
+    on_walls: tuple[int, int | None]
+    mujoco: str
+
+
+def spheres() -> Kind:
+    """What the tolerance of a step leaves of penetrations is 1e-8 m.
+
+    To push that out in the next step would take many times the load in a jammed packing.
+    """
+    mass = DENSITY * 4 / 3 * np.pi * RADIUS**3
+    return Kind(
+        Sphere(RADIUS),
+        mass,
+        0.4 * mass * RADIUS**2,
+        1e-6,
+        0.01,
+        (7, None),
+        (2, None),
+        f'size="{RADIUS}"',
+    )
+
+
+def boxes() -> Kind:
+    """Cubes, whose corners are on the spheres.
+
+    Where one lands, another corner than those in the list may touch first: by up to 1 mm at 3 m/s, which
+    is pushed out later.
+    """
+    half = RADIUS / np.sqrt(3)
+    mass = DENSITY * (2 * half) ** 3
+    inertia = mass * (2 * half) ** 2 / 6
+    size = f'type="box" size="{half} {half} {half}"'
+    return Kind(Box((half,) * 3), mass, inertia, 0.02, 0.03, (16, 20), (2, 8), size)
+
+
+KINDS = {"sphere": spheres, "box": boxes}
+
+
+def turned(n: int) -> np.ndarray:
+    """Orientations at random, `(n, 4)`."""
+    turns = np.random.default_rng(1).normal(size=(n, 4))
+    return turns / np.linalg.norm(turns, axis=1, keepdims=True)
 
 
 def loose(n: int) -> tuple[np.ndarray, float]:
@@ -79,23 +133,31 @@ def walls(half: float) -> list[Geom]:
     return out
 
 
-def pile(n: int, start=packed) -> tuple[nsd.Model, nsd.State]:
+def pile(n: int, start=packed, kind: Kind | None = None) -> tuple[nsd.Model, nsd.State]:
     """The model and its start."""
+    kind = kind or spheres()
     x, half = start(n)
-    balls = [Geom(Sphere(RADIUS), body=i) for i in range(n)]
-    law = GapStabilized(CoulombFriction(MU), REST_SPEED)
-    reach = 0.01
+    bodies = [Geom(kind.shape, body=i) for i in range(n)]
+    law = GapStabilized(CoulombFriction(MU), kind.rest_speed)
     relations = (
-        neighbour_contacts(balls, reach=reach, capacity=7 * n),
-        neighbour_contacts(balls, walls(half), reach=reach, capacity=2 * n),
+        _contacts(n, *kind.among, bodies, None, kind.reach),
+        _contacts(n, *kind.on_walls, bodies, walls(half), kind.reach),
     )
-    system = NewtonEulerSystem(np.full(n, MASS), np.full((n, 3), 0.4 * MASS * RADIUS**2))
-    return nsd.Model(system, [nsd.Interaction(r, law) for r in relations]), system.state(x)
+    system = NewtonEulerSystem(np.full(n, kind.mass), np.full((n, 3), kind.inertia))
+    state = system.state(x, turned(n))
+    return nsd.Model(system, [nsd.Interaction(r, law) for r in relations]), state
 
 
-def ours(n: int, steps: int, start) -> dict:
+def _contacts(n: int, pairs: int, contacts: int | None, bodies, others, reach: float):
+    most = None if contacts is None else contacts * n
+    return neighbour_contacts(
+        bodies, others, reach=reach, capacity=pairs * n, contacts=most, per_cell=16
+    )
+
+
+def ours(n: int, steps: int, start, kind: Kind) -> dict:
     """A row of this package."""
-    model, state = pile(n, start)
+    model, state = pile(n, start, kind)
     scheme = nsd.MoreauJean(theta=1.0, solver=Auto(tolerance=TOLERANCE))
 
     def one(carry):
@@ -121,7 +183,7 @@ def ours(n: int, steps: int, start) -> dict:
     last = max(1, steps // 10)
     return {
         "engine": "diffnsd",
-        "spheres": n,
+        "bodies": n,
         "steps": steps,
         "compile_s": compile_s,
         "ms_per_step_at_rest": 1e3 * float(np.mean(seconds[-last:])),
@@ -130,18 +192,20 @@ def ours(n: int, steps: int, start) -> dict:
         "steps_not_certified": steps - sum(goods),
         "largest_residual": max(residuals),
         "deepest_penetration_m": max(0.0, -min(gaps)),
+        "penetration_at_rest_m": max(0.0, -min(gaps[-last:])),
         "speed_at_end": float(jnp.abs(carry[0].v.reshape(-1, 6)[:, :3]).max()),
     }
 
 
-def mujoco_row(n: int, steps: int, start) -> dict:
+def mujoco_row(n: int, steps: int, start, kind: Kind) -> dict:
     """A row of MuJoCo with its default contacts and elliptic cones."""
     import mujoco
 
     x, half = start(n)
     bodies = "".join(
-        f'<body pos="{a} {b} {c}"><freejoint/><geom size="{RADIUS}" mass="{MASS}"/></body>'
-        for a, b, c in x
+        f'<body pos="{_numbers(at)}" quat="{_numbers(turn)}"><freejoint/>'
+        f'<geom {kind.mujoco} mass="{kind.mass}"/></body>'
+        for at, turn in zip(x, turned(n), strict=True)
     )
     frames = ("0 0 1", "1 0 0", "-1 0 0", "0 1 0", "0 -1 0")
     planes = "".join(
@@ -154,29 +218,33 @@ def mujoco_row(n: int, steps: int, start) -> dict:
     )
     model = mujoco.MjModel.from_xml_string(text)
     data = mujoco.MjData(model)
-    seconds, deepest = [], 0.0
+    seconds, depths = [], []
     for _ in range(steps):
         before = time.perf_counter()
         mujoco.mj_step(model, data)
         seconds.append(time.perf_counter() - before)
-        if data.ncon:
-            deepest = max(deepest, -float(np.min(data.contact.dist[: data.ncon])))
+        depths.append(-float(np.min(data.contact.dist[: data.ncon], initial=0)))
     last = max(1, steps // 10)
     return {
         "engine": "mujoco",
-        "spheres": n,
+        "bodies": n,
         "steps": steps,
         "ms_per_step_at_rest": 1e3 * float(np.mean(seconds[-last:])),
         "ms_per_step": 1e3 * float(np.mean(seconds)),
-        "deepest_penetration_m": deepest,
+        "deepest_penetration_m": max(depths),
+        "penetration_at_rest_m": max(depths[-last:]),
         "speed_at_end": float(np.abs(data.qvel.reshape(-1, 6)[:, :3]).max()),
     }
+
+
+def _numbers(x) -> str:
+    return " ".join(map(str, x))
 
 
 def _place(axis: str, half: float) -> str:
     """A point of the plane with this normal: the floor at zero, walls at the width."""
     normal = np.array(axis.split(), float)
-    return "0 0 0" if normal[2] else " ".join(map(str, -half * normal))
+    return "0 0 0" if normal[2] else _numbers(-half * normal)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -185,14 +253,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--bodies", type=int, nargs="+", default=(100, 200))
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--start", choices=STARTS, default="packed")
+    parser.add_argument("--kind", choices=KINDS, default="sphere")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     engines = [ours, *([mujoco_row] if "mujoco" in _peers.installed() else [])]
     facts, rows = _harness.header(), []
-    _harness.print_header(f"Piles of spheres, steps of {DT * 1e3:g} ms", facts)
+    _harness.print_header(f"Piles, {options.kind}, steps of {DT * 1e3:g} ms", facts)
     for n in options.bodies:
         for engine in engines:
-            rows.append(engine(n, options.steps, STARTS[options.start]))
+            rows.append(engine(n, options.steps, STARTS[options.start], KINDS[options.kind]()))
             shown = (
                 f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in rows[-1].items()
             )

@@ -36,6 +36,7 @@ import numpy as np
 import scipy.integrate
 
 import diffnsd as nsd
+import random_mechanisms
 from diffnsd import io, models
 from diffnsd.laws import CoulombFriction, GapStabilized
 
@@ -124,20 +125,15 @@ def flat(state: nsd.State):
 
 def mechanism(seed: int, kept: Kept) -> Found:
     name = ("line", "arm")[seed % 2]
-    family = FAMILIES[name]
     p, ends, slopes, _ = (
         np.stack(x) if k < 3 else x
-        for k, x in enumerate(zip(*draws(family, LANES, seed), strict=True))
+        for k, x in enumerate(zip(*draws(FAMILIES[name], LANES, seed), strict=True))
     )
-    ends_of, missing, jacobian = (np.asarray(x) for x in _mechanism(name)(jnp.asarray(p)))
-    yield "ends of mechanisms", off(ends_of, ends), 2e-3
+    found = random_mechanisms.compared(name, p, ends, slopes)
+    yield "ends of mechanisms", float(found.ends.max()), 2e-3
     # The median of what is said to be complete: single ones may be near a stick-slip edge.
-    errors = np.max(np.abs(jacobian - slopes), axis=(1, 2)) / np.max(np.abs(slopes), axis=(1, 2))
-    yield (
-        "derivatives of mechanisms",
-        float(np.median(errors[~missing])) if (~missing).any() else 0,
-        0.05,
-    )
+    complete = found.slopes[~found.said]
+    yield "derivatives of mechanisms", float(np.median(complete)) if len(complete) else 0, 0.05
     yield from both_ways(functools.partial(_mechanism_run, name), jnp.asarray(p), seed, kept)
 
 
@@ -146,37 +142,6 @@ def _mechanism_run(name, p):
     scheme = nsd.Located(nsd.MoreauJean())
     run = nsd.simulate(model, scheme, 0.0, 1.0, 2e-3, start, saveat=nsd.SaveAt.end(), throw=False)
     return outcome(run, flat(run.states))
-
-
-@functools.cache
-def _mechanism(name: str):
-    restitutions = jnp.array([n.startswith("e ") for n in FAMILIES[name].names])
-
-    def run(p):
-        model, start = FAMILIES[name].build(p)
-        out = nsd.simulate(
-            model,
-            nsd.Located(nsd.MoreauJean()),
-            0.0,
-            1.0,
-            1e-3,
-            start,
-            saveat=nsd.SaveAt.end(),
-            throw=False,
-        )
-        left = sum(jnp.sum(x) for x in (out.stats.missed, out.stats.slow, out.stats.merged))
-        missing = (
-            (left > 0) | (out.result != nsd.RESULTS.successful) | jnp.any(restitutions & (p == 0))
-        )
-        return flat(out.states), (flat(out.states), missing)
-
-    @jax.jit
-    @jax.vmap
-    def all_of(p):
-        jacobian, (end, missing) = jax.jacfwd(run, has_aux=True)(p)
-        return end, missing, jacobian
-
-    return all_of
 
 
 def circuit(seed: int, kept: Kept) -> Found:

@@ -169,7 +169,7 @@ def nearest_switch(
             law = broadcast_law(interaction.law, around.gap.shape[0], around.gap.dtype)
             law = jax.lax.stop_gradient(law)
             least = jnp.minimum(least, jnp.min(law.edge(around), initial=jnp.inf))
-            if selection.keys is None:  # steps that list their contacts are not differentiated
+            if selection.listed is None:  # steps that list their contacts are not differentiated
                 jumps = _contradict(law, around, seen, z[:, 0] != 0)
                 least = jnp.where(jumps, 0, least)
     speed = model.system.scales(state)[1]

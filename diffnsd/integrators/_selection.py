@@ -24,14 +24,13 @@ class Selection(eqx.Module):
     Of few contacts a mask `(a, c)`: `hit[i, j]` is true if the i-th solved contact is contact j. Picking and
     spreading are sums over it, which are elementwise over a batch, unlike gather and scatter. Of more than
     `MASKED` their indices `(a,)`, as a mask costs with the product of both numbers. `seen`: the
-    relation evaluated for all contacts, `None` where all are solved. `keys`, `beyond`: of a relation that
-    lists its contacts in every step, see `AbstractRelation.listed`. `time`: of the step, not batched.
+    relation evaluated for all contacts, `None` where all are solved. `listed`: the list of a relation that
+    makes one in every step, see `AbstractRelation.listed`. `time`: of the step, not batched.
     """
 
     hit: Bool[Array, "a c"] | Int[Array, " a"] | None
     seen: Contacts | None = None
-    keys: Int[Array, " c"] | None = None
-    beyond: Scalar | None = None
+    listed: Any = None
     time: Any = None
 
     def pick(self, x: Array) -> Array:
@@ -107,7 +106,7 @@ def select(interaction: Interaction, model: Model, t: Scalar, q) -> tuple[Intera
             )
         seen = listed.observe(model.system.group, t, q)
         chosen = Interaction(listed, interaction.law)
-        return chosen, Selection(None, seen, listed.keys, listed.list.beyond)
+        return chosen, Selection(None, seen, listed)
     limits = [x for x in (interaction.max_active, relation.most_known) if x is not None]
     if not limits or not relation.needs_positions:
         return interaction, Selection(None)
@@ -148,11 +147,9 @@ def left_out(selections: Sequence[Selection], v, h) -> Int[Array, "2"]:
 
 
 def _left_out(selection: Selection, v, h) -> Bool[Array, " c"]:
-    """Which contacts were not solved and close within the step; for a list one entry, that of its bound."""
-    if selection.beyond is not None:
-        # Two bodies approach each other with at most twice the largest speed.
-        fastest = jnp.sqrt(jnp.max(jnp.sum(v.reshape(-1, 6)[:, :3] ** 2, axis=1)))
-        return (selection.beyond < 2 * h * fastest)[None]
+    """Which contacts were not solved and close within the step; for a list one entry: whether any."""
+    if selection.listed is not None:
+        return selection.listed.may_miss(v, h)[None]
     if selection.hit is None or selection.seen is None or selection.seen.gap is None:
         return jnp.zeros(0, bool)
     normal = selection.seen.first(1).velocity(v)[0]

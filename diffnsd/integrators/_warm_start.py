@@ -44,8 +44,7 @@ class Keyed(eqx.Module):
 
     def guess(self, selection: Selection) -> Array:
         """The impulses of the contacts that are listed now, zero for new ones."""
-        keys, order = selection.keys, jnp.argsort(self.keys)
-        assert keys is not None  # of a relation that lists its contacts
+        keys, order = selection.listed.keys, jnp.argsort(self.keys)
         place = jnp.searchsorted(self.keys, keys, sorter=order)
         at = order[jnp.minimum(place, len(order) - 1)]
         known = (self.keys[at] == keys) & (keys >= 0)
@@ -53,8 +52,7 @@ class Keyed(eqx.Module):
 
     def then(self, selection: Selection, impulses: Array) -> "Keyed":
         """As in `Recent`."""
-        assert selection.keys is not None
-        return Keyed(selection.keys, impulses)
+        return Keyed(selection.listed.keys, impulses)
 
 
 def zero_impulses(model: Model, t0: Scalar, state: State) -> tuple[Array, ...]:

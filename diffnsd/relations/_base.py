@@ -121,8 +121,8 @@ class AbstractRelation(AbstractChecked):
     def listed(self, q: Config) -> Any:
         """The relation with the list of its contacts at a configuration, if a step makes one; else `None`.
 
-        Its `keys (c,)` identify contacts from step to step, and its `list.beyond` is the least gap of
-        contacts that are not in the list.
+        Its `keys (c,)` identify contacts from step to step, and its `may_miss(v, h)` says whether one that
+        is not in the list may close within a step.
         """
         return None
 

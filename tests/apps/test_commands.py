@@ -226,7 +226,7 @@ def _interrupted(command, result, sent):
         running.kill()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_keeps_the_best_so_far(data_file, tmp_path, sent):
     """Ctrl-C, or being told to stop, in the middle of a fit of the command itself."""
@@ -275,7 +275,7 @@ def test_unknown_and_repeated_parameters():
         check_free([])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_weights_fall_along_a_toss_and_ignore_padding(tosses):
     cube = CubeParameters.nominal(tosses)
     job = cube_job(cube, lanes(tosses, 100), ("mu",), CubeMotion(0.1048, float(tosses.dt), 1))

@@ -80,6 +80,7 @@ def test_a_small_batch_of_ours(workload, tmp_path):
     assert "checking the physics" in printed
 
 
+@pytest.mark.nightly
 def test_measured_motions(data_dir, tmp_path):
     """Of three data sets the programs run, and score as their own scorers do."""
     file = tmp_path / "rows.json"
@@ -92,6 +93,7 @@ def test_measured_motions(data_dir, tmp_path):
     assert len(impacts) == 4 and all(row["lin"] < 0.25 for row in impacts)  # the best law: 0.15
 
 
+@pytest.mark.nightly
 def test_friction_is_learned_through_contact(tmp_path):
     file = tmp_path / "learned.json"
     run("learned_friction.py", "--steps", "60", "--json", str(file))
@@ -101,6 +103,7 @@ def test_friction_is_learned_through_contact(tmp_path):
     assert found["loss"] < 60 and np.all(np.abs(learned - true)[2:] < 0.03)
 
 
+@pytest.mark.nightly
 def test_large_systems(tmp_path):
     file = tmp_path / "rows.json"
     run("large.py", "--quick", "--json", str(file))
@@ -132,6 +135,7 @@ def test_without_a_gpu_the_table_is_not_written(tmp_path):
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.nightly
 def test_a_trial_on_the_cpu(tmp_path):
     options = ("--allow-cpu", "--workloads", "ball", "--dtypes", "float32", "--engines", "diffnsd")
     run("gpu.py", *options, "--out", str(tmp_path))
@@ -145,6 +149,7 @@ def test_an_engine_that_does_not_exist(tmp_path):
         run("ball.py", "--engines", "nobody", "--json", str(tmp_path / "rows.json"))
 
 
+@pytest.mark.nightly
 def test_exact_motions(data_dir, tmp_path):
     file = tmp_path / "rows.json"
     folder = data_dir / "exact_solutions"
@@ -179,7 +184,7 @@ def test_every_exact_motion_is_recognised(data_dir, monkeypatch):
                 np.testing.assert_allclose(start[key][0], exact[0], atol=1e-15, err_msg=path.stem)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_conformance_of_two_cases(data_dir, tmp_path):
     """One motion and one suite, compared and timed."""
     file = tmp_path / "rows.json"
@@ -193,6 +198,7 @@ def test_conformance_of_two_cases(data_dir, tmp_path):
         assert "reference_us_per_step" in row
 
 
+@pytest.mark.nightly
 def test_gradients_beside_their_closed_forms(tmp_path):
     file = tmp_path / "rows.json"
     options = ("--without-peers", "--modes", "plain", "located", "--problems", "ball, one impact")
@@ -208,6 +214,7 @@ def test_gradients_beside_their_closed_forms(tmp_path):
     assert "NOT TRUE" in printed
 
 
+@pytest.mark.nightly
 def test_mujoco_s_fit_finds_the_numbers_of_its_own_tosses(monkeypatch):
     """The peer of `peer_fit.py` works: 8 tosses that it made itself, without noise."""
     pytest.importorskip("mujoco")

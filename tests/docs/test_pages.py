@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from quick import nightly
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = {"README": ROOT / "README.md"} | {
@@ -119,8 +120,11 @@ def test_pages_with_code_are_the_claimed_ones():
     assert len(blocks("README")) == 3
 
 
+LONG = "identification mechanisms batches gradients elastic from_dojo from_mujoco".split()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", CLAIMS)
+@pytest.mark.parametrize("page", [nightly(p) if p in LONG else p for p in CLAIMS])
 def test_python_blocks(page, tmp_path):
     program = "\n".join(blocks(page)) + CLAIMS[page]
     settings = ("JAX_ENABLE_X64", "JAX_NUMPY_RANK_PROMOTION", "JAX_NUMPY_DTYPE_PROMOTION")

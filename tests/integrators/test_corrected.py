@@ -16,7 +16,9 @@ SOME = "ball", "oblique", "pendulum"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", cases(n for n in PROBLEMS if n.startswith(SOME)))
+@pytest.mark.parametrize(
+    "name", cases([n for n in PROBLEMS if n.startswith(SOME)], long=("oblique, slips",))
+)
 def test_sensitivities_converge(name):
     values, slopes = errors(PROBLEMS[name], Corrected(MoreauJean()), [1e-2, 1e-4])
     # Measured at h = 1e-4: 2e-4 (pendulum), below 1e-8 elsewhere.
@@ -59,7 +61,7 @@ def test_forward_and_reverse_mode(ball):
     assert np.max(np.abs(forward - known)) < 1e-9 * np.max(np.abs(known))  # h = 0.02
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_second_derivatives(ball):
     x, _, corrected = ball
     d = jnp.array([0.3, -0.2, 0.1, 0.5])
@@ -71,7 +73,7 @@ def test_second_derivatives(ball):
     np.testing.assert_allclose(quick_jit(lambda: product(corrected))(), known, rtol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_columns_of_a_batch():
     """What `least_squares` does: lanes inside, derivatives outside, columns around both."""
     heights = jnp.linspace(0.9, 1.1, 3)

@@ -22,8 +22,11 @@ SMOOTH = [
 ]
 
 
+LONG = "corner", "three", "rod", "oblique, slips", "column", "pendulum at a wall"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", cases(SMOOTH, long=("corner", "three-ball")))
+@pytest.mark.parametrize("name", cases(SMOOTH, long=LONG))
 def test_sensitivities_are_exact(name):
     """In one step from the start to the end."""
     problem = PROBLEMS[name]
@@ -108,7 +111,7 @@ def _orbit_exactly(x, until):
     return a * jnp.stack([e - cos, -aside * sin, rate * sin, -rate * aside * cos])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev])
 def test_many_steps_of_the_solver(mode):
     """Twice past the centre in many steps, which reverse mode makes again in groups of 16."""

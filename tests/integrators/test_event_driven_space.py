@@ -107,7 +107,7 @@ def curve_exactly(x, stops, until=3.0):
     return jnp.stack([place, aside, zero, *v, zero])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("k", [0.3, 0.7, 1.3, 2.5, 6.0])
 def test_a_curve_on_a_slope(slope_program, k):
     """Thrown across and upwards; it curves downhill, and stops if `k > 1`."""
@@ -231,7 +231,7 @@ def breaks_loose_exactly(x, until=2.0):
     return jnp.stack([*place, zero, *turned(last, s * s, zero), zero])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_slip_begins_and_turns():
     run, exact = with_slopes(breaks_loose), quick_jit(jax.jacfwd(breaks_loose_exactly))
     for x in (
@@ -283,7 +283,7 @@ def rolls_exactly(x, until=1.2):
     return jnp.stack([*place, radius, *v, zero, -v[1] / radius, v[0] / radius, w3])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_ball_lands_slides_and_rolls():
     """The slip at the contact keeps its direction and stops after `2 |u| / (7 mu g)`."""
     x = jnp.array([0.2, 0.3, 0.05, 2.0, -0.7, 3.0, -4.0, 1.5])

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit, slow_but
+from quick import nightly, quick_jit, slow
 
 from diffnsd import EulerMoreau, Interaction, Model, SaveAt, ThetaGamma, ZeroOrderHold, simulate
 from diffnsd.laws import Complementarity, Relay
@@ -111,7 +111,7 @@ THRESHOLDS = jnp.array([4.0, 4.0, 8.0, 8.0]) * 0.99
 
 
 @pytest.mark.parametrize(
-    "name", slow_but(["theta-gamma"], ["Euler-Moreau", "theta-gamma", "remembered input"])
+    "name", [slow("theta-gamma"), nightly("Euler-Moreau"), nightly("remembered input")]
 )
 def test_both_modes_batches_and_differences_of_a_nonlinear_relation(name):
     """Bilinear input: events stay in their steps for such small changes of the thresholds."""

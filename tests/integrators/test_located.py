@@ -31,7 +31,7 @@ EXACT = [n for n in PROBLEMS if n not in ("corner, no friction", "pendulum at a 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", cases(EXACT))
+@pytest.mark.parametrize("name", cases(EXACT, long=("corner", "three-ball")))
 def test_constant_forces_are_exact(name):
     """The midpoint rule is exact between impacts: so are values and sensitivities through them."""
     values, slopes = errors(PROBLEMS[name], MIDPOINT, [1e-3])
@@ -39,7 +39,9 @@ def test_constant_forces_are_exact(name):
     assert values[0] < 1e-10 and slopes[0] < 1e-9
 
 
-@pytest.mark.parametrize("name", cases(["ball, one impact", "slope", "three-ball billiard"]))
+@pytest.mark.parametrize(
+    "name", cases(["ball, one impact", "slope", "three-ball billiard"], long=("three-ball",))
+)
 @pytest.mark.xfail(
     strict=True,
     raises=AssertionError,
@@ -329,7 +331,7 @@ def test_what_was_not_located_is_counted(method, height, end, counts, words):
     assert solution.message.startswith(words) and bool(solution.message) == bool(words)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_joint_that_is_switched_off_does_not_hold():
     """A ball whose force grows with height, thrown against its floor beside a joint that is off."""
 

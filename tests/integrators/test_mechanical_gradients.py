@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
+from quick import nightly, quick_jit
 
 from diffnsd import (
     Auto,
@@ -201,7 +201,12 @@ def in_both_modes(motion):
     return evaluate
 
 
-@pytest.fixture(scope="module", params=PROBLEMS)
+LONG = "friction of a hinge", "hinge, Projected", "arm of a ball joint"
+
+
+@pytest.fixture(
+    scope="module", params=[nightly(name) if name in LONG else name for name in PROBLEMS]
+)
 def problem(request):
     """The true parameter, and values with their derivative in both modes, compiled once."""
     motion, true = PROBLEMS[request.param]

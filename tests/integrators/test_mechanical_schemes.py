@@ -173,7 +173,7 @@ def test_reaction_of_a_drive():
     np.testing.assert_allclose(q[:, 1], exact, rtol=0, atol=1e-4)  # measured 2e-5
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_friction_stops_a_door():
     """`θ = I ω²/(2 L)` at rest, and its derivative by the limit L: no impact, so it is exact."""
     joint = hinge(STILL, [0.3, 0.0, 0.0], [0.0, 0.0, 1.0])

@@ -165,6 +165,21 @@ def test_the_oracle_has_closed_forms(exact, given, kinds):
     np.testing.assert_allclose(slopes[:, columns], known.imag / width, rtol=0, atol=1e-10)
 
 
+def test_the_oracle_sees_a_mass_that_rests_for_a_moment():
+    """For 0.1 ms: its speed falls to zero just before the drive exceeds friction, within a step."""
+    line = FAMILIES["line"]
+    given = {"mass 0": 1.0, "mass 1": 1.0, "mass 2": 1.0, "drive": 6.0, "pace": 4.0}
+    given |= {"limit 0": 0.8, "limit 1": 0.8, "wall": 0.3, "distance": 0.3, "q 0": 0.0}
+    loose = np.arcsin(0.8 / 6) / 4
+    lost = 0.8 * loose - 1.5 * (1 - np.cos(4 * loose))
+    for speed, kinds in ((lost - 1e-7, ["stops", "slips on"]), (lost + 1e-7, [])):
+        p = np.array([(given | {"v 0": speed}).get(name, 0.0) for name in line.names])
+        _, _, events = motion(line, p, 0.1)
+        assert [event.kind for event in events] == kinds
+        # It slides on from rest at the time at which it breaks loose.
+        assert not kinds or abs(events[1].time - loose) < 1e-10
+
+
 @pytest.mark.slow
 def test_masses_that_break_loose_and_part():
     """What begins and ends without a jump costs no order: one slips on, and two let go while both slide."""

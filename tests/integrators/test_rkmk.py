@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
-from quick import quick_jit, slow, slow_but
+from quick import nightly, quick_jit, slow, slow_but
 
 from diffnsd import (
     RESULTS,
@@ -297,7 +297,7 @@ def test_adaptive_steps_reach_their_tolerance():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "integrator",
-    [RKMK(), RKMK(T.gauss(2)), Adaptive(RKMK(diffrax.Tsit5()), 1e-7)],
+    [RKMK(), nightly(RKMK(T.gauss(2))), nightly(Adaptive(RKMK(diffrax.Tsit5()), 1e-7))],
     ids=["explicit", "implicit", "adaptive"],
 )
 def test_derivatives_against_the_closed_form(integrator):

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit, slow
+from quick import nightly, quick_jit, slow
 from scipy.integrate import solve_ivp
 
 from diffnsd import RESULTS, BackwardEuler, Model, MoreauJean, Newton, State, simulate
@@ -160,7 +160,7 @@ def test_orders_on_a_forced_body(integrator, counts, forced_motion):
     np.testing.assert_allclose(found, integrator.order, atol=0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_order_with_a_mass_matrix_that_depends_on_the_configuration():
     model, start = double_pendulum(), State(jnp.array([1.5, 0.5]), jnp.zeros(2))
     exact, ok, _ = integrate(model, Galerkin(3), start, jnp.asarray(1.0), jnp.asarray(100))
@@ -178,7 +178,7 @@ def test_order_with_a_mass_matrix_that_depends_on_the_configuration():
         (LieVariational(Cayley()), 0.4, 100_000, 9.4e-3),
         slow(LieVariational(Exponential()), 0.4, 100_000, 3.6e-3),
         (LieVariational(QuaternionVector()), 0.1, 100_000, 1e-12 / 1.5),  # measured 8e-14
-        slow(Galerkin(4, retraction=Exponential()), 0.4, 2_000, 5.3e-12),  # also in 1e5 steps
+        nightly(Galerkin(4, retraction=Exponential()), 0.4, 2_000, 5.3e-12),  # also in 1e5 steps
     ],
     ids=["cayley", "exponential", "quaternion", "galerkin"],
 )

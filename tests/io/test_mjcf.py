@@ -158,7 +158,7 @@ FOUR_BAR = """<mujoco><option timestep=".001"/><worldbody>
 <equality><connect body1="rod" body2="rocker" anchor=".5 0 0"/></equality></mujoco>"""
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_loop_of_the_file_stays_closed_and_keeps_its_energy():
     """A parallelogram: its rod only translates, so that it swings as a pendulum of known period."""
     model, elements, start = io.load_mjcf(FOUR_BAR)
@@ -454,7 +454,7 @@ def test_urdf_is_saved_as_mjcf_with_its_mimics(tmp_path):
         io.save_mjcf(elements, URDF.format("drive"), tmp_path / "gripper.urdf")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_drag_is_differentiable_by_the_medium():
     _, elements, start = io.load_mjcf(EVERYTHING)
 

@@ -263,6 +263,27 @@ class _EventByEvent:
                 return v
         raise Discarded("no impulses agree with the impact")
 
+    def crossed(self, at: _Point, modes: _Modes) -> list[tuple[str, int]]:
+        """Which indicators are negative."""
+        return [key for key, x in self.indicators(at, modes).items() if x[0].real < 0]
+
+    def dip(self, at: _Point, later: _Point, dt: float, modes: _Modes) -> float | None:
+        """When, within a step at whose ends all indicators are positive, the first may have been negative.
+
+        At the lowest point of the parabola through an indicator's values at the ends and in the middle.
+        """
+        middle = self.flow(at, np.full(self.lanes, dt / 2 + 0j), modes)
+        values = [self.indicators(x, modes) for x in (at, middle, later)]
+        dips = []
+        for key in values[0]:
+            a, b, c = (x[key][0].real for x in values)
+            bent = a - 2 * b + c  # a parabola a + (4 b − 3 a − c) r + 2 bent r², 0 <= r <= 1
+            lowest = (3 * a - 4 * b + c) / (4 * bent) if bent > 0 else 0.0
+            # Not where it has just begun at zero.
+            if 0 < lowest < 1 and 1e-9 < a < 2 * bent * lowest**2 + 1e-9:
+                dips.append(lowest * dt)
+        return min(dips, default=None)
+
     def bracket(self, at: _Point, dt: float, modes: _Modes, key) -> float:
         """When an indicator that is negative after `dt` becomes so, to about 1e-10 s, by bisection."""
         low, high = 0.0, dt
@@ -291,6 +312,8 @@ class _EventByEvent:
         # Newton's method with the slope held: each pass gains four digits, of the imaginary part too.
         for _ in range(8):
             s = s - value(s) / slope
+            if not 0 <= s[0].real <= dt:
+                raise Discarded("grazes")
         return key, s, slope
 
     def after(self, key: tuple[str, int], at: _Point, modes: _Modes) -> tuple[_Point, _Modes]:
@@ -332,8 +355,11 @@ class _EventByEvent:
             # The last step ends at `end` in every lane: the others keep the imaginary parts of the time.
             s = end - at.t if dt == end - now else np.full(self.lanes, dt + 0j)
             later = self.flow(at, s, modes)
-            signals = self.indicators(later, modes)
-            crossed = [key for key, x in signals.items() if x[0].real < 0]
+            crossed = self.crossed(later, modes)
+            if not crossed and (dip := self.dip(at, later, dt, modes)):
+                dt = dip
+                later = self.flow(at, np.full(self.lanes, dt + 0j), modes)
+                crossed = self.crossed(later, modes)
             if not crossed:
                 at, since = later, since + dt
                 continue

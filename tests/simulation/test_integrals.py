@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
+from quick import nightly, quick_jit
 
 import diffnsd as nsd
 
@@ -81,7 +81,7 @@ LOCATED = nsd.Located(nsd.MoreauJean())
     ("method", "bounds"),
     [
         (LOCATED, (5e-6, 5e-6)),  # measured: 2.6e-5 in value
-        (nsd.EventDriven(), (1e-11, 1e-10)),
+        nightly(nsd.EventDriven(), (1e-11, 1e-10)),
         (nsd.Corrected(nsd.MoreauJean()), (2e-2, 2e-2)),
     ],
     ids=["Located", "EventDriven", "Corrected"],
@@ -178,7 +178,7 @@ def switched(p, end=1.8):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wrap", [nsd.Located, nsd.Corrected])
+@pytest.mark.parametrize("wrap", [nsd.Located, nightly(nsd.Corrected)])
 def test_details_have_the_derivative_of_the_motion(wrap):
     """The output of a relay that has switched; at fixed steps the derivative of its time would be missing."""
     system = nsd.FirstOrderSystem.linear([[0.0, 1.0], [0.0, 0.0]])
@@ -201,7 +201,9 @@ def times_of(p):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [LOCATED, nsd.EventDriven()], ids=["Located", "EventDriven"])
+@pytest.mark.parametrize(
+    "method", [LOCATED, nightly(nsd.EventDriven())], ids=["Located", "EventDriven"]
+)
 def test_times_of_impacts(method):
     def times(p):
         model, start = ball(p)
@@ -253,7 +255,7 @@ def test_reverse_mode_of_an_event():
     np.testing.assert_allclose(jacobian, slopes_of(event_of, AT), rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("h", [1e-2, 8e-2])
 def test_time_and_state_of_an_event(h):
     """At the larger step the impact is in the step of the event."""

@@ -209,7 +209,7 @@ def test_a_double_pendulum_moves_as_its_lagrangian_says():
         np.testing.assert_allclose(absolute, b, atol=4e-7)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_free_body_is_a_free_body():
     """The cube of the README as a tree of one body: motion and derivative by friction."""
     cube = models.tossed_cube(0.2, 0.1)
@@ -273,7 +273,7 @@ ROD = Multibody([Body(1.0, (1e-3, 1 / 12, 1 / 12), Hinge((0, 1, 0)), centre=(0.5
 ROTOR = LagrangianSystem([[1 / 12 + 1 / 4]], forcing=fall)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_hinge_with_a_stop_and_friction_is_a_rotor():
     """Against a system of one angle, in value and derivative."""
     rod, rotor = (by_restitution(stopped(system, IMPLICIT)) for system in (ROD, ROTOR))
@@ -373,7 +373,7 @@ def chain(count: int) -> Multibody:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_step_that_is_linearised_without_derivatives_keeps_its_order():
     """Three links with a spring and a damper against a Runge-Kutta method; halved steps."""
     spring = {"stiffness": 3.0, "damping": 0.2, "rest": 0.3}

@@ -19,6 +19,8 @@ BLOCK = 10
 """Sweeps between two tests of the residual."""
 NARROW, WIDE = 16, 512
 """Least and largest number of contacts that are visited at once, see `_width`."""
+NEAR = 2.0
+"""Contacts that close within this multiple of the largest approach come first."""
 RELATIVE = 1e-5, 1e-10
 """Regularisation of the least-squares problem, relative to its matrix: float32, float64. Above rounding."""
 
@@ -79,8 +81,10 @@ class ColouredGaussSeidel(AbstractContactSolver):
                 "ColouredGaussSeidel solves steps of free bodies, and this problem has a matrix W between "
                 "its contacts; use ProjectedGaussSeidel, or AcceleratedProjectedGradient for products."
             )
-        parts = zip(operator.rows, problem.contacts, problem.split(problem.q), strict=True)
-        laws = tuple(_arranged(operator, *part) for part in parts)
+        q, start = problem.split(problem.q), problem.split(z0)
+        speed = jnp.max(jnp.stack([jnp.max(-x[0], initial=0) for x in q]))
+        parts = zip(operator.rows, problem.contacts, q, start, strict=True)
+        laws = tuple(_arranged(operator, *part, NEAR * speed) for part in parts)
         pairs = zip(laws, problem.split(z0), strict=True)
         z = [law.sorted(x[..., 0]) for law, x in pairs]
         v = _velocity(laws, z)
@@ -94,11 +98,13 @@ class ColouredGaussSeidel(AbstractContactSolver):
         laws, history = state.laws, state.history
         z, _ = _parts(laws, history.y)
         # Velocities are updated by differences, whose rounding errors are removed here.
-        history = history._replace(y=_flat(z, _velocity(laws, z)))
+        v = _velocity(laws, z)
+        history = history._replace(y=_flat(z, v))
+        visited = [law.visited(x, v) for law, x in zip(laws, z, strict=True)]
 
         def once(_, history):
             z, v = _parts(laws, history.y)
-            for i, law in enumerate(laws):
+            for i, law in enumerate(visited):
                 z[i], v = law.sweep(z[i], v, self.inner, self.relaxation)
             return history.extrapolated(_flat(z, v), state.weight)
 
@@ -166,6 +172,25 @@ class _Law(eqx.Module):
         known = x[:, : len(self.order)]
         return jnp.zeros_like(known).at[:, self.order].set(known, unique_indices=True)
 
+    def visited(self, z: Float[Array, "k c"], v: Float[Array, "b s"]) -> "_Law":
+        """Without visits of contacts that have no multiplier and would get none."""
+        w = self.offset
+        for side in self.sides:
+            w = w + jnp.sum(side.values * v[side.bodies].T[None], axis=1)
+        law = jax.tree.map(lambda x: x[:, None], self.law)
+        contacts = Contacts(law, jnp.ones((z.shape[1], 1), bool), z.shape[::-1])
+        acts = _acts(contacts, w, z, self.rho[:, None])
+        before = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(acts, dtype=jnp.int32)])
+        n = len(self.starts)
+        here = before[self.starts + self.sizes] > before[self.starts]
+        here = here & (jnp.arange(n, dtype=jnp.int32) < self.visits)
+        (at,) = jnp.nonzero(here, size=n, fill_value=0)
+        return eqx.tree_at(
+            lambda law: (law.starts, law.sizes, law.visits),
+            self,
+            (self.starts[at], self.sizes[at], jnp.sum(here, dtype=jnp.int32)),
+        )
+
     def sweep(self, z: Float[Array, "k c"], v: Float[Array, "b s"], inner: int, relaxation: float):
         """Every contact once; returns `z` and `v`."""
         k, width = len(z), self.width
@@ -201,14 +226,27 @@ class _Law(eqx.Module):
         return jax.lax.fori_loop(0, self.visits, visit, (z, v))
 
 
-def _arranged(operator: ManyBodies, rows, contacts: Contacts, offset: Array) -> _Law:
-    """The contacts of a law in the order of their colours."""
+def _acts(contacts: Contacts, w: Array, z: Array, rho: Array) -> Bool[Array, " c"]:
+    """Which contacts have a multiplier, or get one from a projected step."""
+    new = projected(contacts, argument(contacts, w[..., None], z[..., None], rho))
+    return jnp.any((z != 0) | (new[..., 0] != 0), axis=0)
+
+
+def _arranged(
+    operator: ManyBodies, rows, contacts: Contacts, offset: Array, z0: Array, margin: Array
+) -> _Law:
+    """The contacts of a law in the order of their colours, those that may close within `margin` first."""
     sides, (c, k) = rows.sides(), contacts.shape
-    width = _width(c)
+    width = _width(rows.count)
     moves = jnp.stack([jnp.any(x != 0, axis=(0, 1)) for x, _ in sides])
     bodies = jnp.stack([i for _, i in sides]).astype(jnp.int32)
     count = rows.count
-    colour = colours(bodies, moves, contacts.active[:, 0], count)
+    active, some = contacts.active[:, 0], jnp.ones((c, 1), offset.dtype)
+    nearer = offset[..., 0].at[0].add(-margin)
+    near = active & _acts(contacts, nearer, z0[..., 0], some)
+    colour = colours(bodies, moves, near, count)
+    behind = jnp.max(jnp.where(colour < c, colour, -1)) + 1
+    colour = jnp.where(near, colour, colours(bodies, moves, active & ~near, count) + behind)
     order = jnp.argsort(colour)
     colour = colour[order]
     first = jnp.searchsorted(colour, colour, side="left").astype(jnp.int32)
@@ -245,13 +283,13 @@ def _arranged(operator: ManyBodies, rows, contacts: Contacts, offset: Array) -> 
     return _Law(tuple(arranged), own, offset, law, starts, sizes, visits, order, rho, count, width)
 
 
-def _width(c: int) -> int:
-    """How many of `c` contacts are visited at once, a power of two.
+def _width(bodies: int) -> int:
+    """How many contacts between so many bodies are visited at once, a power of two.
 
     Narrow visits are many, and each takes microseconds to start; of wide ones the last of each colour is
-    mostly empty. With one in 32 to 64 contacts the two are about equal, measured on 200 and 1,000 spheres.
+    mostly empty. With one for 4 to 8 bodies the two are about equal, measured on 200 and 1,000 spheres.
     """
-    return min(max(NARROW, 2 ** int(math.log2(max(c, 32) / 32))), WIDE)
+    return min(max(NARROW, 2 ** int(math.log2(max(bodies, 6) / 6))), WIDE)
 
 
 def _padded(x: Array, width: int) -> Array:

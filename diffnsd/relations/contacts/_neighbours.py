@@ -30,13 +30,13 @@ class Pairs(eqx.Module):
     """A list of pairs of geoms.
 
     **Arguments:** `one`, `two`: which geoms; `listed`: which places of the list are in use, the others
-    hold any pair; `beyond`: no pair that is not listed has a smaller gap than this [m].
+    hold any pair; `complete`: whether all pairs within reach are listed.
     """
 
     one: Int[Array, " p"]
     two: Int[Array, " p"]
     listed: Bool[Array, " p"]
-    beyond: Float[Array, ""]
+    complete: Bool[Array, ""]
 
 
 class NeighbourContacts(AbstractBodyRelation):
@@ -45,8 +45,8 @@ class NeighbourContacts(AbstractBodyRelation):
     A step lists the pairs whose bounding spheres are nearer than `reach`; a contact has another place in the
     list from step to step, and warm starts are matched by pairs.
 
-    **Arguments:** `geoms`, `others`: the shapes; `capacity`, `reach`, `per_cell`: as in `neighbour_contacts`;
-    `places`: of a pair; `points`: the rows of a contact, whose own points are not used.
+    **Arguments:** `geoms`, `others`: the shapes; `capacity`, `contacts`, `reach`, `per_cell`: as in
+    `neighbour_contacts`; `places`: of a pair; `points`: the rows of a contact, whose own points are not used.
     """
 
     geoms: _Alike
@@ -54,6 +54,7 @@ class NeighbourContacts(AbstractBodyRelation):
     reach: Float[Array, ""]
     capacity: int = eqx.field(static=True)
     per_cell: int = eqx.field(static=True)
+    contacts: int | None = eqx.field(static=True)
     places: int = eqx.field(static=True)
     points: ContactFrame
 
@@ -66,7 +67,7 @@ class NeighbourContacts(AbstractBodyRelation):
 
     @property
     def most_known(self) -> int:
-        return self.capacity * self.places
+        return self.capacity * self.places if self.contacts is None else self.contacts
 
     @property
     def contact_names(self) -> tuple[str, ...]:
@@ -84,7 +85,25 @@ class NeighbourContacts(AbstractBodyRelation):
 
     def listed(self, q: Config) -> "ListedContacts":
         """The contacts of the pairs that are near each other at a configuration."""
-        return ListedContacts(self, self.pairs(q))
+        pairs = self.pairs(q)
+        every = jnp.arange(self.capacity * self.places, dtype=jnp.int32)
+        listed = jnp.repeat(pairs.listed, self.places)
+        everything = ListedContacts(self, pairs, every, listed, pairs.complete)
+        if self.contacts is None:
+            return everything
+        near = listed & (everything.gap(0.0, jax.lax.stop_gradient(q)) < self.reach)
+        at = jnp.nonzero(near, size=self.contacts, fill_value=0)[0].astype(jnp.int32)
+        count = jnp.sum(near, dtype=jnp.int32)
+        used = jnp.arange(self.contacts, dtype=jnp.int32) < count
+        return ListedContacts(self, pairs, at, used, pairs.complete & (count <= self.contacts))
+
+    @property
+    def arm(self) -> Float[Array, ""]:
+        """How far what is compared with `reach` is from the centre of its body at most [m]."""
+        arm = jnp.max(safe_norm(self.geoms.positions.T))
+        if self.contacts is None:  # the centres of bounding spheres
+            return arm
+        return arm + jnp.max(eqx.filter_vmap(lambda s: s.bound())(self.geoms.shapes))
 
     def pairs(self, q: Config) -> Pairs:
         """The pairs that are near each other."""
@@ -96,8 +115,7 @@ class NeighbourContacts(AbstractBodyRelation):
         count = jnp.sum(near, dtype=jnp.int32)
         listed = jnp.arange(self.capacity, dtype=jnp.int32) < count
         full = crowded | (count > self.capacity)
-        beyond = jnp.where(full, -jnp.inf, self.reach)
-        return Pairs(one[at], two[at], listed, beyond)
+        return Pairs(one[at], two[at], listed, ~full)
 
     def _between(self, q: Config, frames: Frame):
         """All pairs of a geom with one of `others`, and the gaps of their bounding spheres."""
@@ -154,25 +172,37 @@ class NeighbourContacts(AbstractBodyRelation):
 
 
 class ListedContacts(AbstractWrappedRelation):
-    """The contacts of listed pairs; places of the list that are not in use have the gap `beyond`.
+    """The contacts of listed pairs; entries of the list that are not in use have the gap `reach`.
 
-    **Arguments:** `relation`; `list`: its pairs.
+    **Arguments:** `relation`; `list`: its pairs; `at`: which place of which pair a contact is; `used`:
+    whether it is one; `complete`: whether all contacts within reach are listed.
     """
 
     relation: NeighbourContacts
     list: Pairs
+    at: Int[Array, " c"]
+    used: Bool[Array, " c"]
+    complete: Bool[Array, ""]
 
     is_of_bodies = True  # pyright: ignore[reportAssignmentType]
 
     @property
     def keys(self) -> Int[Array, " c"]:
-        """A number for each contact that is the same in every list, −1 where a place is not in use."""
+        """A number for each contact that is the same in every list, −1 where an entry is not in use."""
         relation, pairs, others = self.relation, self.list, self.relation.others
         width = len((relation.geoms if others is None else others).positions)
-        key = jnp.where(pairs.listed, pairs.one * width + pairs.two, -1)
-        place = np.arange(relation.places, dtype=np.int32)
-        keys = key[:, None] * relation.places + place[None]
-        return jnp.where(pairs.listed[:, None], keys, -1).reshape(-1)
+        pair, place = self.at // relation.places, self.at % relation.places
+        key = (pairs.one * width + pairs.two)[pair] * relation.places + place
+        return jnp.where(self.used, key, -1)
+
+    def may_miss(self, v: Array, h: Scalar) -> Bool[Array, ""]:
+        """Whether a contact that is not listed may close within a step."""
+        # Two bodies approach each other with at most twice the largest speed.
+        speeds = v.reshape(-1, 6)
+        speed = jnp.sqrt(jnp.max(jnp.sum(speeds[:, :3] ** 2, axis=1)))
+        spin = jnp.sqrt(jnp.max(jnp.sum(speeds[:, 3:] ** 2, axis=1)))
+        relation = self.relation
+        return ~self.complete | (relation.reach < 2 * h * (speed + relation.arm * spin))
 
     def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
         return self.relation.most_known
@@ -189,9 +219,8 @@ class ListedContacts(AbstractWrappedRelation):
             *_rows((two.shapes, two.frames(q)), pairs.two),
         )
         found = eqx.filter_vmap(closest)(*placed)
-        listed = jnp.repeat(pairs.listed, relation.places)
-        gap = jnp.where(listed, found.gap.reshape(-1), jnp.maximum(pairs.beyond, 0))
-        points = (x.reshape(-1, 3).T for x in (found.point1, found.point2, found.normal))
+        gap = jnp.where(self.used, found.gap.reshape(-1)[self.at], relation.reach)
+        points = (x.reshape(-1, 3)[self.at].T for x in (found.point1, found.point2, found.normal))
         return gap, *points
 
     def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
@@ -202,17 +231,16 @@ class ListedContacts(AbstractWrappedRelation):
         sides = [(relation.geoms.bodies, pairs.one, p1, 1.0)]
         if relation.others is None:
             sides.append((relation.geoms.bodies, pairs.two, p2, -1.0))
-        listed = jnp.repeat(pairs.listed, relation.places)
         values, bodies = [], []
         for table, which, p, sign in sides:
-            own = jnp.asarray(np.asarray(table, np.int32))[jnp.repeat(which, relation.places)]
+            own = jnp.asarray(np.asarray(table, np.int32))[which[self.at // relation.places]]
             at = Pose(q.position[own], q.orientation[own])
             rows = sign * points.rows_of(at, tuple(range(len(own))), p, frame)
-            values.append(jnp.where(listed, rows, 0))
+            values.append(jnp.where(self.used, rows, 0))
             bodies.append(own)
         rows = ListedRows(tuple(values), tuple(bodies), len(q.position))
         drift = jnp.zeros((relation.rows, len(gap)), gap.dtype)
-        return Contacts(gap, rows, drift, listed)
+        return Contacts(gap, rows, drift, self.used)
 
     def output(self, group: AbstractGroup, t: Scalar, state: Any, lam: Any):
         return self.observe(group, t, state.q).velocity(state.v).T
@@ -229,6 +257,7 @@ def neighbour_contacts(
     *,
     reach: Number,
     capacity: int,
+    contacts: int | None = None,
     per_cell: int = 8,
     spin: Number | None = None,
     roll: Number | None = None,
@@ -242,8 +271,10 @@ def neighbour_contacts(
     A step lists the pairs whose bounding spheres are nearer than `reach`, found in a grid of cells, so that
     its work grows with the number of bodies, not of pairs. The list has `capacity` places, and the contacts
     of the pairs come in the order of the list, which differs from step to step: impulses are those of the
-    list, and warm starts are matched by pairs. With more pairs, more than `per_cell` bodies in
-    a cell, or where a pair might cross the reach within the step, the result is `contact_overflow`. For
+    list, and warm starts are matched by pairs. Shapes that touch in several places, as boxes, have most of
+    them far apart: with `contacts` a step keeps only so many, those nearer than `reach`. With more pairs or
+    contacts, more than `per_cell` bodies in a cell, or where one might cross the reach within the step, the
+    result is `contact_overflow`. For
     `MoreauJean` and `BackwardEuler`. Their steps are solved without a matrix between contacts, and not
     differentiated, if the lists of a model have more than 2000 rows or the solver is one for such steps, as
     `complementarity.Auto().by_bodies()`; otherwise with the dense matrix between all places of the lists,
@@ -251,7 +282,8 @@ def neighbour_contacts(
 
     **Arguments:** `geoms`: of one kind of shape, each on a body of its own; `others`: of one kind, of the
     world, whose contacts with `geoms` these are, all pairs tested; `None`: contacts among `geoms`;
-    `reach` [m], positive: more than a pair approaches in a step; `capacity`, `per_cell`: see above;
+    `reach` [m], positive: more than a pair approaches in a step; `capacity`, `contacts`, `per_cell`: see
+    above, `contacts=None`: all places of all pairs;
     `spin`, `roll` [m]: as in `ContactFrame`, one length for all contacts, for grains that resist rolling.
 
     **Raises:** `ValueError` if the geoms are of several kinds, not on bodies of their own, or too many, or a
@@ -275,7 +307,8 @@ def neighbour_contacts(
         raise ValueError("every one of geoms must be on a body of its own, Geom(shape, body=i).")
     if any(g.body is not None for g in fixed or ()):
         raise ValueError("others must be of the world, Geom(shape) without a body.")
-    for name, value in (("capacity", capacity), ("per_cell", per_cell)):
+    most = () if contacts is None else (("contacts", contacts),)
+    for name, value in (("capacity", capacity), ("per_cell", per_cell), *most):
         if not isinstance(value, Integral) or value < 1:
             raise ValueError(f"{name} must be an integer, 1 or more, got {value}.")
     if not 0 < float(reach) < math.inf:
@@ -287,5 +320,5 @@ def neighbour_contacts(
         raise ValueError(f"{len(geoms)} geoms are too many: pairs are numbered by 31 bits.")
     table = None if fixed is None else _Alike(fixed)
     points = ContactFrame(_nowhere, spin=spin, roll=roll)
-    limits = as_float(reach), int(capacity), int(per_cell)
+    limits = as_float(reach), int(capacity), int(per_cell), contacts
     return NeighbourContacts(_Alike(geoms), table, *limits, places, points)

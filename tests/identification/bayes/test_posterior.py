@@ -94,7 +94,7 @@ def test_samplers_find_the_normal_posterior(sampler):
     assert found.divergences == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_share_between_bounds_has_the_beta_distribution():
     """7 successes in 9 trials with a flat prior: Beta(8, 3); the bounds need the transform's volume."""
     params, _ = ident.parameters({"p": jnp.asarray(0.5)}, lambda m: m, {"p": (0.0, 1.0)})
@@ -142,7 +142,7 @@ def test_the_volume_of_transforms_is_their_jacobian():
     np.testing.assert_allclose(change, volume(other) - volume(np.asarray(x)), atol=1e-7)  # 3e-9
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_friction_from_stopping_distances():
     """The posterior of `mu` from three noisy distances, against quadrature of the closed form."""
     mu_true, sigma = 0.31, 0.02

@@ -70,7 +70,7 @@ def evaluate(body, q, v, w, h):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_forces_and_matrices():
     """Forces are the slope of the energy, gyroscopic moments those of the general formula, and the matrix
     of a step the derivative of its equations, where nodes turn by a radian in the step."""
@@ -176,6 +176,7 @@ def test_a_beam_is_rolled_to_a_circle(moments):
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("n", "bounds"), [(8, (0.055, 0.065)), slow(16, (0.0135, 0.016))])
 def test_a_beam_is_wound_to_a_helix(n, bounds):
     """A moment that is constant in space: of second order to the closed form, `exp(s m/EI) exp(s c e1)`."""
@@ -201,7 +202,7 @@ def matrices(body):
     return body.stiffness(0.0, body.rest, load).as_matrix(), mass
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_frequencies_of_a_cantilever():
     """The first five about each axis of the section and in torsion, of second order to the closed forms."""
     roots = np.array([1.8751040687, 4.6940911330, 7.8547574382, 10.9955407349, 14.1371683910])
@@ -236,7 +237,7 @@ def tumbling(young, moment_y=2e-3, moment_z=5e-3):
     return body, body.state(v=jnp.asarray(v.reshape(-1)))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_tumbling_beam():
     """A stiff free beam against Euler's equations: 2e-5 rad after 0.2 s measured."""
     body, start = tumbling(1e6)
