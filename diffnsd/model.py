@@ -176,7 +176,8 @@ class Model(AbstractChecked):
         return next((problem for check in checks if (problem := skip_if_traced(check))), None)
 
 
-@eqx.filter_jit
+# Run once: cheap passes of the compiler.
+@eqx.filter_jit(compiler_options={"xla_backend_optimization_level": 0})
 def _gaps(relations, t, q):
     """The gaps of all relations, compiled once per structure."""
     return tuple(relation.gap(t, q) for relation in relations)

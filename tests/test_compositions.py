@@ -423,11 +423,11 @@ MORE = [
     ("plain", "SchatzmanPaoli", "friction", 1.5e-2, 0),
     ("plain", "LieVariational", "joint and stop", 1.8e-2, 0),
     ("plain", "Galerkin", "joint and stop", 1.8e-2, 0),
-    ("Located", "MoreauJean", "friction", 4.4e-13, 6.1e-14),
     ("CombinedProjection", "MoreauJean", "joint and stop", 3.1e-2, 0),
     ("Sampled(Corrected)", "MoreauJean", "sampled impact", 1.1e-2, 1.5e-15),
 ]
 LONG = [
+    ("Located", "MoreauJean", "friction", 4.4e-13, 6.1e-14),
     ("Located(Projected)", "MoreauJean", "joint and stop", 3.1e-5, 5.7e-5),
     ("plain", "EventDriven", "impact", 2e-15, 4e-16),
     ("Located", "D1MinusLinear", "joint and stop", 4.0e-5, 4.5e-5),

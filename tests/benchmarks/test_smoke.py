@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick import nightly
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = {
@@ -62,7 +63,7 @@ def test_a_short_column(tmp_path):
     assert row["compile_s"] > 0 and row["checks"]["failed_step"] == -1
 
 
-@pytest.mark.parametrize("workload", ["ball", "cube"])
+@pytest.mark.parametrize("workload", ["ball", nightly("cube")])
 def test_a_small_batch_of_ours(workload, tmp_path):
     file = tmp_path / "rows.json"
     printed = run(f"{workload}.py", "--batches", "4", "--engines", "diffnsd", "--json", str(file))

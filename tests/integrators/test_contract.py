@@ -198,7 +198,7 @@ def test_details_survive_a_located_impact():
 # ---------------------------------------------------------------- masks
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_contact_that_is_off_is_passed_through():
     """Of two balls the second falls through the floor, in every method alike: closed forms."""
     relation = GapRelation(lambda t, q: q)
@@ -413,7 +413,7 @@ def test_dry_friction_on_a_gap_function_is_not_projected():
     np.testing.assert_allclose(out.states.q[-1], [0.1 - 0.5 + 0.1 * 0.125], atol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sliding_under_a_mask_is_sliding():
     """A mask that leaves all contacts on changes nothing, bit by bit."""
     relation = GapRelation(lambda t, q: q[None, ::-1], 2)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
+from quick import nightly, quick_jit
 
 from diffnsd import (
     CoulombFriction,
@@ -74,7 +74,7 @@ def simulated(build, steps):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("build", [brake, floor, plane])
+@pytest.mark.parametrize("build", [nightly(brake), floor, nightly(plane)])
 def test_second_order(build):
     """The event falls at 0.57, 0.37 and 0.77 of a step: before and after the half, where it is seen late."""
     width = 1e-30
@@ -87,7 +87,7 @@ def test_second_order(build):
         assert np.max(np.abs(slopes - exact)) < bar * np.max(np.abs(exact)), steps
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_reverse_mode_and_batches():
     run, x = simulated(plane, 97), jnp.asarray(X)
     forward = quick_jit(jax.jacfwd(run))(x)
@@ -99,7 +99,7 @@ def test_reverse_mode_and_batches():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("since", [0, 40], ids=["from the start", "from a grid point on"])
+@pytest.mark.parametrize("since", [0, nightly(40)], ids=["from the start", "from a grid point on"])
 def test_a_force_that_jumps_has_no_share(since):
     """A constant force of 3 N against a friction of 1.1 N: exact, as a step is free in all of its length."""
     steps = 97

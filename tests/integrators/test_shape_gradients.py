@@ -14,7 +14,7 @@ from diffnsd.integrators import HalfExplicit
 MOTIONS = {"bowl": dropped_into_bowl(), "edge then face": edge_then_face()}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", MOTIONS)
 def test_located(name):
     """The midpoint rule is exact in the flights: so are impacts at shapes of any kind."""
@@ -23,7 +23,7 @@ def test_located(name):
     assert values[0] < 1e-9 and slopes[0] < 1e-9
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", MOTIONS)
 def test_corrected(name):
     values, slopes = errors(MOTIONS[name], Corrected(MoreauJean()), [1e-3, 1e-4])

@@ -39,7 +39,7 @@ def test_what_does_not_cross_stays_true(name):
     assert slopes[-1] < 1e-2 and slopes[-1] < 0.2 * slopes[0] and values[-1] < 1e-2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_reverse_mode_second_derivatives_and_batches():
     motion = KNOWN_MOTIONS["relay of degree two"]
     run = final(motion, LOCATED, 0.05)

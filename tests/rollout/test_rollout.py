@@ -58,7 +58,7 @@ def test_inside_jit_and_grad(batch, one_by_one):
         np.testing.assert_allclose(a, b, atol=1e-11)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_closes_over_what_is_differentiated():
     """Before it stops a block slides `v T - mu g T^2 / 2`, so that the slope by mu is known."""
     speeds = jnp.linspace(1.0, 2.0, 7)

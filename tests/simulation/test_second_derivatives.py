@@ -103,7 +103,7 @@ def along(function, x, d):
     return value, slope, bend
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_event_driven_through_two_impacts():
     """A pendulum at a wall, against its elliptic integrals."""
     motion = pendulum_at_wall(2.0, impacts=2)
@@ -176,7 +176,7 @@ def stopped_rod(angle):
     return y[0]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_joint_and_impact():
     """`MoreauJean` is of second order with joints, so that second derivatives converge."""
     method, d = Located(MoreauJean()), 2e-3

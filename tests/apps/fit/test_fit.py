@@ -479,7 +479,7 @@ class Wells(Line):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_fit_from_several_starts_finds_the_better_valley(tmp_path):
     job = line(1.3, Wells())
     bounds = {"mu": Quantity("", (0.0, 1.6)), "e": job.quantities["e"]}

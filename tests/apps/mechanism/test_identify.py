@@ -98,7 +98,7 @@ def pendulum(tmp_path_factory):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_damping_of_a_pendulum_from_motions_of_mujoco(pendulum):
     result, _ = pendulum
     found = result["parameters"]["joint/pivot/damping"]
@@ -126,7 +126,7 @@ def test_what_an_identification_of_a_file_writes(pendulum):
     assert (out / "replay.html").stat().st_size > 100_000
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_steps_that_are_too_long_for_the_data_are_said(tmp_path):
     """With contacts that may close steps are of first order, whether or not they do."""
     floor = '<worldbody><geom type="plane" size="1 1 1" pos="0 0 -5"/>'

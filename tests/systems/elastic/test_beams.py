@@ -260,7 +260,7 @@ def test_tumbling_beam():
     np.testing.assert_allclose(run.states.v[-1, 3:6], known[9:], atol=1e-2)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_derivative_of_a_motion():
     """Ten steps of backward Euler by the modulus, against wide differences; nodes turn by 0.1 rad a step."""
 
@@ -279,6 +279,7 @@ def test_derivative_of_a_motion():
     np.testing.assert_allclose(slope, (up - down) / (2 * step), rtol=0, atol=1e-6 * scale)
 
 
+@pytest.mark.slow
 def test_bad_input():
     with pytest.raises(ValueError, match="elements 0 of Beams are parallel to their orientation"):
         el.Elastic(
