@@ -98,7 +98,7 @@ def row(name: str, count: int, seed: int) -> dict:
         "median_error_of_a_derivative": float(np.median(slopes)),
         "nine_tenths_at_most": float(np.quantile(slopes, 0.9)),
         "largest_that_is_silent": float(silent[worst]),
-        "silent_and_wrong": int(np.sum(silent > WRONG)),
+        "silent_and_wrong": int(np.sum(~(silent <= WRONG))),
         "said_to_be_missing": int(said.sum()),
         "events_of_the_worst": ", ".join(events[worst]),
     }

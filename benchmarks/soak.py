@@ -36,12 +36,9 @@ import numpy as np
 import scipy.integrate
 
 import diffnsd as nsd
-import random_mechanisms
 from diffnsd import io, models
 from diffnsd.laws import CoulombFriction, GapStabilized
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from oracles._mechanisms import FAMILIES, draws  # noqa: E402
+from random_mechanisms import FAMILIES, compared, draws
 
 LANES = 4
 TOLERANCE = 1e-8
@@ -129,7 +126,7 @@ def mechanism(seed: int, kept: Kept) -> Found:
         np.stack(x) if k < 3 else x
         for k, x in enumerate(zip(*draws(FAMILIES[name], LANES, seed), strict=True))
     )
-    found = random_mechanisms.compared(name, p, ends, slopes)
+    found = compared(name, p, ends, slopes)
     yield "ends of mechanisms", float(found.ends.max()), 2e-3
     # The median of what is said to be complete: single ones may be near a stick-slip edge.
     complete = found.slopes[~found.said]

@@ -22,8 +22,8 @@ from ._jax import is_traced
 from ._outline import global_names, in_library, module_of
 
 FORMAT = 3
-LARGEST_FILE = 4 * 1024**3
-"""Bytes that a file may unpack to."""
+LARGEST_HEADER = 2**16
+"""Bytes of a file's header, and what an array's own header may take."""
 
 
 class Checkpointing(AbstractChecked):
@@ -224,15 +224,7 @@ def _write(path: Path, tree: PyTree, digest: str) -> None:
 
 def _read(path: Path, like: PyTree, digest: str) -> PyTree:
     """The tree in a file, which must have the shapes of `like`."""
-    try:
-        header, leaves = _arrays(path)
-    except (
-        Exception
-    ) as error:  # zipfile, zlib, json and NumPy raise almost anything for a damaged file
-        raise ValueError(
-            f"{path} is damaged ({type(error).__name__}): remove it and those after it, or pass "
-            "Checkpointing(..., skip_damaged=True)."
-        ) from None
+    header = _checked(path, _header)
     if header.get("format") != FORMAT:
         raise ValueError(
             f"{path} has the format {header.get('format')!r}, and this version of diffnsd reads {FORMAT}: "
@@ -245,15 +237,7 @@ def _read(path: Path, like: PyTree, digest: str) -> PyTree:
         )
     arrays, rest = eqx.partition(like, _has_shape)
     wanted, structure = jax.tree.flatten(arrays)
-    shapes = [(x.shape, np.dtype(x.dtype)) for x in wanted]
-    if (
-        header.get("checksum") != _checksum(leaves)
-        or [(x.shape, x.dtype) for x in leaves] != shapes
-    ):
-        raise ValueError(
-            f"{path} is damaged (its checksum differs): remove it and those after it, or pass "
-            "Checkpointing(..., skip_damaged=True)."
-        )
+    leaves = _checked(path, lambda path: _arrays(path, wanted, header.get("checksum")))
     kept = [
         x if isinstance(y, np.ndarray | np.generic) else jnp.asarray(x)
         for x, y in zip(leaves, wanted, strict=True)
@@ -261,14 +245,48 @@ def _read(path: Path, like: PyTree, digest: str) -> PyTree:
     return eqx.combine(jax.tree.unflatten(structure, kept), rest)
 
 
+def _checked(path: Path, read: Callable[[Path], Any]) -> Any:
+    """What `read` finds in a file. zipfile, zlib, json and NumPy raise almost anything for a damaged one."""
+    try:
+        return read(path)
+    except Exception as error:
+        why = str(error) if isinstance(error, _Damaged) else type(error).__name__
+        raise ValueError(
+            f"{path} is damaged ({why}): remove it and those after it, or pass "
+            "Checkpointing(..., skip_damaged=True)."
+        ) from None
+
+
+class _Damaged(ValueError):
+    """A file that can be opened and does not hold what it should."""
+
+
 def _has_shape(x: Any) -> bool:
     return eqx.is_array(x) or isinstance(x, jax.ShapeDtypeStruct)
 
 
-def _arrays(path: Path) -> tuple[dict, list[np.ndarray]]:
+def _header(path: Path) -> dict:
     with zipfile.ZipFile(path) as archive:
-        if sum(entry.file_size for entry in archive.infolist()) > LARGEST_FILE:
-            raise ValueError("it unpacks to more than a checkpoint may hold")
+        if archive.getinfo("header.npy").file_size > LARGEST_HEADER:
+            raise _Damaged("its header is too long")
     with np.load(path, allow_pickle=False) as archive:
         header = json.loads(str(archive["header"]))
-        return header, [archive[f"leaf_{i}"] for i in range(len(archive.files) - 1)]
+    if not isinstance(header, dict):
+        raise _Damaged("its header is no object")
+    return header
+
+
+def _arrays(path: Path, wanted: list, checksum: Any) -> list[np.ndarray]:
+    """The arrays, unpacked only if the file is as long as they are."""
+    needed = sum(x.size * np.dtype(x.dtype).itemsize for x in wanted)
+    with zipfile.ZipFile(path) as archive:
+        size = sum(entry.file_size for entry in archive.infolist())
+        if size > needed + (len(wanted) + 2) * LARGEST_HEADER:
+            raise _Damaged(f"it unpacks to {size} bytes, and {needed} are expected")
+    with np.load(path, allow_pickle=False) as archive:
+        leaves = [archive[f"leaf_{i}"] for i in range(len(archive.files) - 1)]
+    if [(x.shape, x.dtype) for x in leaves] != [(x.shape, np.dtype(x.dtype)) for x in wanted]:
+        raise _Damaged("its arrays have other shapes")
+    if checksum != _checksum(leaves):
+        raise _Damaged("its checksum differs")
+    return leaves

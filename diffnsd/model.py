@@ -176,8 +176,7 @@ class Model(AbstractChecked):
         return next((problem for check in checks if (problem := skip_if_traced(check))), None)
 
 
-# Run once: cheap passes of the compiler.
-@eqx.filter_jit(compiler_options={"xla_backend_optimization_level": 0})
+@eqx.filter_jit
 def _gaps(relations, t, q):
     """The gaps of all relations, compiled once per structure."""
     return tuple(relation.gap(t, q) for relation in relations)

@@ -102,7 +102,7 @@ def select(interaction: Interaction, model: Model, t: Scalar, q) -> tuple[Intera
         if interaction.mask is not None or interaction.max_active is not None:
             raise ValueError(
                 "neighbour_contacts lists other contacts in every step: it takes no mask and no max_active; "
-                "its `capacity` limits them."
+                "its `capacity` and `contacts` limit them."
             )
         seen = listed.observe(model.system.group, t, q)
         chosen = Interaction(listed, interaction.law)

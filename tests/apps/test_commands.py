@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick import nightly, slow
 from typer.testing import CliRunner
 
 from diffnsd.apps.cli import app
@@ -226,8 +227,7 @@ def _interrupted(command, result, sent):
         running.kill()
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sent", [slow(signal.SIGINT), nightly(signal.SIGTERM)])
 def test_an_interrupt_keeps_the_best_so_far(data_file, tmp_path, sent):
     """Ctrl-C, or being told to stop, in the middle of a fit of the command itself."""
     # A process that a shell started in the background ignores Ctrl-C, and so do its children.

@@ -105,6 +105,17 @@ def test_friction_is_learned_through_contact(tmp_path):
 
 
 @pytest.mark.nightly
+def test_a_few_boxes_and_a_random_mechanism(tmp_path):
+    file = tmp_path / "rows.json"
+    run("piles.py", "--bodies", "8", "--kind", "box", "--steps", "3", "--json", str(file))
+    row = json.loads(file.read_text(encoding="utf-8"))["rows"][0]
+    assert row["bodies"] == 8 and row["steps_not_certified"] == 0
+    run("random_mechanisms.py", "--lines", "1", "--arms", "0", "--json", str(file))
+    (row,) = json.loads(file.read_text(encoding="utf-8"))["rows"]
+    assert row["mechanisms"] == 1 and row["silent_and_wrong"] == 0
+
+
+@pytest.mark.nightly
 def test_large_systems(tmp_path):
     file = tmp_path / "rows.json"
     run("large.py", "--quick", "--json", str(file))

@@ -131,7 +131,7 @@ def _pull(t, rate):
     return (rate * t - 1)[None]
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_contact_is_held_and_released():
     """A mass of 1 kg is pressed down with 1 N and pulled up with `k t`: it leaves at `t1 = 1/k`.
 

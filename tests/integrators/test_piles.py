@@ -453,11 +453,30 @@ def test_contacts_that_do_not_fit_are_reported():
     assert run.result == RESULTS.contact_overflow
     for contacts, expected in ((None, False), (300, True)):
         model, state = tumbling(contacts=contacts)
-        listed = model.interactions[0].relation.listed(state.q)
-        spinning = state.v.at[3].set(
-            80.0
-        )  # corners at 4.2 m/s, two of them approach by 17 mm in 2 ms
-        assert bool(listed.may_miss(spinning, H)) == expected
+        relation = model.interactions[0].relation
+        # Corners at 4.2 m/s, bodies that fall at 1 m/s: two may approach by 21 mm in 2 ms.
+        spinning = state.v.at[3].set(80.0)
+        missing = quick_jit(lambda q, v, r=relation: r.listed(q).may_miss(v, H))
+        assert bool(missing(state.q, spinning)) == expected
+
+
+@pytest.mark.slow
+def test_a_list_of_near_places_is_differentiated():
+    """Two boxes slide apart on the floor, with end velocities by `v t − mu g t (t + h)/2` each."""
+    boxes = [Geom(Box((0.1, 0.1, 0.05)), body=i) for i in range(2)]
+    floor = neighbour_contacts(boxes, [Geom(HalfSpace())], reach=0.02, capacity=2, contacts=10)
+    system = NewtonEulerSystem(np.ones(2), np.full((2, 3), 0.01))
+    start = system.state(np.array([[0, 0, 0.05], [1.0, 0, 0.05]]))
+    start = eqx.tree_at(lambda s: s.v, start, start.v.at[6].set(1.0).at[0].set(-1.0))
+
+    def end(mu):
+        model = Model(system, Interaction(floor, GapStabilized(CoulombFriction(mu))))
+        run = simulate(model, MoreauJean(theta=1.0), 0.0, 0.1, 1e-2, start)
+        return run.states.q.position[-1, :, 0]
+
+    value, slope = quick_jit(lambda mu: jax.jvp(end, (mu,), (1.0,)))(0.5)
+    close(value, [-0.1 + 0.5 * G * 0.0055, 1.1 - 0.5 * G * 0.0055], 1e-6)
+    close(slope, [G * 0.0055, -G * 0.0055], 1e-6)
 
 
 @pytest.mark.parametrize("method", [Located(MoreauJean(theta=1.0))])
@@ -473,6 +492,7 @@ def test_methods_that_follow_contacts_refuse(method):
         ({"reach": 0.0}, "reach"),
         ({"capacity": 0}, "capacity"),
         ({"contacts": 0}, "contacts"),
+        ({"geoms": [Geom(HalfSpace(), body=i) for i in range(2)], "contacts": 3}, "bounds"),
         ({"roll": -0.1}, "roll"),
         ({"others": [Geom(HalfSpace(), body=0)]}, "world"),
         ({"geoms": [Geom(Sphere(0.1), body=0), Geom(Box((1.0, 1.0, 1.0)), body=1)]}, "one kind"),

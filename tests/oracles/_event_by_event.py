@@ -268,7 +268,7 @@ class _EventByEvent:
         return [key for key, x in self.indicators(at, modes).items() if x[0].real < 0]
 
     def dip(self, at: _Point, later: _Point, dt: float, modes: _Modes) -> float | None:
-        """When, within a step at whose ends all indicators are positive, the first may have been negative.
+        """When, within a step, the first of the indicators that are positive at its ends may be negative.
 
         At the lowest point of the parabola through an indicator's values at the ends and in the middle.
         """
@@ -280,7 +280,7 @@ class _EventByEvent:
             bent = a - 2 * b + c  # a parabola a + (4 b − 3 a − c) r + 2 bent r², 0 <= r <= 1
             lowest = (3 * a - 4 * b + c) / (4 * bent) if bent > 0 else 0.0
             # Not where it has just begun at zero.
-            if 0 < lowest < 1 and 1e-9 < a < 2 * bent * lowest**2 + 1e-9:
+            if c >= 0 and 0 < lowest < 1 and 1e-9 < a < 2 * bent * lowest**2 + 1e-9:
                 dips.append(lowest * dt)
         return min(dips, default=None)
 
@@ -356,10 +356,11 @@ class _EventByEvent:
             s = end - at.t if dt == end - now else np.full(self.lanes, dt + 0j)
             later = self.flow(at, s, modes)
             crossed = self.crossed(later, modes)
-            if not crossed and (dip := self.dip(at, later, dt, modes)):
-                dt = dip
-                later = self.flow(at, np.full(self.lanes, dt + 0j), modes)
-                crossed = self.crossed(later, modes)
+            if dip := self.dip(at, later, dt, modes):
+                there = self.flow(at, np.full(self.lanes, dip + 0j), modes)
+                early = self.crossed(there, modes)
+                if early or not crossed:
+                    dt, later, crossed = dip, there, early
             if not crossed:
                 at, since = later, since + dt
                 continue

@@ -1,5 +1,6 @@
 """Simulations that go on after `kill -9`: the same bits, and nothing believed that is damaged."""
 
+import json
 import os
 import random
 import shutil
@@ -101,13 +102,48 @@ def pickled(path: Path):
     np.savez(path, header=np.array([object()], object), allow_pickle=True)
 
 
-@pytest.mark.parametrize("damage", [cut, flip, empty, foreign, pickled])
+def changed(path: Path, **arrays):
+    """A file with other arrays, in a smaller archive."""
+    with np.load(path) as archive:
+        kept = dict(archive)
+    np.savez_compressed(path, **{**kept, **arrays})
+
+
+def no_object(path: Path):
+    changed(path, header=np.array("[]"))
+
+
+def bomb(path: Path):
+    """Of a hundredth of its size."""
+    changed(path, leaf_0=np.zeros(2_000_000))
+
+
+def long_header(path: Path):
+    changed(path, header=np.array(" " * 100_000))
+
+
+def other_shape(path: Path):
+    changed(path, leaf_0=np.zeros(7))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [cut, flip, empty, foreign, pickled, no_object, bomb, long_header, other_shape],
+)
 def test_a_damaged_file_is_refused_by_name(written, folder, damage):
     damage(folder / "part_000002.npz")
     with pytest.raises(ValueError, match=r"part_000002.npz is damaged .* skip_damaged=True"):
         run(folder)
     same(run(folder, skip_damaged=True), written[1])
     same(run(folder), written[1])  # it was written again
+
+
+def test_files_of_another_format_are_refused(folder):
+    with np.load(folder / "part_000000.npz") as archive:
+        header = json.loads(str(archive["header"])) | {"format": 2}
+    changed(folder / "part_000000.npz", header=np.array(json.dumps(header)))
+    with pytest.raises(ValueError, match=r"part_000000.npz has the format 2, .* reads 3"):
+        run(folder)
 
 
 def test_files_of_another_run_are_refused(folder):

@@ -201,9 +201,7 @@ def times_of(p):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "method", [LOCATED, nightly(nsd.EventDriven())], ids=["Located", "EventDriven"]
-)
+@pytest.mark.parametrize("method", [LOCATED, nsd.EventDriven()], ids=["Located", "EventDriven"])
 def test_times_of_impacts(method):
     def times(p):
         model, start = ball(p)

@@ -72,7 +72,7 @@ class NeighbourContacts(AbstractBodyRelation):
     @property
     def contact_names(self) -> tuple[str, ...]:
         # A step knows that its list is too short, not for which pair.
-        return ("a pair that may be missing in the list of neighbour_contacts",)
+        return ("a pair or a place that may be missing in the list of neighbour_contacts",)
 
     def count(self, group: AbstractGroup, t: Scalar, q: Config) -> int:
         return self.most_known
@@ -91,7 +91,7 @@ class NeighbourContacts(AbstractBodyRelation):
         everything = ListedContacts(self, pairs, every, listed, pairs.complete)
         if self.contacts is None:
             return everything
-        near = listed & (everything.gap(0.0, jax.lax.stop_gradient(q)) < self.reach)
+        near = listed & (everything.gap(jnp.zeros(()), jax.lax.stop_gradient(q)) < self.reach)
         at = jnp.nonzero(near, size=self.contacts, fill_value=0)[0].astype(jnp.int32)
         count = jnp.sum(near, dtype=jnp.int32)
         used = jnp.arange(self.contacts, dtype=jnp.int32) < count
@@ -273,8 +273,9 @@ def neighbour_contacts(
     of the pairs come in the order of the list, which differs from step to step: impulses are those of the
     list, and warm starts are matched by pairs. Shapes that touch in several places, as boxes, have most of
     them far apart: with `contacts` a step keeps only so many, those nearer than `reach`. With more pairs or
-    contacts, more than `per_cell` bodies in a cell, or where one might cross the reach within the step, the
-    result is `contact_overflow`. For
+    contacts, more than `per_cell` bodies in a cell, or where bodies move so fast that one might cross the
+    reach within the step, the result is `contact_overflow`. Places are those of the start of a step: where a
+    box turns so fast that another corner touches first, it penetrates until the next step finds that. For
     `MoreauJean` and `BackwardEuler`. Their steps are solved without a matrix between contacts, and not
     differentiated, if the lists of a model have more than 2000 rows or the solver is one for such steps, as
     `complementarity.Auto().by_bodies()`; otherwise with the dense matrix between all places of the lists,
@@ -313,12 +314,14 @@ def neighbour_contacts(
             raise ValueError(f"{name} must be an integer, 1 or more, got {value}.")
     if not 0 < float(reach) < math.inf:
         raise ValueError(f"reach must be positive and finite, got {reach}.")
-    if fixed is None and not np.isfinite(float(geoms[0].shape.bound())):
+    if (fixed is None or most) and not np.isfinite(float(geoms[0].shape.bound())):
         raise ValueError("geoms must have bounds; a half space belongs to `others`.")
     places = _places((geoms[0], (fixed or geoms)[0 if fixed else 1]))
     if len(geoms) * len(fixed or geoms) * places >= 2**31:
         raise ValueError(f"{len(geoms)} geoms are too many: pairs are numbered by 31 bits.")
     table = None if fixed is None else _Alike(fixed)
     points = ContactFrame(_nowhere, spin=spin, roll=roll)
-    limits = as_float(reach), int(capacity), int(per_cell), contacts
+    every = int(capacity) * places
+    most_kept = None if contacts is None else min(int(contacts), every)
+    limits = as_float(reach), int(capacity), int(per_cell), most_kept
     return NeighbourContacts(_Alike(geoms), table, *limits, places, points)

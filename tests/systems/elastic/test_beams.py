@@ -70,7 +70,7 @@ def evaluate(body, q, v, w, h):
     }
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_forces_and_matrices():
     """Forces are the slope of the energy, gyroscopic moments those of the general formula, and the matrix
     of a step the derivative of its equations, where nodes turn by a radian in the step."""
