@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-LARGEST_ARCHIVE = 4 * 1024**3
+LARGEST_ARCHIVE = 1024**3
 """Bytes that the arrays of a file may unpack to."""
 MOST_ENTRIES = 1000
 """Arrays that a file may hold."""

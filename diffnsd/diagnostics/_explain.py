@@ -19,6 +19,32 @@ GROWTH = 1e4
 """Warn if sensitivities grow by more than this factor: four digits of the start are then lost."""
 
 
+NOT_TRUE = {
+    "missed": (
+        "impacts or turns of friction were not located",
+        "the gradient has no derivative of their times. Raise max_impacts, or take shorter steps",
+    ),
+    "slow": (
+        "slow impacts were left to the scheme as if at rest",
+        "the gradient has no derivative of their times. If they matter take shorter steps",
+    ),
+    "merged": (
+        "contacts struck together with another one",
+        "the gradient is that of striking together. Compare with a start that is moved a little",
+    ),
+    "drifted": (
+        "steps ended with the values of Corrected far from the motion of its derivatives",
+        "the gradient is that of another motion. Take shorter steps, or use Located(...)",
+    ),
+    "curved": (
+        "steps of contacts lasted on curved surfaces",
+        "the gradient has only first order after them. Use contacts_at=HalfExplicit() of the method inside, "
+        "or shorter steps",
+    ),
+}
+"""What a step counts that makes derivatives wrong or inaccurate, and what follows from it."""
+
+
 class GradientExplanation(eqx.Module):
     """The contributions to a gradient; `str` gives a report. `p` parameters, `s` steps, `c` contacts.
 
@@ -31,8 +57,8 @@ class GradientExplanation(eqx.Module):
     - `touched`: which contacts carried an impulse, `(s, c)`. `struck`: which of them struck.
     - `growth`: sensitivity of the loss to the state at the end of each step, relative to that to
       the last, `(s,)`. `margins`: relative distance to a change of mode, `(s,)`.
-    - `missed`, `slow`: impacts and slip reversals that were not located, as in `Solution.stats`,
-      `(s,)`.
+    - `missed`, `slow`, `merged`, `drifted`, `curved`: what makes derivatives wrong or inaccurate, as in
+      `Solution.stats`, `(s,)`.
     - `times_kept`: whether the method differentiates impact times.
     """
 
@@ -45,6 +71,9 @@ class GradientExplanation(eqx.Module):
     margins: Float[Array, " s"]
     missed: Int[Array, " s"]
     slow: Int[Array, " s"]
+    merged: Int[Array, " s"]
+    drifted: Int[Array, " s"]
+    curved: Int[Array, " s"]
     duration: float = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
     times_kept: bool = eqx.field(static=True)
@@ -74,15 +103,15 @@ class GradientExplanation(eqx.Module):
                 "method loses the derivative of impact times: the gradient is wrong however short "
                 "the steps. Use Located(...) or Corrected(...) around it."
             )
-        missed = "impacts or turns of friction were not located", "Raise max_impacts, or take"
-        slow = "slow impacts were left to the scheme as if at rest", "If they matter take"
-        for counts, (what, remedy) in ((self.missed, missed), (self.slow, slow)):
-            counts = np.asarray(counts)
+        for name, (what, remedy) in NOT_TRUE.items():
+            counts = np.asarray(getattr(self, name))
             if np.any(counts):
                 first = int(np.argmax(counts > 0))
+                which = ", ".join(map(str, np.flatnonzero(struck[first])))
+                contacts = f", contact {which}" if which else ""
                 found.append(
-                    f"{int(np.sum(counts))} {what}, first in step {first} (t = {at[first]:.4g} s): "
-                    f"the gradient has no derivative of their times. {remedy} shorter steps."
+                    f"{int(np.sum(counts))} {what}, first in step {first} (t = {at[first]:.4g} s"
+                    f"{contacts}): {remedy}."
                 )
         zero = [name for name, value in zip(self.names, values, strict=True) if value == 0]
         if zero:
@@ -258,8 +287,7 @@ def _explain(loss, flat, unravel, build, integrator, ts, h, args) -> dict[str, A
         "struck": touched & hits,
         "growth": sizes / jnp.where(sizes[last] > 0, sizes[last], 1),
         "margins": info.margin,
-        "missed": info.missed,
-        "slow": info.slow,
+        **{name: getattr(info, name) for name in NOT_TRUE},
     }
 
 

@@ -1,5 +1,6 @@
 """Where a gradient comes from: contributions in closed form, and every warning."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -70,6 +71,17 @@ def test_contributions_are_at_the_impacts(located):
     by_w = e**2 + 1 + 2 * e - (1 + e)
     np.testing.assert_allclose(through[steps[1], 0], by_e, rtol=1e-9)
     np.testing.assert_allclose(through[steps[1], 1], by_w * np.sqrt(g / 2), rtol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["missed", "slow", "merged", "drifted", "curved"])
+def test_what_makes_it_wrong_is_said_with_step_time_and_contact(located, name):
+    """The counts are those of `Solution.stats`, which tests of the methods prove."""
+    step = int(np.argmax(np.any(located.struck, axis=1)))
+    counted = eqx.tree_at(lambda e: getattr(e, name), located, located.missed.at[step].set(2))
+    (words,) = set(counted.warnings) - set(located.warnings)
+    when = f"t = {float(located.ts[step]):.4g} s, contact 0"
+    assert words.startswith("2 ") and f"first in step {step} ({when})" in words
 
 
 @pytest.mark.slow
