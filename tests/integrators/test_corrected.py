@@ -17,7 +17,7 @@ SOME = "ball", "oblique", "pendulum"
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", cases([n for n in PROBLEMS if n.startswith(SOME)], long=("oblique, slips",))
+    "name", cases([n for n in PROBLEMS if n.startswith(SOME)], long=("oblique, s",))
 )
 def test_sensitivities_converge(name):
     values, slopes = errors(PROBLEMS[name], Corrected(MoreauJean()), [1e-2, 1e-4])

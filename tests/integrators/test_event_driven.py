@@ -22,7 +22,7 @@ SMOOTH = [
 ]
 
 
-LONG = "corner", "three", "rod", "oblique, slips", "column", "pendulum at a wall"
+LONG = "corner", "three", "rod", "oblique, s", "column", "pendulum at a wall"
 
 
 @pytest.mark.slow

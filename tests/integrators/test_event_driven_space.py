@@ -122,7 +122,7 @@ def test_a_curve_on_a_slope(slope_program, k):
     np.testing.assert_allclose(found, known, rtol=0, atol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_block_stops_on_the_level(slope_program):
     def exact(x):
         mu, along, across = x

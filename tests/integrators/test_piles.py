@@ -353,6 +353,7 @@ def test_rows_of_rotation_are_those_of_contacts_between_fixed_pairs(lengths):
         close(seen.velocity(v), expected.velocity(v), 1e-14)
 
 
+@pytest.mark.slow
 def test_a_ball_that_rolls_is_slowed_by_the_couple_of_its_contact():
     balls = [Geom(Sphere(RADIUS), body=i) for i in range(2)]
     roll, mass = 0.002, 0.5
@@ -374,6 +375,7 @@ def test_a_ball_that_rolls_is_slowed_by_the_couple_of_its_contact():
     close(late, np.full(2, slowing * 0.2), 1e-3 * slowing * 0.2 + creep * slowing * 0.2)
 
 
+@pytest.mark.slow
 def test_a_short_list_is_differentiated_and_the_smallest_pile_stands_from_tan_15_degrees():
     """Two discs and a third one on top: in closed form, it needs friction of tan 15 degrees."""
 
@@ -401,6 +403,7 @@ def test_a_short_list_is_differentiated_and_the_smallest_pile_stands_from_tan_15
     assert float(slope(0.15)[1]) == pytest.approx(float(above - below) / 2e-5, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_boxes_stand_on_each_other():
     boxes = [Geom(Box((0.1, 0.1, 0.05)), body=i) for i in range(3)]
     law = GapStabilized(CoulombFriction(MU))
@@ -445,6 +448,7 @@ def test_boxes_fall_the_same_if_only_near_places_are_kept():
     assert float(jnp.abs(every.states.v[-1] - every.states.v[0]).max()) > 1
 
 
+@pytest.mark.slow
 def test_contacts_that_do_not_fit_are_reported():
     """All of eight boxes are near each other or the floor; and corners of boxes that spin move far."""
     model, state = tumbling(reach=0.1, contacts=2)
