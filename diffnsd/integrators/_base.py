@@ -94,8 +94,8 @@ class StepInfo(eqx.Module):
     that struck together with another one, their order unresolved; `drifted`: 1 if the values and the
     motion that the derivatives belong to are far apart (`Corrected`); `kinks`: contacts through which only
     first derivatives are true, see `Located`; `curved`: contacts that lasted on a curved surface under a
-    method whose reactions are first order there; `struck`: impacts of a method
-    that does not differentiate their times, counted by `simulate`; `impacts`: times of impacts [s], an
+    method whose reactions are first order there; `struck`, `turned`: impacts and turns of friction of a
+    method that does not differentiate their times, counted by `simulate`; `impacts`: times of impacts [s], an
     array of any fixed length, infinite where there was none; `crowded`: the first contact for which
     there was no room, its interaction and its place there, −1 each if there was room for all.
     """
@@ -115,6 +115,7 @@ class StepInfo(eqx.Module):
     kinks: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     curved: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     struck: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
+    turned: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     impacts: Float[Array, " i"] = eqx.field(default_factory=lambda: jnp.zeros(0))
     crowded: Int[Array, "2"] = eqx.field(default_factory=lambda: jnp.full(2, -1, jnp.int32))
 
@@ -163,6 +164,7 @@ class StepInfo(eqx.Module):
             kinks=self.kinks + later.kinks,
             curved=self.curved + later.curved,
             struck=self.struck + later.struck,
+            turned=self.turned + later.turned,
             impacts=jnp.minimum(self.impacts, later.impacts),
             crowded=jnp.where(self.crowded < 0, later.crowded, self.crowded),
         )

@@ -16,7 +16,7 @@ from ..integrators import StepInfo
 from ..model import Energy
 from ._event import Event, EventPoint, happened, located
 from ._solution import Solution, StepStatistics
-from ._struck import Peaks
+from ._struck import Peaks, Turns
 
 
 class Grid(eqx.Module):
@@ -83,6 +83,7 @@ class _Loop(eqx.Module):
     record: _Record
     watch: _Watch | None
     peaks: Peaks | None
+    turns: Turns | None
     impacts: Array
     meter_state: Any
 
@@ -127,12 +128,14 @@ def stepper(model, integrator, grid: Grid, args, event: Event | None, meter):
         state, info, memory, outcome = integrator.step(
             model, grid.time(i), grid.h, loop.state, loop.memory, args
         )
-        watch, peaks = loop.watch, loop.peaks
+        watch, peaks, turns = loop.watch, loop.peaks, loop.turns
+        going = True if watch is None else watch.step < 0
         if peaks is not None:
             peaks, struck = peaks.then(info)
-            if watch is not None:
-                struck = jnp.where(watch.step >= 0, 0, struck)
-            info = eqx.tree_at(lambda i: i.struck, info, struck)
+            info = eqx.tree_at(lambda i: i.struck, info, jnp.where(going, struck, 0))
+        if turns is not None:
+            turns, turned = turns.then(info)
+            info = eqx.tree_at(lambda i: i.turned, info, jnp.where(going, turned, 0))
         if watch is not None:
             assert event is not None
             ended = watch.step >= 0
@@ -149,7 +152,7 @@ def stepper(model, integrator, grid: Grid, args, event: Event | None, meter):
         part = jnp.asarray(i + 1, float) / jnp.maximum(jnp.asarray(grid.steps, float), 1)
         impacts = _first_times(loop.impacts, info.impacts)
         meter_state = meter.step(loop.meter_state, part)
-        return _Loop(state, memory, record, watch, peaks, impacts, meter_state), info
+        return _Loop(state, memory, record, watch, peaks, turns, impacts, meter_state), info
 
     return step
 
@@ -168,8 +171,9 @@ def started(model, integrator, grid: Grid, state0, args, saveat, event: Event | 
             before = state0, memory, jnp.full_like(impacts, jnp.inf)
         watch = _Watch(event.value(grid.t0, state0, args), none, before)
     never = jnp.full(saveat.impacts, jnp.inf, zero.dtype)
-    peaks = Peaks.of(model, integrator, grid.t0, state0)
-    return _Loop(state0, memory, record, watch, peaks, never, meter.init())
+    given = model, integrator, grid.t0, state0
+    peaks, turns = Peaks.of(*given), Turns.of(*given)
+    return _Loop(state0, memory, record, watch, peaks, turns, never, meter.init())
 
 
 def ended(model, integrator, grid: Grid, args, saveat, event, start: _Loop, loop: _Loop, saved):
@@ -290,7 +294,7 @@ def _snapshot(model, integrator, grid: Grid, loop: _Loop, i, info: StepInfo) -> 
 
 
 _LARGEST = "residual", "iterations", "violation", "solved_by"
-_COUNTED = "located", "missed", "slow", "merged", "drifted", "kinks", "curved", "struck"
+_COUNTED = "located", "missed", "slow", "merged", "drifted", "kinks", "curved", "struck", "turned"
 
 
 def _statistics(

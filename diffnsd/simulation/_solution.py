@@ -35,7 +35,8 @@ class StepStatistics(eqx.Module):
       another one, `(s,)`.
     - `struck`: impacts that were stepped over by a method that does not differentiate their times,
       `(s,)`: steps in which a contact has an impulse several times those before and after. One in the
-      last step is not seen, and neither are those of `neighbour_contacts`. `drifted`: steps at whose
+      last step is not seen, and neither are those of `neighbour_contacts`. `turned`: frictions that such a
+      method saw change their sign within two steps, `(s,)`. `drifted`: steps at whose
       ends the values of `Corrected` and the motion of its derivatives are more than 5 steps apart, `(s,)`.
     - `kinks`: contacts under `Located` and `Corrected` that lasted on a curved surface, let go or began to
       slip, `(s,)`. Second derivatives are not true after them, and overflow. `curved`: those that lasted
@@ -64,6 +65,7 @@ class StepStatistics(eqx.Module):
     kinks: Int[Array, " s"]
     curved: Int[Array, " s"]
     struck: Int[Array, " s"]
+    turned: Int[Array, " s"]
     worst_step: Count
     failed_step: Count
     failed_residual: Scalar
@@ -96,6 +98,11 @@ class StepStatistics(eqx.Module):
                 self.struck,
                 "{} impacts were stepped over, and the derivatives of their times are lost: those by "
                 "what moves them are wrong; use Located(...), Corrected(...) or EventDriven()",
+            ),
+            (
+                self.turned,
+                "sliding reversed {} times without sticking, and the derivatives of these times are lost: "
+                "those by what moves them are wrong; use Located(...), Corrected(...) or EventDriven()",
             ),
             (
                 self.drifted,

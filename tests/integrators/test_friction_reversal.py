@@ -121,6 +121,36 @@ def test_a_block_slides_up_and_back(build, wrap, h, value, slope):
     )
 
 
+@pytest.mark.parametrize("build", [limited, slow(in_the_plane), slow(in_space)])
+@pytest.mark.parametrize("steps", [100, 101])
+def test_a_plain_scheme_says_that_sliding_reversed(build, steps):
+    model, start = build(jnp.asarray(SLOPE))
+    out = simulate(model, MoreauJean(), 0.0, 1.0, 1 / steps, start, max_steps=101)
+    assert int(out.stats.turned.sum()) == 1
+    assert out.message.startswith("sliding reversed 1 times")
+
+
+@pytest.mark.parametrize(
+    ("pull", "pace"),
+    [(4.0, 0.0), (0.7, 8.0), (1.25, 2.0)],
+    ids=["stops", "sticks under a load that turns round", "sticks and slips"],
+)
+def test_friction_that_sticks_does_not_turn(pull, pace):
+    """The last one slides both ways and sticks for a quarter of a second in between."""
+
+    def force(t):
+        return -pull * jnp.cos(pace * t)[None]
+
+    block = LagrangianSystem(jnp.eye(1), f_ext=force)
+    rubbing = Interaction(RateRelation(lambda t, q: q), DryFriction(max(4.5 * (pace == 0), 1.0)))
+    speed = 2.0 * (pace == 0)
+    out = simulate(Model(block, rubbing), MoreauJean(), 0.0, 3.0, 1e-2, block.state([0.0], [speed]))
+    assert int(out.stats.turned.sum()) == 0 and out.message == ""
+    friction = np.asarray(out.impulses[0])[1:, 0, 0]
+    assert pace == 0 or friction.min() < 0 < friction.max()
+    assert (np.abs(out.states.v[1:]).max() > 0.1) == (pull != 0.7)
+
+
 def exact_swing(p, end=2.0):
     """A pendulum with friction in its bearing, `angle'' = −9.81 sin(angle) − friction sign(rate)`."""
     angle, friction = p
@@ -151,8 +181,11 @@ def swing(p):
 
 @pytest.mark.slow
 def test_a_pendulum_with_friction_in_its_bearing():
-    """Two turning points."""
+    """It turns back once, which a plain scheme counts."""
     at = np.array([1.0, 0.6])
+    model, start = swing(jnp.asarray(at))
+    plain = simulate(model, MoreauJean(), 0.0, 2.0, 1e-2, start)
+    assert int(plain.stats.turned.sum()) == 1
     found, tangents, done = with_slopes(swing, Located(MoreauJean()), 1e-3, at, end=2.0)
     assert done
     exact = exact_swing(at)

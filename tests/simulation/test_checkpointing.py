@@ -140,9 +140,9 @@ def test_a_damaged_file_is_refused_by_name(written, folder, damage):
 
 def test_files_of_another_format_are_refused(folder):
     with np.load(folder / "part_000000.npz") as archive:
-        header = json.loads(str(archive["header"])) | {"format": 2}
+        header = json.loads(str(archive["header"])) | {"format": 3}
     changed(folder / "part_000000.npz", header=np.array(json.dumps(header)))
-    with pytest.raises(ValueError, match=r"part_000000.npz has the format 2, .* reads 3"):
+    with pytest.raises(ValueError, match=r"part_000000.npz has the format 3, .* reads 4"):
         run(folder)
 
 
