@@ -101,7 +101,7 @@ class StepStatistics(eqx.Module):
             ),
             (
                 self.turned,
-                "sliding reversed {} times without sticking, and the derivatives of these times are lost: "
+                "sliding reversed without sticking ({} times), and the derivatives of these times are lost: "
                 "those by what moves them are wrong; use Located(...), Corrected(...) or EventDriven()",
             ),
             (

@@ -127,7 +127,7 @@ def test_a_plain_scheme_says_that_sliding_reversed(build, steps):
     model, start = build(jnp.asarray(SLOPE))
     out = simulate(model, MoreauJean(), 0.0, 1.0, 1 / steps, start, max_steps=101)
     assert int(out.stats.turned.sum()) == 1
-    assert out.message.startswith("sliding reversed 1 times")
+    assert out.message.startswith("sliding reversed without sticking (1 times)")
 
 
 @pytest.mark.parametrize(
