@@ -35,9 +35,10 @@ class StepStatistics(eqx.Module):
       another one, `(s,)`.
     - `struck`: impacts that were stepped over by a method that does not differentiate their times,
       `(s,)`: steps in which a contact has an impulse several times those before and after. One in the
-      last step is not seen, and neither are those of `neighbour_contacts`. `turned`: frictions that such a
-      method saw change their sign within two steps, `(s,)`. `drifted`: steps at whose
-      ends the values of `Corrected` and the motion of its derivatives are more than 5 steps apart, `(s,)`.
+      last step is not seen, and neither are those of `neighbour_contacts`. `turned`: contacts whose
+      friction such a method saw turn round within two steps while they slid, `(s,)`; not in the first two
+      steps, and not friction of rolling. `drifted`: steps at whose ends the values of `Corrected` and the
+      motion of its derivatives are more than 5 steps apart, `(s,)`.
     - `kinks`: contacts under `Located` and `Corrected` that lasted on a curved surface, let go or began to
       slip, `(s,)`. Second derivatives are not true after them, and overflow. `curved`: those that lasted
       on a curved surface while `contacts_at` of the method inside was not `HalfExplicit()`, `(s,)`.
@@ -101,8 +102,9 @@ class StepStatistics(eqx.Module):
             ),
             (
                 self.turned,
-                "sliding reversed without sticking ({} times), and the derivatives of these times are lost: "
-                "those by what moves them are wrong; use Located(...), Corrected(...) or EventDriven()",
+                "sliding reversed without sticking ({} times of a contact), and the derivatives of these "
+                "times are lost: those by what moves them are wrong; use Located(...), Corrected(...) or "
+                "EventDriven()",
             ),
             (
                 self.drifted,

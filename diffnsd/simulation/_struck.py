@@ -4,9 +4,10 @@ An impact is a peak: an impulse that the forces of a step do not give, before or
 read from the same contact one step earlier and later, and from the others beside it, among which a load may
 move without an impact. So nothing is evaluated for it.
 
-A turn is a friction that is steady and two steps later has the other sign and the same size, that of its
-limit: sliding has reversed. Where it sticks under a load that turns round it changes evenly over several
-steps, and where sliding ends in sticking it has another size.
+A turn is a friction at its limit that is at its limit again two steps later, with the other sign: sliding has
+reversed. The limit is the largest friction of the contact so far, relative to its normal impulse if it has
+one. Where it sticks under a load that turns round, friction changes evenly over several steps, and where
+sliding ends in sticking it is below its limit.
 """
 
 import equinox as eqx
@@ -21,8 +22,11 @@ from ..model import Interaction, Model
 
 PEAK = 4.0
 """How many times larger than the impulses before and after it the impulse of an impact is."""
-STEADY = 0.2
-"""How much the friction changes in a step before a turn, relative to the turn."""
+STEADY, AT_LIMIT = 0.2, 0.999
+"""How much the friction changes in a step before a turn, relative to the turn; and how near it is to its
+limit, relative to it."""
+LEAST = 1e-3
+"""A coefficient of friction below which nothing slides: that is rounding."""
 
 
 class Peaks(eqx.Module):
@@ -70,13 +74,17 @@ class Peaks(eqx.Module):
 
 
 class Turns(eqx.Module):
-    """Impulses of friction of the last three steps, `(c, k)` per interaction that is watched, newest last.
+    """Frictions of the last three steps per interaction that is watched, newest last.
 
-    `largest`: the largest so far; `which`: the interactions, and the first of their rows that are friction.
+    Of contacts with a normal impulse `(c, k)`, relative to it; of others every row by itself, `(c k, 1)`.
+
+    `limit`: the largest so far of each; `normal`: the largest normal impulse so far; `which`: the
+    interactions, and the first of their rows that are friction.
     """
 
     last: tuple[tuple[Array, ...], ...]
-    largest: Array
+    limit: tuple[Array, ...]
+    normal: Array
     which: tuple[tuple[int, int], ...] = eqx.field(static=True)
 
     @staticmethod
@@ -94,36 +102,40 @@ class Turns(eqx.Module):
         if not which:
             return None
         counts, dtype = model.contacts(t0, state0.q), state0.v.dtype
-        none = tuple(
-            jnp.zeros((counts[k], model.interactions[k].rows - first), dtype) for k, first in which
-        )
-        return Turns((none,) * 3, jnp.zeros((), dtype), which)
+        rows = [(counts[k], model.interactions[k].rows, first) for k, first in which]
+        none = tuple(jnp.zeros((c, k - 1) if first else (c * k, 1), dtype) for c, k, first in rows)
+        limits = tuple(jnp.zeros(len(x), dtype) for x in none)
+        return Turns((none,) * 3, limits, jnp.zeros((), dtype), which)
 
     def then(self, info: StepInfo) -> tuple["Turns", Int[Array, ""]]:
         """After the next step, and how many turns there were in it or the one before."""
-        latest = tuple(
-            jax.lax.stop_gradient(info.impulses[k][:, first:]) for k, first in self.which
-        )
-        total, largest = jnp.zeros((), jnp.int32), self.largest
-        for a, b, between, now in zip(*self.last, latest, strict=True):
-            turn, change = _size(now - b), _size(b - a)
-            slack = 4 * change + 1e-6 * turn
-            alike = jnp.abs(_size(now) - _size(b)) < slack
+        total, normal = jnp.zeros((), jnp.int32), self.normal
+        latest, limits = [], []
+        for (number, first), limit, *last in zip(self.which, self.limit, *self.last, strict=True):
+            p = jax.lax.stop_gradient(info.impulses[number])
+            if first:
+                normal = jnp.maximum(normal, _largest(p[:, 0]))
+                presses = p[:, :1] > 1e-6 * self.normal
+                now = jnp.where(presses, p[:, 1:] / jnp.where(presses, p[:, :1], 1), 0)
+            else:
+                now = p.reshape(-1, 1)
+            a, b, between = last
+            turn, size = _size(now - b), _size(now)
+            steady = _size(b - a) < STEADY * turn
+            at_limit = jnp.minimum(size, _size(b)) > AT_LIMIT * limit
             # One at the end of a step was counted after it.
-            fresh = _size(now - between) > slack
-            turned = (_dot(b, now) < 0) & (change < STEADY * turn) & alike & fresh
-            large = turn > 1e-6 * self.largest
-            total = total + jnp.sum(turned & large, dtype=jnp.int32)
-            largest = jnp.maximum(largest, _largest(jnp.abs(now)))
-        return Turns((*self.last[1:], latest), largest, self.which), total
-
-
-def _dot(a: Array, b: Array) -> Array:
-    return short_sum(a * b, 1)
+            fresh = _size(now - between) > (1 - AT_LIMIT) * limit
+            slid = limit > LEAST if first else limit > 0
+            turned = (short_sum(now * b, 1) < 0) & steady & at_limit & fresh & slid
+            total = total + jnp.sum(turned, dtype=jnp.int32)
+            latest.append(now)
+            limits.append(jnp.maximum(limit, size))
+        last = (*self.last[1:], tuple(latest))
+        return Turns(last, tuple(limits), normal, self.which), total
 
 
 def _size(a: Array) -> Array:
-    return jnp.sqrt(_dot(a, a))
+    return jnp.sqrt(short_sum(a * a, 1))
 
 
 def _is_followed(interaction: Interaction) -> bool:

@@ -13,19 +13,26 @@ from scipy.integrate import solve_ivp
 
 from diffnsd import (
     RESULTS,
+    BackwardEuler,
     Corrected,
     CoulombFriction,
     DryFriction,
     GapRelation,
     Interaction,
     LagrangianSystem,
+    LieVariational,
     Located,
     Model,
     MoreauJean,
+    NewtonEulerSystem,
+    Projected,
     RateRelation,
     SaveAt,
+    SchatzmanPaoli,
     simulate,
 )
+from diffnsd.relations import Geom, shape_contacts
+from diffnsd.shapes import Box, HalfSpace
 
 SLOPE = 2.0, 4.0, 1.5  # speed at the start, pull of the slope, deceleration by friction
 WEIGHT = 9.0
@@ -127,7 +134,32 @@ def test_a_plain_scheme_says_that_sliding_reversed(build, steps):
     model, start = build(jnp.asarray(SLOPE))
     out = simulate(model, MoreauJean(), 0.0, 1.0, 1 / steps, start, max_steps=101)
     assert int(out.stats.turned.sum()) == 1
-    assert out.message.startswith("sliding reversed without sticking (1 times)")
+    assert out.message.startswith("sliding reversed without sticking (1 times of a contact)")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "scheme",
+    [BackwardEuler(), LieVariational(), SchatzmanPaoli(), Projected(MoreauJean())],
+    ids=lambda s: type(s).__name__,
+)
+def test_other_plain_schemes_say_it(scheme):
+    model, start = in_the_plane(jnp.asarray(SLOPE))
+    out = simulate(model, scheme, 0.0, 1.0, 1e-2, start)
+    assert int(out.stats.turned.sum()) == 1
+
+
+@pytest.mark.slow
+def test_a_box_says_that_sliding_reversed_and_one_at_rest_does_not():
+    """Its corners in front and behind carry other shares of the load on the way up and back."""
+    box, floor = Geom(Box((0.1, 0.1, 0.05)), body=0), Geom(HalfSpace())
+    law = CoulombFriction(0.3)
+    for pull, speed, turned in ((5.0, 1.0, 4), (0.0, 0.0, 0), (5.0, 0.0, 0)):
+        system = NewtonEulerSystem(np.ones(1), np.full((1, 3), 0.01), gravity=(-pull, 0.0, -9.0))
+        model = Model(system, Interaction(shape_contacts([(box, floor)]), law))
+        start = system.state(np.array([[0, 0, 0.05]]), velocity=np.array([[speed, 0, 0]]))
+        out = simulate(model, MoreauJean(), 0.0, 0.3, 5e-3, start)
+        assert int(out.stats.turned.sum()) == turned
 
 
 @pytest.mark.parametrize(
