@@ -26,7 +26,7 @@ import diffnsd as nsd
 
 # The oracle belongs to the tests.
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
-from oracles._mechanisms import FAMILIES, draws
+from oracles._mechanisms import FAMILIES, draws, off
 
 DT, TOGETHER, WRONG = 1e-3, 100, 0.05
 
@@ -67,12 +67,7 @@ def compared(name: str, p: np.ndarray, ends: np.ndarray, slopes: np.ndarray) -> 
     restitutions = np.array([parameter.startswith("e ") for parameter in FAMILIES[name].names])
     without = (restitutions & (p == 0))[:, None]
     jacobian, slopes = np.where(without, 0, jacobian), np.where(without, 0, slopes)
-    return Compared(_off(found, ends), _off(jacobian, slopes), said)
-
-
-def _off(found: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    axes = tuple(range(1, exact.ndim))
-    return np.max(np.abs(found - exact), axes) / np.max(np.abs(exact), axes)
+    return Compared(off(found, ends), off(jacobian, slopes), said)
 
 
 def row(name: str, count: int, seed: int) -> dict:

@@ -47,9 +47,7 @@ class Peaks(eqx.Module):
         model: Model, integrator: AbstractIntegrator, t0: Scalar, state0: State
     ) -> "Peaks | None":
         """Before the first step; `None` if there is nothing to count."""
-        if integrator.keeps_impact_times or not model.system.kind.has_positions:
-            return None
-        which = tuple(k for k, i in enumerate(model.interactions) if _may_strike(i))
+        which = tuple(k for k, i in _followed(model, integrator) if not i.law.never_opens)
         if not which:
             return None
         counts, dtype = model.contacts(t0, state0.q), state0.v.dtype
@@ -92,12 +90,8 @@ class Turns(eqx.Module):
         model: Model, integrator: AbstractIntegrator, t0: Scalar, state0: State
     ) -> "Turns | None":
         """Before the first step; `None` if there is nothing to count."""
-        if integrator.keeps_impact_times or not model.system.kind.has_positions:
-            return None
         which = tuple(
-            (k, int(i.law.is_unilateral))
-            for k, i in enumerate(model.interactions)
-            if i.law.slides and _is_followed(i)
+            (k, int(i.law.is_unilateral)) for k, i in _followed(model, integrator) if i.law.slides
         )
         if not which:
             return None
@@ -138,15 +132,16 @@ def _size(a: Array) -> Array:
     return jnp.sqrt(short_sum(a * a, 1))
 
 
-def _is_followed(interaction: Interaction) -> bool:
-    """Whether contacts can be followed from step to step."""
-    relation = interaction.relation
-    return relation.needs_positions and not (relation.is_compliant or relation.lists_contacts)
-
-
-def _may_strike(interaction: Interaction) -> bool:
-    """Whether a contact may close with an impact, and can be followed."""
-    return _is_followed(interaction) and not interaction.law.never_opens
+def _followed(model: Model, integrator: AbstractIntegrator) -> list[tuple[int, Interaction]]:
+    """The interactions, numbered, whose contacts are followed from step to step: none if times are kept."""
+    if integrator.keeps_impact_times or not model.system.kind.has_positions:
+        return []
+    numbered = ((k, i, i.relation) for k, i in enumerate(model.interactions))
+    return [
+        (k, i)
+        for k, i, r in numbered
+        if r.needs_positions and not (r.is_compliant or r.lists_contacts)
+    ]
 
 
 def _largest(x: Array) -> Array:

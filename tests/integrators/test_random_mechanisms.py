@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracles._event_by_event import motion
-from oracles._mechanisms import FAMILIES, draws
+from oracles._mechanisms import FAMILIES, draws, off
 from quick import quick_jit
 
 from diffnsd import RESULTS, Located, MoreauJean, SaveAt, simulate
@@ -23,12 +23,6 @@ def simulated(family, p):
     end = jnp.concatenate([out.states.q, out.states.v])
     left_out = sum(jnp.sum(x) for x in (out.stats.missed, out.stats.slow, out.stats.merged))
     return end, (end, out.result == RESULTS.successful, left_out > 0)
-
-
-def off(found, exact):
-    """The largest error of each mechanism, relative to its largest entry."""
-    axes = tuple(range(1, exact.ndim))
-    return np.max(np.abs(found - exact), axes) / np.max(np.abs(exact), axes)
 
 
 @pytest.mark.slow

@@ -262,3 +262,9 @@ def draws(
             continue
         yield (p, *known)
         count -= 1
+
+
+def off(found: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    """The largest error of each mechanism, relative to its largest entry."""
+    axes = tuple(range(1, exact.ndim))
+    return np.max(np.abs(found - exact), axes) / np.max(np.abs(exact), axes)

@@ -1,6 +1,7 @@
 """Block Gauss-Seidel between bodies: contacts of one colour at once, with Anderson's acceleration."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -176,9 +177,7 @@ class _Law(eqx.Module):
 
     def visited(self, z: Float[Array, "k c"], v: Float[Array, "b s"]) -> "_Law":
         """Without visits of contacts that have no multiplier and would get none."""
-        w = self.offset
-        for side in self.sides:
-            w = w + jnp.sum(side.values * v[side.bodies].T[None], axis=1)
+        w = _outputs(self.offset, self.sides, v)
         law = jax.tree.map(lambda x: x[:, None], self.law)
         contacts = Contacts(law, jnp.ones((z.shape[1], 1), bool), (z.shape[1], z.shape[0]))
         acts = _acts(contacts, w, z, self.rho[:, None])
@@ -210,9 +209,7 @@ class _Law(eqx.Module):
                 lambda x: jax.lax.dynamic_slice_in_dim(x, start, width)[:, None], self.law
             )
             one = Contacts(law, jnp.ones((width, 1), bool), (width, k))
-            w = here(self.offset)
-            for side in sides:
-                w = w + jnp.sum(side.values * v[side.bodies].T[None], axis=1)
+            w = _outputs(here(self.offset), sides, v)
 
             x, u = p, w
             for _ in range(inner):
@@ -226,6 +223,13 @@ class _Law(eqx.Module):
             return z, v
 
         return jax.lax.fori_loop(0, self.visits, visit, (z, v))
+
+
+def _outputs(offset: Float[Array, "k c"], sides: Sequence[_Side], v: Float[Array, "b s"]) -> Array:
+    """`w = H v + offset`, `(k, c)`."""
+    for side in sides:
+        offset = offset + jnp.sum(side.values * v[side.bodies].T[None], axis=1)
+    return offset
 
 
 def _acts(contacts: Contacts, w: Array, z: Array, rho: Array) -> Bool[Array, " c"]:
