@@ -14,6 +14,7 @@ from ..integrators import AbstractIntegrator
 from ..integrators._base import NEAR_EDGE
 from ..integrators._impact import approach
 from ..model import Model
+from ..simulation._struck import Turns
 
 GROWTH = 1e4
 """Warn if sensitivities grow by more than this factor: four digits of the start are then lost."""
@@ -31,6 +32,11 @@ NOT_TRUE = {
     "merged": (
         "contacts struck together with another one",
         "the gradient is that of striking together. Compare with a start that is moved a little",
+    ),
+    "turned": (
+        "times sliding reversed",
+        "the gradient has no derivative of these times. Use Located(...) or Corrected(...), and friction "
+        "with one row, or CoulombFriction in space",
     ),
     "drifted": (
         "steps ended with the values of Corrected far from the motion of its derivatives",
@@ -58,7 +64,8 @@ class GradientExplanation(eqx.Module):
     - `growth`: sensitivity of the loss to the state at the end of each step, relative to that to
       the last, `(s,)`. `margins`: relative distance to a change of mode, `(s,)`.
     - `missed`, `slow`, `merged`, `drifted`, `curved`: what makes derivatives wrong or inaccurate, as in
-      `Solution.stats`, `(s,)`.
+      `Solution.stats`, `(s,)`. `turned`: contacts whose sliding reversed, its time without derivative,
+      `(s, c)`.
     - `times_kept`: whether the method differentiates impact times.
     """
 
@@ -74,6 +81,7 @@ class GradientExplanation(eqx.Module):
     merged: Int[Array, " s"]
     drifted: Int[Array, " s"]
     curved: Int[Array, " s"]
+    turned: Bool[Array, "s c"]
     duration: float = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
     times_kept: bool = eqx.field(static=True)
@@ -105,9 +113,11 @@ class GradientExplanation(eqx.Module):
             )
         for name, (what, remedy) in NOT_TRUE.items():
             counts = np.asarray(getattr(self, name))
+            by_contact = counts if counts.ndim == 2 else struck
+            counts = counts.reshape(len(at), -1).sum(axis=1)
             if np.any(counts):
                 first = int(np.argmax(counts > 0))
-                which = ", ".join(map(str, np.flatnonzero(struck[first])))
+                which = ", ".join(map(str, np.flatnonzero(by_contact[first])))
                 contacts = f", contact {which}" if which else ""
                 found.append(
                     f"{int(np.sum(counts))} {what}, first in step {first} (t = {at[first]:.4g} s"
@@ -277,6 +287,10 @@ def _explain(loss, flat, unravel, build, integrator, ts, h, args) -> dict[str, A
     through, hits = jax.lax.map(one, (ts, begins, carries, moved, adjoints))
     touched = jnp.concatenate([jnp.any(p != 0, axis=2) for p in info.impulses], axis=1)
 
+    turns, turned = Turns.of(model, integrator, ts[0], start), jnp.zeros_like(touched)
+    if turns is not None:
+        turned = jax.lax.scan(lambda turns, info: turns.then(model, h, info), turns, info)[1]
+
     squares = [jnp.sum(x.reshape(len(ts), -1) ** 2, axis=1) for x in jax.tree.leaves(adjoints)]
     sizes = jnp.sqrt(sum(squares))
     last = jnp.max(jnp.where(sizes > 0, jnp.arange(len(ts)), 0))
@@ -287,7 +301,8 @@ def _explain(loss, flat, unravel, build, integrator, ts, h, args) -> dict[str, A
         "struck": touched & hits,
         "growth": sizes / jnp.where(sizes[last] > 0, sizes[last], 1),
         "margins": info.margin,
-        **{name: getattr(info, name) for name in NOT_TRUE},
+        **{name: getattr(info, name) for name in NOT_TRUE if name != "turned"},
+        "turned": turned,
     }
 
 

@@ -60,8 +60,9 @@ def slip_rows(interaction: Interaction) -> tuple[int, ...]:
         return ()
     if rows == max(law.least_rows, 1):
         return (rows - 1,)
-    # A law that depends on the gap holds over a step, not at an instant.
-    return (1, 2) if rows == 3 and not law.needs_implicit_positions else ()
+    # A law that depends on the gap holds over a step, not at an instant; one without a normal row row by row.
+    in_space = rows == 3 and law.is_unilateral and not law.needs_implicit_positions
+    return (1, 2) if in_space else ()
 
 
 def one_slip(model: Model, t: Scalar, state: State) -> np.ndarray:

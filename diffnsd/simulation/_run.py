@@ -134,8 +134,8 @@ def stepper(model, integrator, grid: Grid, args, event: Event | None, meter):
             peaks, struck = peaks.then(info)
             info = eqx.tree_at(lambda i: i.struck, info, jnp.where(going, struck, 0))
         if turns is not None:
-            turns, turned = turns.then(info)
-            info = eqx.tree_at(lambda i: i.turned, info, jnp.where(going, turned, 0))
+            turns, turned = turns.then(model, grid.h, info)
+            info = info.seeing(turned=going & turned)
         if watch is not None:
             assert event is not None
             ended = watch.step >= 0

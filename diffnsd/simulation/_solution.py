@@ -102,9 +102,10 @@ class StepStatistics(eqx.Module):
             ),
             (
                 self.turned,
-                "sliding reversed without sticking ({} times of a contact), and the derivatives of these "
-                "times are lost: those by what moves them are wrong; use Located(...), Corrected(...) or "
-                "EventDriven()",
+                "sliding reversed or a relay switched ({} times of a contact), and the derivatives of these "
+                "times are lost: those by what moves them are wrong; Located(...), Corrected(...) and "
+                "EventDriven() keep them, of friction and relays with one row, and of CoulombFriction in "
+                "space",
             ),
             (
                 self.drifted,

@@ -1,30 +1,32 @@
-"""Counts impacts and turns of friction that a method steps over without their times, from impulses alone.
+"""Counts events that a method steps over without their times, from impulses alone: impacts and turns.
 
 An impact is a peak: an impulse that the forces of a step do not give, before or after. What forces give is
 read from the same contact one step earlier and later, and from the others beside it, among which a load may
 move without an impact. So nothing is evaluated for it.
 
-A turn is a friction at its limit that is at its limit again two steps later, with the other sign: sliding has
-reversed. The limit is the largest friction of the contact so far, relative to its normal impulse if it has
-one. Where it sticks under a load that turns round, friction changes evenly over several steps, and where
-sliding ends in sticking it is below its limit.
+A turn is a friction, or a relay, at a bound of its law two steps after it was at the opposite one: its slip
+or output has changed sign without being held at zero.
 """
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
+from .._jax import without_derivative
 from .._numerics import short_sum
 from .._types import Scalar, State
+from ..complementarity.problem._problem import broadcast_law
 from ..integrators import AbstractIntegrator, StepInfo
+from ..integrators._impact import slip_rows
+from ..laws import AbstractLaw, Context
 from ..model import Interaction, Model
 
 PEAK = 4.0
 """How many times larger than the impulses before and after it the impulse of an impact is."""
-STEADY, AT_LIMIT = 0.2, 0.999
-"""How much the friction changes in a step before a turn, relative to the turn; and how near it is to its
-limit, relative to it."""
+STEADY, NEAR = 0.2, 1e-3
+"""How much a multiplier changes in a step before a turn, and how near to a bound it is, both relative to the
+turn."""
 LEAST = 1e-3
 """A coefficient of friction below which nothing slides: that is rounding."""
 
@@ -47,8 +49,8 @@ class Peaks(eqx.Module):
         model: Model, integrator: AbstractIntegrator, t0: Scalar, state0: State
     ) -> "Peaks | None":
         """Before the first step; `None` if there is nothing to count."""
-        which = tuple(k for k, i in _followed(model, integrator) if not i.law.never_opens)
-        if not which:
+        which = tuple(k for k, i in _followed(model) if not i.law.never_opens)
+        if not which or integrator.keeps_impact_times or not model.system.kind.has_positions:
             return None
         counts, dtype = model.contacts(t0, state0.q), state0.v.dtype
         never = tuple(jnp.full(counts[k], jnp.inf, dtype) for k in which)
@@ -72,76 +74,105 @@ class Peaks(eqx.Module):
 
 
 class Turns(eqx.Module):
-    """Frictions of the last three steps per interaction that is watched, newest last.
+    """Multipliers of the last three steps per interaction that is watched, `(k, c)`, newest last.
 
-    Of contacts with a normal impulse `(c, k)`, relative to it; of others every row by itself, `(c k, 1)`.
+    Those of contacts with a normal impulse are relative to it.
 
-    `limit`: the largest so far of each; `normal`: the largest normal impulse so far; `which`: the
-    interactions, and the first of their rows that are friction.
+    `normal`: the largest normal impulse so far; `which`: the interactions.
     """
 
     last: tuple[tuple[Array, ...], ...]
-    limit: tuple[Array, ...]
     normal: Array
-    which: tuple[tuple[int, int], ...] = eqx.field(static=True)
+    which: tuple[int, ...] = eqx.field(static=True)
 
     @staticmethod
     def of(
         model: Model, integrator: AbstractIntegrator, t0: Scalar, state0: State
     ) -> "Turns | None":
         """Before the first step; `None` if there is nothing to count."""
+        keeps = integrator.keeps_impact_times
         which = tuple(
-            (k, int(i.law.is_unilateral)) for k, i in _followed(model, integrator) if i.law.slides
+            k for k, i in _followed(model) if _has_bounds(i) and not (keeps and slip_rows(i))
         )
         if not which:
             return None
         counts, dtype = model.contacts(t0, state0.q), state0.v.dtype
-        rows = [(counts[k], model.interactions[k].rows, first) for k, first in which]
-        none = tuple(jnp.zeros((c, k - 1) if first else (c * k, 1), dtype) for c, k, first in rows)
-        limits = tuple(jnp.zeros(len(x), dtype) for x in none)
-        return Turns((none,) * 3, limits, jnp.zeros((), dtype), which)
+        far = tuple(jnp.full((model.interactions[k].rows, counts[k]), FAR, dtype) for k in which)
+        return Turns((far,) * 3, jnp.zeros((), dtype), which)
 
-    def then(self, info: StepInfo) -> tuple["Turns", Int[Array, ""]]:
-        """After the next step, and how many turns there were in it or the one before."""
-        total, normal = jnp.zeros((), jnp.int32), self.normal
-        latest, limits = [], []
-        for (number, first), limit, *last in zip(self.which, self.limit, *self.last, strict=True):
-            p = jax.lax.stop_gradient(info.impulses[number])
-            if first:
-                normal = jnp.maximum(normal, _largest(p[:, 0]))
-                presses = p[:, :1] > 1e-6 * self.normal
-                now = jnp.where(presses, p[:, 1:] / jnp.where(presses, p[:, :1], 1), 0)
+    def then(self, model: Model, h: Scalar, info: StepInfo) -> tuple["Turns", Bool[Array, " c"]]:
+        """After the next step, and which contacts turned in it or the one before, of all interactions."""
+        normal, latest = self.normal, []
+        turned = [jnp.zeros(len(p), bool) for p in info.impulses]
+        model, h, impulses = without_derivative((model, h, info.impulses))
+        for k, *last in zip(self.which, *self.last, strict=True):
+            interaction, p = model.interactions[k], impulses[k].T
+            law = broadcast_law(interaction.law, p.shape[1], p.dtype)
+            if law.is_unilateral:
+                normal = jnp.maximum(normal, _largest(p[0]))
+                presses = p[:1] > 1e-6 * self.normal
+                p = jnp.where(presses, p / jnp.where(presses, p[:1], 1), 0)
+            elif interaction.relation.needs_positions:
+                law = law.in_step(_of_length(h, p))
             else:
-                now = p.reshape(-1, 1)
-            a, b, between = last
-            turn, size = _size(now - b), _size(now)
-            steady = _size(b - a) < STEADY * turn
-            at_limit = jnp.minimum(size, _size(b)) > AT_LIMIT * limit
-            # One at the end of a step was counted after it.
-            fresh = _size(now - between) > (1 - AT_LIMIT) * limit
-            slid = limit > LEAST if first else limit > 0
-            turned = (short_sum(now * b, 1) < 0) & steady & at_limit & fresh & slid
-            total = total + jnp.sum(turned, dtype=jnp.int32)
-            latest.append(now)
-            limits.append(jnp.maximum(limit, size))
+                p = p / h
+            latest.append(p)
+            before, old, between = last
+            turned[k] = _has_turned(law, before, old, between, p)
         last = (*self.last[1:], tuple(latest))
-        return Turns(last, tuple(limits), normal, self.which), total
+        return Turns(last, normal, self.which), jnp.concatenate(turned)
+
+
+FAR = 1e15
+"""A multiplier before the first step: outside all bounds."""
+
+
+def _has_bounds(interaction: Interaction) -> bool:
+    """Whether multipliers have bounds that the sign of a slip or output decides between."""
+    law = interaction.law
+    if law.is_unilateral:
+        return interaction.rows > 1
+    return law.never_opens and not law.holds_gap
+
+
+def _of_length(h: Scalar, p: Array) -> Context:
+    """The data of a law that knows no more of a step than its length."""
+    zero = jnp.zeros_like(p[0])
+    return Context(jnp.zeros_like(p), zero, zero + h, zero)
+
+
+def _has_turned(law: AbstractLaw, before: Array, old: Array, between: Array, now: Array) -> Array:
+    """Which multipliers `(k, c)` are at the bound opposite to that of two steps ago, `(c,)`."""
+    if law.is_unilateral:
+        away, back = now.at[0].set(0), old.at[0].set(0)
+    else:
+        away, back = (now - old) / 2, (old - now) / 2
+    turn = _size(away - back)
+    steady = _size(old - before) < STEADY * turn
+    # One that was there a step earlier was counted after that step.
+    fresh = _size(now - between) > NEAR * turn
+    slid = turn > (LEAST if law.is_unilateral else 0)
+    opposite = short_sum(away * back, 0) < 0
+    return opposite & steady & fresh & slid & _at_bound(law, now, away) & _at_bound(law, old, back)
+
+
+def _at_bound(law: AbstractLaw, z: Array, away: Array) -> Array:
+    """Whether a multiplier is in the set of its law, and leaves it with a little more of `away`."""
+
+    def outside(z):
+        return _size(law.set().project(z) - z) > 1e-3 * NEAR * _size(away)
+
+    return outside(z + NEAR * away) & ~outside(z - NEAR * away)
 
 
 def _size(a: Array) -> Array:
-    return jnp.sqrt(short_sum(a * a, 1))
+    return jnp.sqrt(short_sum(a * a, 0))
 
 
-def _followed(model: Model, integrator: AbstractIntegrator) -> list[tuple[int, Interaction]]:
-    """The interactions, numbered, whose contacts are followed from step to step: none if times are kept."""
-    if integrator.keeps_impact_times or not model.system.kind.has_positions:
-        return []
+def _followed(model: Model) -> list[tuple[int, Interaction]]:
+    """The interactions, numbered, whose contacts are the same from step to step."""
     numbered = ((k, i, i.relation) for k, i in enumerate(model.interactions))
-    return [
-        (k, i)
-        for k, i, r in numbered
-        if r.needs_positions and not (r.is_compliant or r.lists_contacts)
-    ]
+    return [(k, i) for k, i, r in numbered if not (r.is_compliant or r.lists_contacts)]
 
 
 def _largest(x: Array) -> Array:

@@ -6,7 +6,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffnsd import Located, MoreauJean, State
+from diffnsd import (
+    DryFriction,
+    Interaction,
+    LagrangianSystem,
+    Located,
+    Model,
+    MoreauJean,
+    RateRelation,
+    State,
+)
 from diffnsd.diagnostics import explain_gradient
 from diffnsd.models import ball_impact_times, ball_state, bouncing_ball, relay_oscillator
 
@@ -82,6 +91,22 @@ def test_what_makes_it_wrong_is_said_with_step_time_and_contact(located, name):
     (words,) = set(counted.warnings) - set(located.warnings)
     when = f"t = {float(located.ts[step]):.4g} s, contact 0"
     assert words.startswith("2 ") and f"first in step {step} ({when})" in words
+
+
+@pytest.mark.slow
+def test_sliding_that_reverses_is_said_with_step_time_and_contact():
+    """A block that is thrown up a slope at 2 m/s stops after 2/5.5 s, and slides back."""
+
+    def thrown(speed):
+        block = LagrangianSystem(jnp.eye(1), f_ext=jnp.array([-4.0]))
+        rubbing = Interaction(RateRelation(lambda t, q: q), DryFriction(1.5))
+        return Model(block, rubbing), block.state([0.0], speed[None])
+
+    found = explain_gradient(speed, jnp.asarray(2.0), thrown, MoreauJean(), 0.0, 1.0, 0.02)
+    (words,) = found.warnings
+    assert "1 times sliding reversed, first in step 18 (t = 0.36 s, contact 0)" in words
+    kept = explain_gradient(speed, jnp.asarray(2.0), thrown, Located(MoreauJean()), 0.0, 1.0, 0.02)
+    assert kept.warnings == ()
 
 
 @pytest.mark.slow

@@ -202,13 +202,55 @@ def test_the_switching_time_of_a_relay_of_degree_two_is_lost():
         relation = FirstOrderLinear([[1.0, 0.0]], [[0.0], [1.0]])
         model = Model(system, Interaction(relation, Relay()))
         state = system.state(jnp.stack([x0, -jnp.ones_like(x0) / 2]))
-        return simulate(model, EulerMoreau(), 0.0, 1.5, 0.01, state).states.v[-1, 1]
+        out = simulate(model, EulerMoreau(), 0.0, 1.5, 0.01, state)
+        return out.states.v[-1, 1], out
 
     def exact(x0):
         first = -0.5 + jnp.sqrt(0.25 + 2 * x0)
         return -0.5 - first + (1.5 - first)
 
-    value, slope = jax.value_and_grad(run)(jnp.array(1.003))
+    (value, out), slope = jax.value_and_grad(run, has_aux=True)(jnp.array(1.003))
+    assert int(out.stats.turned.sum()) == 1
     np.testing.assert_allclose(value, exact(1.003), atol=2e-2)
     assert abs(jax.grad(exact)(1.003)) > 1.3
     assert abs(slope) < 1e-10
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    ("start", "drive", "bounds", "switches"),
+    [(-1.0, 2.3, (-0.9, 0.9), 1), (-1.0, 2.3, (0.0, 1.5), 1), (-1.0, 0.5, (-0.9, 0.9), 0)],
+    ids=["crossed", "crossed, on and off", "slides"],
+)
+def test_a_plain_scheme_says_that_a_relay_switched(name, start, drive, bounds, switches):
+    """`x' = b + lam`, `lam` a relay of `x`: it is crossed where the drive is stronger.
+
+    `ThetaGamma` with `gamma = 1/2` steps over a surface on which it then slides, and its derivative with it.
+    """
+    switches |= name == "theta-gamma"
+    relation = FirstOrderLinear(jnp.ones((1, 1)), jnp.ones((1, 1)))
+    system = FirstOrderSystem.linear(jnp.zeros((1, 1)), drive * jnp.ones(1))
+    model = Model(system, Interaction(relation, Relay(*bounds)))
+    out = simulate(model, METHODS[name], 0.0, 1.4, 0.02, system.state([start]))
+    assert int(out.stats.turned.sum()) == switches
+    assert ("a relay switched (1 times" in out.message) == (switches == 1)
+
+
+def test_a_diode_that_opens_is_no_switch():
+    """Its current goes continuously to zero, also where its law is written as a relay without upper bound."""
+
+    def source(t):
+        return jnp.sin(8.0 * t)[None]
+
+    system = FirstOrderSystem(lambda t, x, args: source(t) - x, n=1)
+    for law in (Complementarity(), Relay(0.0, jnp.inf)):
+        relation = FirstOrderLinear(jnp.ones((1, 1)), jnp.ones((1, 1)))
+        out = simulate(
+            Model(system, Interaction(relation, law)),
+            EulerMoreau(),
+            0.0,
+            2.0,
+            0.01,
+            system.state([0.0]),
+        )
+        assert np.ptp(out.details.multipliers[0]) > 0.5 and out.message == ""
