@@ -122,7 +122,7 @@ def _judged(problem, z: Array, outcome: Outcome, solver, passes: Array, throw: b
     statistics = outcome.statistics
     velocity, violation = _measures(jax.lax.stop_gradient((linear, z)))
     own = statistics.margin, statistics.solved_by
-    statistics = Statistics(residual, violation, passes, *own, converged)
+    statistics = Statistics(residual, violation, passes, *own, converged, outcome.statistics.wedged)
     honest = Outcome(statistics, velocity, jnp.zeros_like(outcome.certificate))
     return report(linear, z, honest, solver, throw)
 

@@ -133,7 +133,7 @@ def _without_contacts(problem: MixedProblem):
         v = newton_solve(problem.matrix, problem.rhs)
     v = checkpoint_name(v, SAVED_NAME)
     zero, none = jnp.zeros_like(v[0]), jnp.zeros((), jnp.int32)
-    return v, (), Statistics(zero, zero, none, zero + jnp.inf, none, jnp.array(True))
+    return v, (), Statistics(zero, zero, none, zero + jnp.inf, none, jnp.array(True), none)
 
 
 def _solves(matrix: Array) -> Callable[[Array], Array]:

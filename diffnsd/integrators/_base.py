@@ -95,8 +95,9 @@ class StepInfo(eqx.Module):
     motion that the derivatives belong to are far apart (`Corrected`); `kinks`: contacts through which only
     first derivatives are true, see `Located`; `curved`: contacts that lasted on a curved surface under a
     method whose reactions are first order there; `struck`, `turned`: impacts and turns of friction of a
-    method that does not differentiate their times, counted by `simulate`; `impacts`: times of impacts [s], an
-    array of any fixed length, infinite where there was none; `crowded`: the first contact for which
+    method that does not differentiate their times, counted by `simulate`; `wedged`: contacts that slide where
+    a step may have no or several solutions; `impacts`: times of impacts [s], an array of any fixed length,
+    infinite where there was none; `crowded`: the first contact for which
     there was no room, its interaction and its place there, −1 each if there was room for all.
     """
 
@@ -116,6 +117,7 @@ class StepInfo(eqx.Module):
     curved: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     struck: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     turned: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
+    wedged: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     impacts: Float[Array, " i"] = eqx.field(default_factory=lambda: jnp.zeros(0))
     crowded: Int[Array, "2"] = eqx.field(default_factory=lambda: jnp.full(2, -1, jnp.int32))
 
@@ -136,6 +138,7 @@ class StepInfo(eqx.Module):
             stats.violation,
             stats.solved_by,
         )
+        info = dataclasses.replace(info, wedged=stats.wedged)
         return info if crowded is None else eqx.tree_at(lambda i: i.crowded, info, crowded)
 
     def seeing(self, **contacts: Bool[Array, " c"]) -> "StepInfo":
@@ -165,6 +168,7 @@ class StepInfo(eqx.Module):
             curved=self.curved + later.curved,
             struck=self.struck + later.struck,
             turned=self.turned + later.turned,
+            wedged=self.wedged + later.wedged,
             impacts=jnp.minimum(self.impacts, later.impacts),
             crowded=jnp.where(self.crowded < 0, later.crowded, self.crowded),
         )

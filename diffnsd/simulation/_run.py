@@ -294,7 +294,18 @@ def _snapshot(model, integrator, grid: Grid, loop: _Loop, i, info: StepInfo) -> 
 
 
 _LARGEST = "residual", "iterations", "violation", "solved_by"
-_COUNTED = "located", "missed", "slow", "merged", "drifted", "kinks", "curved", "struck", "turned"
+_COUNTED = (
+    "located",
+    "missed",
+    "slow",
+    "merged",
+    "drifted",
+    "kinks",
+    "curved",
+    "struck",
+    "turned",
+    "wedged",
+)
 
 
 def _statistics(

@@ -36,12 +36,14 @@ class StepStatistics(eqx.Module):
     - `struck`: impacts that were stepped over by a method that does not differentiate their times,
       `(s,)`: steps in which a contact has an impulse several times those before and after. One in the
       last step is not seen, and neither are those of `neighbour_contacts`. `turned`: contacts whose
-      friction such a method saw turn round within two steps while they slid, `(s,)`; not in the first two
-      steps, and not friction of rolling. `drifted`: steps at whose ends the values of `Corrected` and the
-      motion of its derivatives are more than 5 steps apart, `(s,)`.
+      friction, or relays whose multiplier, went from one bound to the opposite one within two steps, without
+      a derivative of that time, `(s,)`; not in the first two steps. `drifted`: steps at whose ends the
+      values of `Corrected` and the motion of its derivatives are more than 5 steps apart, `(s,)`.
     - `kinks`: contacts under `Located` and `Corrected` that lasted on a curved surface, let go or began to
       slip, `(s,)`. Second derivatives are not true after them, and overflow. `curved`: those that lasted
       on a curved surface while `contacts_at` of the method inside was not `HalfExplicit()`, `(s,)`.
+    - `wedged`: contacts that slid where `mu W_NT` exceeds `W_NN` in their own block of `W` (Painlevé), so
+      that a step may have no or several solutions, `(s,)`; not counted where bodies are many.
     - `worst_step`: index of the step with the largest residual of the run, `()`. `failed_step`: index
       of the first step that failed, -1 if none did, `()`; `failed_residual`: its relative residual,
       `()`; `crowded`: the first contact for which it had no room, as its interaction and its place
@@ -67,6 +69,7 @@ class StepStatistics(eqx.Module):
     curved: Int[Array, " s"]
     struck: Int[Array, " s"]
     turned: Int[Array, " s"]
+    wedged: Int[Array, " s"]
     worst_step: Count
     failed_step: Count
     failed_residual: Scalar
@@ -116,6 +119,12 @@ class StepStatistics(eqx.Module):
                 self.curved,
                 "contacts lasted on curved surfaces ({} steps of a contact), and derivatives after them have "
                 "only first order: use contacts_at=HalfExplicit() of the method inside, or shorter steps",
+            ),
+            (
+                self.wedged,
+                "friction drew a sliding contact in more than its load lifted it ({} times, Painlevé): such "
+                "a step has no solution that slides, or several, and the one that was taken may stop the "
+                "contact at once; compare with a smaller mu, or with a compliant contact",
             ),
             (
                 np.asarray(self.margin) < NEAR_EDGE,

@@ -97,8 +97,10 @@ class Turns(eqx.Module):
         if not which:
             return None
         counts, dtype = model.contacts(t0, state0.q), state0.v.dtype
-        far = tuple(jnp.full((model.interactions[k].rows, counts[k]), FAR, dtype) for k in which)
-        return Turns((far,) * 3, jnp.zeros((), dtype), which)
+        each = [(model.interactions[k], counts[k]) for k in which]
+        first = [(FAR * (not i.law.is_unilateral), (i.rows, c)) for i, c in each]
+        none = tuple(jnp.full(shape, value, dtype) for value, shape in first)
+        return Turns((none,) * 3, jnp.zeros((), dtype), which)
 
     def then(self, model: Model, h: Scalar, info: StepInfo) -> tuple["Turns", Bool[Array, " c"]]:
         """After the next step, and which contacts turned in it or the one before, of all interactions."""
@@ -124,7 +126,7 @@ class Turns(eqx.Module):
 
 
 FAR = 1e15
-"""A multiplier before the first step: outside all bounds."""
+"""A force before the first step: outside all bounds, as zero need not be."""
 
 
 def _has_bounds(interaction: Interaction) -> bool:

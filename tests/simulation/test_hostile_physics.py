@@ -126,8 +126,12 @@ def test_contacts_redundant_a_hundredfold(copies):
         assert copies > 1
 
 
-def rod(mu):
-    """A rod that slides on its lower end at an angle at which Painlevé's paradox is possible."""
+def rod(mu, speed):
+    """A rod that slides on its lower end, at 60 degrees; to the left friction pushes it into the ground.
+
+    Of a force against the slip, `W_NN − mu W_NT = 1.75 − 1.299 mu` lifts the end, and from `mu` = 1.347 on
+    nothing does: P. Painlevé, Sur les lois du frottement de glissement (1895).
+    """
     half, angle = 0.5, np.pi / 3
 
     def contact(t, q):
@@ -137,15 +141,55 @@ def rod(mu):
     system = nsd.LagrangianSystem(np.diag([1.0, 1.0, 1 / 12]), f_ext=[0.0, -9.81, 0.0])
     relation = nsd.GapRelation(contact, rows_per_contact=2)
     model = nsd.Model(system, nsd.Interaction(relation, CoulombFriction(mu)))
-    state = system.state([0.0, half * np.sin(angle), angle], [1.0, 0.0, 0.0])
+    state = system.state([0.0, half * np.sin(angle), angle], jnp.stack([speed, 0.0, 0.0]))
     return model, state
 
 
-@pytest.mark.parametrize("mu", [0.2, 3.0])
-def test_painleve(mu):
-    """Below the paradox it slides; in it the impulse-velocity step has a solution, or none is claimed."""
-    model, state = rod(mu)
-    honest(nsd.simulate(model, nsd.MoreauJean(theta=1.0), 0.0, 0.05, 1e-3, state, throw=False))
+@pytest.mark.parametrize(
+    ("mu", "speed", "is_wedged"),
+    [(1.3, -1.0, False), (1.4, -1.0, True), (3.0, -1.0, True), (3.0, 1.0, False)],
+)
+def test_painleve(mu, speed, is_wedged):
+    """Beyond the bound nothing that slides carries the rod, and the end is stopped, at any step size."""
+    method = nsd.MoreauJean(theta=1.0)
+    for h in (1e-3, 1e-4):
+        model, state = rod(jnp.asarray(mu), jnp.asarray(speed))
+        solution = nsd.simulate(model, method, 0.0, 20 * h, h, state)
+        assert honest(solution)
+        assert (int(solution.stats.wedged.sum()) > 0) == is_wedged
+        assert ("Painlevé" in solution.message) == is_wedged
+        if is_wedged:
+            # Sticking: the velocity of the end vanishes after an impulse that does not depend on `h`.
+            compliance = np.array([[1.75, -1.299038], [-1.299038, 3.25]])
+            p = np.linalg.solve(compliance, -np.array([-9.81 * h, speed]))
+            np.testing.assert_allclose(solution.impulses[0][1, 0], p, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_every_rod_in_painleve_s_region_is_solved():
+    """200 rods in any motion: sliding, lifting off or stopped."""
+    rng = np.random.default_rng(0)
+    v, mu = rng.normal(size=(200, 3)), rng.uniform(1.5, 5.0, 200)
+    v[:, 1] = v[:, 2] / 4 - rng.choice([0.0, 0.1], 200) * np.abs(rng.normal(size=200))
+
+    def step(given):
+        mu, v = given
+        model, state = rod(mu, v[0])
+        state = nsd.State(state.q, v)
+        method = nsd.MoreauJean(theta=1.0)
+        return nsd.simulate(model, method, 0.0, 1e-3, 1e-3, state, throw=False)
+
+    solution = nsd.rollout(step, (jnp.asarray(mu), jnp.asarray(v)))
+    assert bool(jnp.all(solution.result == nsd.RESULTS.successful))
+    assert float(jnp.max(solution.stats.residual)) < TOLERANCE
+    assert 50 < int(jnp.sum(solution.stats.wedged)) < 150
+
+
+def test_a_ladder_that_stands_is_not_wedged():
+    """Stuck by the same friction, from rest."""
+    model, state = rod(jnp.asarray(3.0), jnp.asarray(0.0))
+    solution = nsd.simulate(model, nsd.MoreauJean(theta=1.0), 0.0, 0.05, 1e-3, state)
+    assert honest(solution) and solution.message == ""
 
 
 def test_a_shape_far_from_the_origin():

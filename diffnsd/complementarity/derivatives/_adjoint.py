@@ -134,5 +134,5 @@ def central_path(problem: MixedProblem, z0: tuple[Array, ...], kappa):
     v = visit(z)[0]
     count = count + jnp.zeros(norm.shape, jnp.int32)
     done = norm <= tolerance
-    stats = Statistics(norm, norm, count, norm, jnp.zeros_like(count), done)
+    stats = Statistics(norm, norm, count, norm, jnp.zeros_like(count), done, jnp.zeros_like(count))
     return v, z, stats

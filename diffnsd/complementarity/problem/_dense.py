@@ -34,6 +34,8 @@ class Statistics(eqx.Module):
     - `solved_by`: index, in the solver's `names`, of the method that found the solution; 0 is the start,
       before any iteration.
     - `converged`: whether the residual is at most the accept tolerance.
+    - `wedged`: contacts that slide where friction draws them in, see `wedged` of the natural map; counted by
+      the step solver alone.
     """
 
     residual: Float[Array, "..."]
@@ -42,6 +44,7 @@ class Statistics(eqx.Module):
     margin: Float[Array, "..."]
     solved_by: Int[Array, "..."]
     converged: Bool[Array, "..."]
+    wedged: Int[Array, "..."]
 
     def then(self, other: "Statistics") -> "Statistics":
         """Combines two consecutive solves: iterations add up, the other entries are the worse ones."""
@@ -52,6 +55,7 @@ class Statistics(eqx.Module):
             margin=jnp.minimum(self.margin, other.margin),
             solved_by=jnp.maximum(self.solved_by, other.solved_by),
             converged=self.converged & other.converged,
+            wedged=self.wedged + other.wedged,
         )
 
     @staticmethod
@@ -60,7 +64,7 @@ class Statistics(eqx.Module):
         shape: Any = jax.ShapeDtypeStruct(rhs.shape[1:], rhs.dtype)
         count: Any = jax.ShapeDtypeStruct(rhs.shape[1:], jnp.int32)
         done: Any = jax.ShapeDtypeStruct(rhs.shape[1:], jnp.bool_)
-        return Statistics(shape, shape, count, shape, count, done)
+        return Statistics(shape, shape, count, shape, count, done, count)
 
 
 class Contacts(eqx.Module):

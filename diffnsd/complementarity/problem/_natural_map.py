@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..._block_rows import OwnRows
 from ..._numerics import dot, short_sum, stacked
 from ...laws._base import AbstractLaw
 from ._problem import MixedProblem, apply
@@ -169,6 +170,40 @@ def distances(problem: MixedProblem, w, z, x, rho, size: Array) -> tuple[Array, 
         motion = motion + short_sum(jnp.where(block.active, dot(u, u) * r * r, 0), 0)
     norm = jnp.sqrt(squared(tuple(z))) * jnp.maximum(jnp.sqrt(motion), size)
     return margin / jnp.where(size > 0, size, 1), power / jnp.where(norm > 0, norm, 1)
+
+
+def wedged(problem: MixedProblem, mobility: Array | None, free: Array, z) -> Array:
+    """How many loaded contacts slide where friction draws them in more than the load lifts them, `(...)`.
+
+    A force on the edge of the cone, against the slip, changes the normal velocity by
+
+        e_N · W_ii (e_N − grad lift) = W_NN − mu W_NT · w_T / |w_T|.
+
+    Where that is not positive (P. Painlevé, 1895), a contact that slides has no or several solutions, and may
+    be stopped at once. `W_ii` is the contact's own block. Only what slides faster than it approaches counts,
+    by 10: a contact that sticks also slips a little without its impulse, `free`.
+    """
+    count = jnp.zeros(free.shape[1:], jnp.int32)
+    for block, p in zip(problem.blocks, z, strict=True):
+        k, c = block.offset.shape[:2]
+        if k == 1:
+            continue
+        w = block.local(free) + block.offset
+        slides = short_sum(w[1:] * w[1:], 0) > 100 * w[0] * w[0]
+        slope = block.law.lift_gradient(w)
+        edge = jnp.concatenate([jnp.ones_like(w[:1]), -slope[1:]])
+        b = block.output if block.input is None else block.input
+        push = short_sum(b * edge[:, None], 0)
+        if mobility is not None:
+            push = jnp.einsum("ij...,jc...->ic...", mobility, push)
+        if isinstance(block.output, OwnRows):
+            own = push[block.output.at : block.output.at + c]
+            gain = jnp.moveaxis(jnp.diagonal(own), -1, 0)
+        else:
+            gain = jnp.sum(block.output[0] * push, axis=0)
+        bad = block.active & slides & (p[0] > 0) & (gain <= 0)
+        count = count + jnp.sum(bad, axis=0, dtype=jnp.int32)
+    return count
 
 
 def lost_power(block: UnderLaw, w: Array, z: Array) -> Array:

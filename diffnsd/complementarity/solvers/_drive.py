@@ -289,4 +289,5 @@ def judge(solver: Any, problem: DenseProblem, best: Best) -> Statistics:
         margin=problem.margin(best.z, w, problem.steps()),
         solved_by=best.link,
         converged=best.residual <= solver.accept_tolerance_for(best.z.dtype),
+        wedged=jnp.zeros_like(best.passes),
     )

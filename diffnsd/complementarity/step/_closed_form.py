@@ -30,5 +30,5 @@ def one_unknown(problem: MixedProblem, accept: float):
     return (
         free + column * z[0],
         (z,),
-        Statistics(norm, violation, none, margin, none, done),
+        Statistics(norm, violation, none, margin, none, done, none),
     )

@@ -42,6 +42,7 @@ from ..problem._natural_map import (
     projected,
     squared,
     tilt_for,
+    wedged,
 )
 from ..problem._problem import MixedProblem, moved
 from ._hard_problems import capacity, is_gathered, on_hard_problems
@@ -269,14 +270,14 @@ def _hard(task: Task, iterate: Iterate, count: Array, options: StepOptions, more
     for the solution of least norm, later ones accept any solution.
     """
     redundant = is_redundant(task.problem)
+    last = 1 + redundant
+    turn = jnp.where(count > last, last + (count - last) // 2, count)
     starts = [
         lambda it: it,
         lambda it: softest(task, it),
-        lambda it: after_splitting(task, it, options),
+        lambda it: after_splitting(task, it, options, turn != last + 1),
     ]
     starts = starts if redundant else starts[::2]
-    last = len(starts) - 1
-    turn = jnp.where(count > last, last + (count - last) // 2, count)
     starts = [*starts, lambda it: scattered(task, it, turn)][: options.rounds]
     which = jnp.where(count > last, last + (count - last) % 2, count)
     iterate = jax.lax.switch(which, starts, iterate)
@@ -380,4 +381,6 @@ def _statistics(task: Task, it: Iterate, options: StepOptions, tilted_v: Array) 
     link = jnp.where(it.tries <= 1 + is_redundant(task.problem), 1, options.splitting)
     solved_by = jnp.where(it.passes == 0, 0, link).astype(jnp.int32)
     done = it.best_residual <= options.accept_tolerance
-    return Statistics(it.best_residual, violation, it.passes, margin, solved_by, done)
+    free = moved(task.mobility, task.problem.rhs)
+    jams = wedged(task.problem, task.mobility, free, it.best_z)
+    return Statistics(it.best_residual, violation, it.passes, margin, solved_by, done, jams)

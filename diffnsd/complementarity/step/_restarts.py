@@ -19,13 +19,17 @@ def softest(task: Task, it: Iterate) -> Iterate:
     return dataclasses.replace(it, z=z, tilt=tilt, follows=~it.done)
 
 
-def after_splitting(task: Task, it: Iterate, options: StepOptions) -> Iterate:
-    """The start of a round: the result of operator splitting from the best point."""
+def after_splitting(task: Task, it: Iterate, options: StepOptions, lifts: Array) -> Iterate:
+    """The start of a round: the result of operator splitting from the best point.
+
+    Without lift it is near the solution of a convex problem. Where friction jams a sliding contact, as in
+    Painlevé's example, that is the solution itself, far from every other start.
+    """
     best, steps = (it.best_v, it.best_z), options.splitting_steps
-    pending = jnp.any(~it.done)
-    z = split(task.problem, task.rho, best, steps, options.penalty, options.relaxation, pending)
+    pending, lifts = jnp.any(~it.done), lifts.astype(task.size.dtype)
+    given = best, steps, options.penalty, options.relaxation, pending, lifts
     passes = it.passes + jnp.where(it.done, 0, steps)
-    return dataclasses.replace(it, z=z, passes=passes)
+    return dataclasses.replace(it, z=split(task.problem, task.rho, *given), passes=passes)
 
 
 def scattered(task: Task, it: Iterate, turn: Array) -> Iterate:

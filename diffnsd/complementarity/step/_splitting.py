@@ -14,14 +14,22 @@ from ..problem._problem import MixedProblem, apply, gather
 
 
 def split(
-    problem: MixedProblem, rho, start, steps: int, penalty: float, relaxation: float, pending: Array
+    problem: MixedProblem,
+    rho,
+    start,
+    steps: int,
+    penalty: float,
+    relaxation: float,
+    pending: Array,
+    lifts: Array,
 ) -> tuple[Array, ...]:
     """Iterations of `(W + sigma) z = −q − lift + sigma (y − dual)`, `y ∈ K`, `sigma = penalty / rho`.
 
     The linear solve is the elimination with diagonal blocks, `A + H^T B / sigma`: the unsymmetric part
     of `W` is kept, and the lift is refreshed in each iteration.
 
-    **Arguments:** `start`: `(v, z)`; `relaxation`: over-relaxation; `pending`: whether any is unsolved.
+    **Arguments:** `start`: `(v, z)`; `relaxation`: over-relaxation; `pending`: whether any is unsolved;
+    `lifts`: 1, or 0 for the convex problem without lift, whose solution is unique if `W` is regular.
 
     **Returns:** `y` per block.
     """
@@ -34,7 +42,8 @@ def split(
 
     def lifted(block, v):
         w = block.local(v) + block.offset
-        return block.offset.at[0].add(block.law.lift(w)), w
+        lift = lifts * block.law.lift(w)
+        return block.offset.at[0].add(lift), w.at[0].add(lift)
 
     def solve(v, y, dual, mobility):
         target = tuple(
@@ -57,8 +66,7 @@ def split(
     v, z = start
     dual = []
     for block, s in zip(blocks, sigma, strict=True):
-        _, w = lifted(block, v)
-        dual.append(-w.at[0].add(block.law.lift(w)) / s[None])
+        dual.append(-lifted(block, v)[1] / s[None])
     return jax.lax.fori_loop(0, steps, body, (v, z, tuple(dual)))[1]
 
 

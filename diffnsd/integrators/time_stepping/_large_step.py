@@ -202,7 +202,7 @@ def _values(equations: LargeStep, z0: tuple[Array, ...], laws):
     z = join(z0) if z0 else jnp.zeros(0, start.dtype)
     none, done = jnp.zeros((), start.dtype), jnp.array(True)
     count = jnp.zeros((), jnp.int32)
-    stats = Statistics(none, none, count, none + jnp.inf, count, done)
+    stats = Statistics(none, none, count, none + jnp.inf, count, done, count)
     guess = _Iterate(start, z, equations.defect(start), none + jnp.inf, forcing, stats, done, count)
     end = body(guess) if linearised_once else jax.lax.while_loop(proceed, body, guess)
     stats = end.stats

@@ -223,7 +223,15 @@ def _statistics(contacts, end: _Iterate, accepted: float) -> Statistics:
     size, scale = jnp.where(size > 0, size, 1), jnp.where(scale > 0, jnp.sqrt(scale), 1)
     converged = end.residual <= accepted
     count = jnp.zeros((), jnp.int32)
-    return Statistics(end.residual, power / size, end.count, least / scale, count, converged)
+    return Statistics(
+        end.residual,
+        power / size,
+        end.count,
+        least / scale,
+        count,
+        converged,
+        jnp.zeros_like(count),
+    )
 
 
 def nodal_derivative(equations: Any, v_end: Vector, z_end: tuple[Array, ...]):
