@@ -38,6 +38,14 @@ class Program(NamedTuple):
             self.kept.prepared.add(kind)
 
 
+def on_devices(function: Callable, mesh: Mesh | None) -> Callable:
+    """`function` on every device of the mesh, with its share of the leading axis; alone without a mesh."""
+    if mesh is None:
+        return function
+    share = jax.sharding.PartitionSpec(*mesh.axis_names)
+    return jax.shard_map(function, mesh=mesh, in_specs=share, out_specs=share, check_vma=False)
+
+
 def find_program(function: Callable, batch: PyTree, transformed: bool) -> Program:
     """The program that maps a function of one batch element over a batch, not yet compiled.
 
@@ -96,11 +104,7 @@ class _Kept:
         self._seen: dict = {}
 
     def _run(self, arrays, batch, size, mesh):
-        local = partial(_mapped, partial(self.lane, arrays), size)
-        if mesh is not None:
-            spec = jax.sharding.PartitionSpec(*mesh.axis_names)
-            local = jax.shard_map(local, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
-        return local(batch)
+        return on_devices(partial(_mapped, partial(self.lane, arrays), size), mesh)(batch)
 
     def look(self, arrays: list, batch: PyTree) -> bool | None:
         """Whether the function contains loops; `None` if it cannot be traced."""

@@ -17,7 +17,7 @@ from jax.extend.core import get_opaque_trace_state
 from jaxtyping import PyTree
 
 from .._arguments import checked_arguments
-from ._programs import find_program
+from ._programs import find_program, on_devices
 
 Out = TypeVar("Out")
 
@@ -39,6 +39,10 @@ def rollout(
     elements are done. For plain arrays, the chunks run on all cores of the host (or one after the
     other on an accelerator). Inside `jit`, `vmap` or a derivative, they run one after the other, and
     `simulate_fn` may close over values that are being differentiated. The result is the same.
+
+    Ctrl-C ends a rollout with the chunks that are running; inside `jit` all chunks are one program, which
+    the process still runs to its end. A progress meter of `simulate` shows every chunk by itself, on
+    every device.
 
     For a gradient on all cores, map the gradient: `rollout(jax.value_and_grad(loss_of_one), batch)`,
     and sum.
@@ -82,12 +86,15 @@ def rollout(
         return jax.tree.map(lambda x: jnp.zeros((0, *x.shape), x.dtype), shapes)
     transformed = _transformed()
     program = find_program(simulate_fn, batch, transformed)
-    if mesh is not None and lanes % mesh.size:
-        padded = _padded(batch, -lanes % mesh.size)
-        found = program(padded, min(limit, share), mesh)
-        return jax.tree.map(lambda x: x[:lanes], found)
-    if mesh is not None or transformed or not program.has_loops:
-        return program(batch, min(limit, share), mesh)
+    if mesh is not None:
+        padded = _padded(batch, -lanes % mesh.size) if lanes % mesh.size else batch
+        if transformed or share <= limit or not program.has_loops:
+            found = program(padded, min(limit, share), mesh)
+        else:
+            found = _in_rounds(program, padded, share, limit, mesh)
+        return jax.tree.map(lambda x: x[:lanes], found) if padded is not batch else found
+    if transformed or not program.has_loops:
+        return program(batch, min(limit, lanes), None)
     workers = max(1, os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
     size = min(limit, -(-lanes // workers))
     if size == lanes:
@@ -95,10 +102,24 @@ def rollout(
     return _on_threads(program, jax.tree.map(jnp.asarray, batch), lanes, size, workers)
 
 
+def _in_rounds(program, batch, share, size, mesh):
+    """Runs a chunk on every device, then the next: Ctrl-C ends it with the chunks that run."""
+    outs = []
+    for start in _starts(share, size):
+        outs.append(program(_cut(batch, start, size, mesh), size, mesh))
+        # The next chunks wait in line, so that no device waits for the slowest.
+        jax.block_until_ready(outs[-2:-1])
+    return _joined(outs, share, mesh)
+
+
+def _starts(lanes: int, size: int) -> list[int]:
+    """Where chunks begin; the last one begins earlier, so that all have the same shape."""
+    return [min(i, lanes - size) for i in range(0, lanes, size)]
+
+
 def _on_threads(program, batch, lanes, size, workers):
     """Runs the chunks of a batch, each on the next free core."""
-    # The last chunk begins earlier, so that all chunks have the same shape.
-    starts = [min(i, lanes - size) for i in range(0, lanes, size)]
+    starts = _starts(lanes, size)
     # Compile once here; otherwise several threads would compile at the same time.
     program.prepare(_cut(batch, 0, size), size)
     waiting, outs = deque(starts), {}
@@ -128,21 +149,30 @@ def _threads(workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, "rollout")
 
 
-@partial(jax.jit, static_argnums=2)
-def _cut(batch, start, size):
-    return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, start, size), batch)
+@partial(jax.jit, static_argnums=(2, 3))
+def _cut(batch, start, size, mesh=None):
+    """A chunk, from the share of each device if there is a mesh."""
+
+    def of_share(batch):
+        return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, start, size), batch)
+
+    return on_devices(of_share, mesh)(batch)
 
 
-@partial(jax.jit, static_argnums=1)
-def _joined(chunks, lanes):
+@partial(jax.jit, static_argnums=(1, 2))
+def _joined(chunks, lanes, mesh=None):
     """Joins the outputs of consecutive chunks; the last one overlaps the one before."""
-    *full, last = chunks
-    rest = lanes - sum(len(jax.tree.leaves(x)[0]) for x in full)
 
-    def join(x, *others):
-        return jnp.concatenate([*others, x[len(x) - rest :]])
+    def of_share(chunks):
+        *full, last = chunks
+        rest = lanes - sum(len(jax.tree.leaves(x)[0]) for x in full)
 
-    return jax.tree.map(join, last, *full)
+        def join(x, *others):
+            return jnp.concatenate([*others, x[len(x) - rest :]])
+
+        return jax.tree.map(join, last, *full)
+
+    return on_devices(of_share, mesh)(chunks)
 
 
 def _transformed() -> bool:
