@@ -1,24 +1,23 @@
 """Fits whose runs are spread over devices and processes: the same estimates, one reduction a step."""
 
 import json
-import os
 import socket
-import subprocess
-import sys
 
 import jax
 import numpy as np
 import pytest
+from forced_devices import answers, interrupted, python
 
 from diffnsd import identification
 
 # Heights of 13 balls that bounce, with noise; restitution and gravity are sought.
 COMMON = """
-import json, re, sys
+import json, sys
 import jax, jax.numpy as jnp, numpy as np, optax
 from functools import partial
 import diffnsd as nsd
 from diffnsd import identification as idn
+from forced_devices import collectives
 
 def error(params, run):
     model = nsd.models.bouncing_ball(params["e"], params["g"])
@@ -48,10 +47,9 @@ DEVICES = """
 mesh = jax.sharding.Mesh(jax.devices(), ("run",))
 there, start = jax.tree.map(jnp.asarray, (runs, start))
 
-def collectives(programs):
-    kinds = "all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter"
+def exchanges(programs):
     texts = [program.compiled.as_text() for *_, program in programs._known]
-    return [len(re.findall(rf" = .* (?:{kinds})(?:-start)?[(]", text)) for text in texts]
+    return [(collectives(text), collectives(text, in_loops=True)) for text in texts]
 
 def everywhere(function):
     return lambda p: jax.vmap(partial(function, p))(there)
@@ -65,19 +63,41 @@ one = idn.least_squares(everywhere(error), start, **options)
 many = idn.least_squares(spread, start, programs=known, **options)
 rows = [x.linearisation.residual for x in (one, many)]
 slopes = [x.linearisation.jacobian for x in (one, many)]
-found["least_squares"] = [listed(one.params), listed(many.params), collectives(known)]
+found["least_squares"] = [listed(one.params), listed(many.params), exchanges(known)]
 found["rows"] = max(float(jnp.max(jnp.abs(a - b))) for a, b in (rows, slopes))
 known = idn.Programs()
 one = idn.fit(lambda p: jnp.sum(everywhere(loss)(p)), start, optax.adam(0.02), max_steps=12)
 total = idn.SumOverRuns(loss, runs, mesh)
 many = idn.fit(total, start, optax.adam(0.02), max_steps=12, programs=known)
-found["fit"] = [listed(one.params), listed(many.params), collectives(known)]
+found["fit"] = [listed(one.params), listed(many.params), exchanges(known)]
 sampler, key = idn.Laplace(draws=20), jax.random.key(1)
 log = idn.SumOverRuns(lambda p, run: -loss(p, run) / 1e-6, runs, mesh)
 alone = lambda p: -jnp.sum(everywhere(loss)(p)) / 1e-6
 drawn = [idn.posterior(f, start, sampler=sampler, key=key).samples for f in (log, alone)]
 found["posterior"] = [x.reshape(-1).tolist() for x in drawn]
 print(json.dumps(found))
+"""
+
+LONG = """
+def told(step, progress):
+    if progress.stage is idn.Stage.RUNNING and step == 1:
+        print("ready", flush=True)
+
+def error(params, run):
+    block, begin = nsd.models.sliding_block(params["mu"]), nsd.models.block_state(0.0, run["speed"])
+    scheme, end = nsd.MoreauJean(), nsd.SaveAt.end()
+    return nsd.simulate(block, scheme, 0.0, 0.3, 1e-4, begin, saveat=end, throw=False).states.q[0] - 0.1
+
+mesh = jax.sharding.Mesh(jax.devices(), ("run",))
+runs, start = {"speed": np.linspace(1.0, 2.0, 64)}, {"mu": np.array(0.3)}
+common = {"max_steps": 100_000, "rtol": 0.0, "callback": told}
+if sys.argv[1] == "fit":
+    loss = idn.SumOverRuns(lambda p, run: error(p, run) ** 2, runs, mesh)
+    found = idn.fit(loss, start, optax.adam(1e-3), patience=100_000, **common)
+else:
+    found = idn.least_squares(idn.ResidualOverRuns(error, runs, mesh), start, **common)
+losses = found.history.loss.tolist()
+print(json.dumps([found.message, float(found.params["mu"]), found.loss, losses]))
 """
 
 # Tosses of a cube, made here with friction 0.2 and restitution 0.3, with noise.
@@ -116,40 +136,11 @@ mesh, residual = None, lambda p: jax.vmap(partial(error, p))(jax.tree.map(jnp.as
 if sys.argv[1:]:
     mesh = jax.sharding.Mesh(jax.devices(), ("run",))
     residual = idn.ResidualOverRuns(error, runs, mesh)
-known = {k: x[:8] for k, x in runs.items()}
-rolled = nsd.rollout(partial(path, true), known, mesh=mesh)
+rolled = nsd.rollout(partial(path, true), runs, mesh=mesh, chunk=2)
 rolled = process_allgather(rolled, tiled=True) if mesh else np.asarray(rolled)
 found = idn.least_squares(residual, start)
 print(json.dumps({"ends": rolled.tolist(), "params": [float(found.params[k]) for k in ("mu", "e")]}))
 """
-
-
-def environment(devices: int) -> dict[str, str]:
-    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"
-    return {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "1"}
-
-
-def python(program: str, *arguments: str, devices: int = 1) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *arguments],
-        env=environment(devices),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def answers(*processes: subprocess.Popen) -> list[dict]:
-    """What the processes print last; none is left running."""
-    try:
-        ended = [process.communicate(timeout=560) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    for process, (_, errors) in zip(processes, ended, strict=True):
-        assert process.returncode == 0, errors
-    return [json.loads(out.splitlines()[-1]) for out, _ in ended]
 
 
 @pytest.mark.slow
@@ -157,12 +148,24 @@ def test_on_eight_devices():
     """13 runs on 8 devices, masked and robust: the same numbers, and one reduction in what a step runs."""
     (found,) = answers(python(COMMON + DEVICES, devices=8))
     for name in ("least_squares", "fit"):
-        one, many, collectives = found[name]
+        one, many, exchanges = found[name]
         np.testing.assert_allclose(many, one, rtol=1e-12)  # measured 0
-        assert max(collectives) == 1 and sum(collectives) == 1
+        everywhere, in_loops = np.transpose(exchanges)
+        assert np.sum(everywhere) == 1 and np.sum(in_loops) == 0
     assert found["rows"] < 1e-11  # measured 0
     drawn, alone = found["posterior"]
     np.testing.assert_allclose(drawn, alone, rtol=1e-10)  # measured 2e-16
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fit", "least_squares"])
+def test_ctrl_c_ends_a_fit_on_eight_devices_with_the_best_so_far(method):
+    code, out, errors, seconds = interrupted(COMMON + LONG, method, devices=8)
+    assert code == 0, errors
+    message, mu, loss, losses = json.loads(out.splitlines()[-1])
+    assert "interrupted; the best iterate so far is returned" in message
+    assert loss == min(losses) and 0 < len(losses) < 1000 and 0 < mu < 2
+    assert seconds < 20  # measured 1 to 3: an evaluation that runs is not cut off
 
 
 @pytest.mark.slow

@@ -1,10 +1,5 @@
 """Rollouts equal a loop over lanes, whatever the chunks and wherever they run."""
 
-import json
-import os
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -71,68 +66,6 @@ def test_closes_over_what_is_differentiated():
     np.testing.assert_allclose(jax.grad(total)(0.3), exact, rtol=1e-10)
     np.testing.assert_allclose(jax.jvp(total, (0.3,), (1.0,))[1], exact, rtol=1e-10)
     assert jax.vmap(total)(jnp.array([0.2, 0.3])).shape == (2,)
-
-
-DEVICES = """
-import jax, json, sys
-jax.config.update("jax_enable_x64", True)
-import jax.numpy as jnp
-from diffnsd import MoreauJean, SaveAt, models, rollout, simulate
-
-def stop(lane):
-    mu, speed = lane
-    start = models.block_state(0.0, speed=speed)
-    block, end = models.sliding_block(mu=mu), SaveAt.end()
-    run = simulate(block, MoreauJean(), 0.0, 0.2, 1e-2, start, saveat=end, throw=False)
-    return run.states.q[0]
-
-traced = []
-def lane(x):
-    traced.append(0)
-    return jnp.sin(x["a"]) * x["b"].sum()
-
-found = {}
-batch = jnp.linspace(0.1, 0.5, 13), jnp.linspace(1.0, 2.0, 13)
-alone = rollout(stop, batch)
-slope = rollout(jax.grad(stop), batch)
-for count in (3, 5, 8):
-    mesh = jax.sharding.Mesh(jax.devices()[:count], ("lane",))
-    spread = rollout(stop, batch, mesh=mesh)
-    one = {"a": jnp.arange(1.0 * count), "b": jnp.arange(3.0 * count).reshape(count, 3)}
-    rollout(lane, one, mesh=mesh)
-    once = len(traced)
-    out = rollout(lane, {"a": 1 + one["a"], "b": one["b"]}, mesh=mesh)
-    found[count] = [
-        float(abs(spread - alone).max()), len(out.sharding.device_set), len(traced) - once, len(spread)
-    ]
-inside = jax.jit(jax.value_and_grad(lambda b: jnp.sum(rollout(stop, b, mesh=mesh))))
-value, total = inside(batch)
-found["grad"] = max(float(abs(a - b).max()) for a, b in zip(total, slope))
-even = jax.tree.map(lambda x: jnp.concatenate([x, x[:3]]), batch)
-text = jax.jit(lambda b: rollout(stop, b, mesh=mesh)).lower(even).compile().as_text()
-found["collectives"] = sum(text.count(x) for x in ("all-reduce(", "all-gather(", "all-to-all("))
-json.dump(found, sys.stdout)
-"""
-
-
-@pytest.mark.slow
-def test_on_three_five_and_eight_devices():
-    """13 lanes divide over none of them: padded and cut; and no reduction in what only maps."""
-    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8"
-    run = subprocess.run(
-        [sys.executable, "-c", DEVICES],
-        env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert run.returncode == 0, run.stderr
-    found = json.loads(run.stdout)
-    assert found.pop("grad") < 1e-11 and found.pop("collectives") == 0
-    assert set(found) == {"3", "5", "8"}
-    for count, (difference, devices, traced_again, lanes) in found.items():
-        assert difference < 1e-12
-        assert devices == int(count) and traced_again == 0 and lanes == 13
 
 
 @pytest.mark.slow
