@@ -105,6 +105,7 @@ def rollout(
 def _in_rounds(program, batch, share, size, mesh):
     """Runs a chunk on every device, then the next: Ctrl-C ends it with the chunks that run."""
     outs = []
+    batch = _cut(batch, 0, share, mesh)  # to its devices, once
     for start in _starts(share, size):
         outs.append(program(_cut(batch, start, size, mesh), size, mesh))
         # The next chunks wait in line, so that no device waits for the slowest.
