@@ -272,10 +272,12 @@ def _hard(task: Task, iterate: Iterate, count: Array, options: StepOptions, more
     redundant = is_redundant(task.problem)
     last = 1 + redundant
     turn = jnp.where(count > last, last + (count - last) // 2, count)
+    # Of redundant contacts later, since any solution would be accepted that is found from there.
+    convex = turn == last + 1 + 2 * redundant
     starts = [
         lambda it: it,
         lambda it: softest(task, it),
-        lambda it: after_splitting(task, it, options, turn != last + 1),
+        lambda it: after_splitting(task, it, options, ~convex),
     ]
     starts = starts if redundant else starts[::2]
     starts = [*starts, lambda it: scattered(task, it, turn)][: options.rounds]
