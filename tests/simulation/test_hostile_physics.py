@@ -166,6 +166,25 @@ def test_painleve(mu, speed, is_wedged):
 
 
 @pytest.mark.slow
+def test_painleve_from_event_to_event():
+    """There is no smooth motion, which is a result; in the other direction there is."""
+    for speed, is_wedged in ((-1.0, True), (1.0, False)):
+        model, state = rod(jnp.asarray(3.0), jnp.asarray(speed))
+        solution = nsd.simulate(model, nsd.EventDriven(), 0.0, 0.05, 0.05, state, throw=False)
+        assert (solution.result == nsd.RESULTS.not_converged) == is_wedged
+        assert ("Painlevé" in solution.message) == is_wedged
+
+
+@pytest.mark.slow
+def test_a_derivative_beside_a_motion_that_failed_is_said_to_be_missing():
+    """`Located` holds the friction of what slides, and finds no such motion; the plain one goes on."""
+    model, state = rod(jnp.asarray(3.0), jnp.asarray(-1.0))
+    solution = nsd.simulate(model, nsd.Corrected(nsd.MoreauJean()), 0.0, 0.01, 1e-3, state)
+    assert int(solution.stats.missed.sum()) > 0 and "were not located" in solution.message
+    assert int(solution.stats.wedged.sum()) == 1 and "Painlevé" in solution.message
+
+
+@pytest.mark.slow
 def test_every_rod_in_painleve_s_region_is_solved():
     """200 rods in any motion: sliding, lifting off or stopped."""
     rng = np.random.default_rng(0)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from ..._jax import with_value, without_derivative
 from ..._numerics import max_abs
-from ..._result import RESULTS
+from ..._result import RESULTS, failed
 from ..._types import Args, Scalar, State, Vector
 from ...complementarity import AbstractSolver, Auto
 from ...groups import AbstractGroup
@@ -118,7 +118,7 @@ class Corrected(AbstractWrappedIntegrator):
 
         start = _beside(group, state, carry.ahead)
         given = model, t0, h, start, without_derivative(carry.located), args
-        true, seen, located, _ = self.located.step(*given)
+        true, seen, located, found = self.located.step(*given)
         there = without_derivative(true)
         ahead = _difference(group, end, there)
         ahead = jnp.where(jnp.all(jnp.isfinite(ahead)), ahead, 0)
@@ -126,8 +126,9 @@ class Corrected(AbstractWrappedIntegrator):
         by = _difference(group, there, true)
         end = _shifted(group, end, with_value(by, jnp.zeros_like(by)))
         # Impulses and details also get the derivative of the located trajectory; counts are taken from it.
-        found, values = ((i.impulses, i.details) for i in (seen, info))
-        impulses, details = jax.tree.map(with_value, found, values)
+        of_both = ((i.impulses, i.details) for i in (seen, info))
+        impulses, details = jax.tree.map(with_value, *of_both)
+        seen = seen.seeing(missed=failed(found)[None])
         counts = "located", "missed", "slow", "merged", "impacts", "kinks", "curved"
         ahead, speed = jax.lax.stop_gradient((ahead, jnp.maximum(carry.speed, max_abs(end.v))))
         moved = max_abs(ahead[: len(end.v)])

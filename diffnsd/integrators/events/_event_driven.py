@@ -176,6 +176,7 @@ class EventDriven(AbstractIntegrator):
             violation=zero,
             solved_by=jnp.zeros((), jnp.int32),
             crowded=jnp.full(2, -1, jnp.int32),
+            wedged=jnp.zeros((), jnp.int32),
             result=RESULTS.successful,
         )
         start = jax.tree.map(jnp.asarray, start)
@@ -197,6 +198,7 @@ class EventDriven(AbstractIntegrator):
             located=jnp.sum(jnp.isfinite(run.times), dtype=jnp.int32),
             impacts=run.times,
             crowded=run.crowded,
+            wedged=run.wedged,
         )
         return run.state, info, carry, first_error(run.result, late)
 
@@ -211,7 +213,8 @@ class EventDriven(AbstractIntegrator):
         closed = (gap <= tiny) & jnp.isfinite(gap)
         due = closed & (rate < -tiny)
         may_hold = closed & (jnp.abs(rate) <= tiny) & ~run.released
-        held, stuck, side, fresh = modes(known, t, state, inputs, may_hold, run.loose, self.laws)
+        given = known, t, state, inputs, may_hold, run.loose, self.laws
+        held, stuck, side, fresh, solved, wedged = modes(*given)
 
         left = closed & ~held
         start = Phase(model, begin, run.state, held, left, stuck, side, fresh, args)
@@ -222,7 +225,8 @@ class EventDriven(AbstractIntegrator):
         past = jnp.where(over, h, run.past + s)
 
         ok = RESULTS.successful
-        result = first_error(run.result, result)
+        solved = RESULTS.where(solved | jnp.any(due), ok, RESULTS.not_converged)
+        result = first_error(first_error(run.result, solved), result)
         count = run.passes + 1
         exhausted = ~over & (count >= passes)
         return Run(
@@ -242,6 +246,7 @@ class EventDriven(AbstractIntegrator):
             violation=run.violation,
             solved_by=run.solved_by,
             crowded=run.crowded,
+            wedged=run.wedged + jnp.where(jnp.any(due), 0, wedged),
             result=result,
         )
 

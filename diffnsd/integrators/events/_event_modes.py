@@ -4,6 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ..._numerics import short_sum
+from ..._result import RESULTS
 from ..._types import Args, Scalar, State
 from ...complementarity import ComplementarityProblem, solve_complementarity
 from ...complementarity.problem._problem import broadcast_law
@@ -22,7 +24,8 @@ def modes(model: Model, t: Scalar, state: State, args: Args, may_hold, loose, so
     have just broken loose, of length 1 over the slip rows of a contact, else 0, `(r,)`; `solver`: of the
     laws.
 
-    **Returns:** `held (c,)`; `stuck`, `side`, and which slips begin at zero, `(r,)`.
+    **Returns:** `held (c,)`; `stuck`, `side`, and which slips begin at zero, `(r,)`; whether the laws have a
+    solution; and how many contacts slide where they may have none or several, see `wedged`.
     """
     rows, tiny = rows_of(model, t, state.q), tiny_of(model, state)
     no = jnp.zeros(len(rows.contact), bool)
@@ -39,6 +42,7 @@ def modes(model: Model, t: Scalar, state: State, args: Args, may_hold, loose, so
     side = jnp.where(moves, slip / jnp.where(moves, speed, 1), 0)
     side = jnp.where(rows.size(loose) > 0, loose, side)
     side = jnp.where(active[rows.contact], side, 0)
+    sliding = jnp.where(moves, side, 0)
 
     laws, at = [], 0
     for interaction, count in zip(model.interactions, model.contacts(t, state.q), strict=True):
@@ -65,7 +69,11 @@ def modes(model: Model, t: Scalar, state: State, args: Args, may_hold, loose, so
     side = jnp.where(rows.is_slip & takes_part, side, 0)
     slides = rows.size(side) > 0
     stuck = jnp.asarray(~rows.is_normal) & takes_part & ~slides
-    return held, stuck, side, slides & ~moves
+    own = jnp.asarray(rows.pairs.T, matrix.dtype)
+    by_friction = short_sum(own * matrix * (mu * sliding)[None], 1)
+    slide = jnp.any((own > 0) & (sliding != 0)[None], axis=1)
+    wedged = jnp.sum(slide & (jnp.diagonal(matrix) <= by_friction), dtype=jnp.int32)
+    return held, stuck, side, slides & ~moves, found.result == RESULTS.successful, wedged
 
 
 def _is_on(model: Model, t: Scalar, state: State) -> Array:

@@ -33,6 +33,7 @@ class Run(eqx.Module):
     violation: Float[Array, ""]
     solved_by: Int[Array, ""]
     crowded: Int[Array, "2"]
+    wedged: Int[Array, ""]
     result: RESULTS
 
 
