@@ -22,6 +22,15 @@ from ._bodies import (
     rod as rod,
     three_ball_billiard,
 )
+from ._joints import (
+    four_bar,
+    four_bar_at_wall,
+    four_bar_tree,
+    slider,
+    slider_tree,
+    slider_with_stop,
+)
+from ._reversals import belt_turns_round, pendulum_with_friction
 from ._switching import (
     block_that_stops,
     conduction_angle,
@@ -51,6 +60,12 @@ KNOWN_MOTIONS = {
     "oscillating table": oscillating_table(),
     "pendulum at a wall": pendulum_at_wall(),
     "three-ball billiard": three_ball_billiard(),
+    "slider with a stop": slider_with_stop(slider),
+    "slider with a stop, tree": slider_with_stop(slider_tree),
+    "four-bar at a wall": four_bar_at_wall(four_bar),
+    "four-bar at a wall, tree": four_bar_at_wall(four_bar_tree),
+    "belt turns round": belt_turns_round(),
+    "pendulum with friction": pendulum_with_friction(),
     "block that stops": block_that_stops(),
     "stick to slip": stick_to_slip(),
     "relay switches": relay_switches(),

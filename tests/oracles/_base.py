@@ -73,6 +73,32 @@ def read(state: State) -> Array:
     return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(state)])
 
 
+def solved(solve: Callable[[np.ndarray], tuple], size: int) -> Callable[[Array], Array]:
+    """A function of JAX with `size` values and the derivatives that come with them.
+
+    `solve(x)` returns both, `(m,)` and `(m, p)`, and is outside of JAX: for a motion without a closed form.
+    """
+
+    @functools.lru_cache(maxsize=16)  # one process asks for values and derivatives at the same place
+    def once(x: bytes):
+        return tuple(np.asarray(part, float) for part in solve(np.frombuffer(x)))
+
+    def both(x: Array):
+        shapes = (jax.ShapeDtypeStruct(s, x.dtype) for s in ((size,), (size, x.size)))
+        return jax.pure_callback(lambda x: once(np.asarray(x).tobytes()), tuple(shapes), x)
+
+    @jax.custom_jvp
+    def exact(x):
+        return both(x)[0]
+
+    @exact.defjvp
+    def _(primals, tangents):
+        value, slopes = both(*primals)
+        return value, slopes @ tangents[0]
+
+    return exact
+
+
 def root(function: Callable[[Array, Array], Array], guess: float, parameters: Array) -> Array:
     """The root of `function(s, parameters)` near a guess, with its derivative.
 

@@ -379,11 +379,14 @@ class _EventByEvent:
         events.append(event)
 
 
-def motion(mechanism: Mechanism, p: np.ndarray, end: float):
+def motion(mechanism: Mechanism, p: np.ndarray, end: float, see=None):
     """State `(q, v)` at the end, its derivatives `(2n, m)` by the parameters, and the events.
+
+    **Arguments:** `see(p, q, v)`: instead of the state a vector of it, `(..., k)`, by analytic functions.
 
     **Raises:** `Discarded` where derivatives do not exist, or might not be those of the oracle.
     """
-    at, events = _EventByEvent(mechanism, p).run(end)
-    lanes = np.concatenate([at.q, at.v], axis=1)
+    run = _EventByEvent(mechanism, p)
+    at, events = run.run(end)
+    lanes = np.concatenate([at.q, at.v], axis=1) if see is None else see(run.p, at.q, at.v)
     return lanes[0].real, lanes.imag.T / WIDTH, events
