@@ -166,9 +166,7 @@ def ours(name: str, motion: KnownMotion, modes: list[str] | None, sizes: int) ->
             counts = [[1]] if mode == "event-driven" else counts
             most = max(max(group) for group in counts)
             runs = {
-                motion.end / group[0]: [
-                    sensitivities(motion, method, n, part, most) for n in group
-                ]
+                motion.end / group[0]: [sensitivities(motion, method, n, part, most) for n in group]
                 for group in counts
             }
             yield from rows(name, motion, "diffnsd", mode, runs)
@@ -268,7 +266,7 @@ def summary(found: list[Row]) -> None:
 
         errors = [(largest("relative_error", h), largest("worst_error", h)) for h in lengths]
         verdict = "true" if errors[-1][0] < BAR else "NOT TRUE"
-        said = "".join(dict.fromkeys(f"; {r.note}" for r in mine if r.note))
+        said = "".join(dict.fromkeys(f"; {r.note:.60}" for r in mine if r.note))
         listed = "  ".join(f"{e:7.1e} {w:7.1e}" for e, w in errors)
         print(f"{key[0]:28} {key[1]:10} {key[2]:17} {listed}  {verdict}{said}")
 
@@ -279,7 +277,9 @@ def silent(found: list[Row]) -> int:
     print(f"\nmore than {WRONG:.0%} off without a sentence: {len(rows)} of {len(found)} rows")
     for r in rows:
         worst = "not finite" if r.worst_error is None else f"{r.worst_error:.1e}"
-        print(f"  {r.problem}, {r.parameter}, {r.mode}, h = {r.h:.0e}: {r.silent} runs, worst {worst}")
+        print(
+            f"  {r.problem}, {r.parameter}, {r.mode}, h = {r.h:.0e}: {r.silent} runs, worst {worst}"
+        )
     return len(rows)
 
 

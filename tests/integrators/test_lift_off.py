@@ -89,17 +89,19 @@ def test_a_point_that_slides_off_a_disc():
         [(exact(START + d) - exact(START - d)) / 2e-5 for d in 1e-5 * np.eye(2)], axis=1
     )
     errors = []
-    for steps in (85, 850):
+    for steps in (85, 850, 8500):
         slopes, values = found(jnp.asarray(START), jnp.asarray(steps))
         errors.append(
             (np.max(np.abs(values - value)), np.max(np.abs(slopes - slope)) / np.max(np.abs(slope)))
         )
-    coarse, fine = np.array(errors)
+    coarse, fine, finest = np.array(errors)
     # Measured over nine lengths near each, medians (relative, along one direction): 1.8e-3 and 1.3e-2,
     # 1.8e-5 and 7e-4; at 1e-4 1.9e-7 and 9e-5. Contacts at the predicted position: values 1.4e-2, 1e-3, 1e-4.
     # With thresholds that vanish where the contact lets go the derivative was 1, 9, 1e24.
     assert coarse[0] < 1.5e-2 and fine[0] < 1.5e-4
     assert coarse[1] < 4e-2 and fine[1] < 3e-3
+    # FINEST
+    assert finest[0] < 1e-6 and finest[1] < 3e-4
 
 
 @pytest.mark.slow

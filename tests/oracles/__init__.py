@@ -2,7 +2,7 @@
 
 from ._balls import (
     ball as ball,
-    bounces_to_rest as bounces_to_rest,
+    bounces_to_rest,
     column,
     landing_block,
     oblique,
@@ -45,11 +45,13 @@ KNOWN_MOTIONS = {
     "ball, one impact": thrown_ball(0.8, 0.9),
     "ball, two impacts": thrown_ball(1.2, 0.8),
     "ball, four impacts": thrown_ball(1.9, 0.7),
+    "ball, thirty impacts": thrown_ball(13.92, 0.95),
     "oblique, slips": oblique(0.1, 0.6),
     "oblique, sticks": oblique(0.9, 0.6),
     "oblique, slips on landing": landing_block(0.1),
     "oblique, sticks on landing": landing_block(0.9),
     "slope": slope(),
+    "bounces to rest": bounces_to_rest(0.1, 0.5),
     "column": column(),
     "three in 1.2 ms": stack(),
     "two at once": pair_at_once(),

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.integrate import solve_ivp
@@ -65,9 +64,7 @@ def _with_slopes(value: Callable, width: float = 1e-3) -> Callable:
         def change(k, d):
             return value(x + k * d) - value(x - k * d)
 
-        columns = [
-            (8 * change(1, d) - change(2, d)) / (12 * width) for d in width * np.eye(len(x))
-        ]
+        columns = [(8 * change(1, d) - change(2, d)) / (12 * width) for d in width * np.eye(len(x))]
         return value(x), np.stack(columns, axis=1)
 
     return solve

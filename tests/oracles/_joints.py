@@ -1,8 +1,8 @@
 """Joints and impacts: a slider on a swinging arm with an end stop, a four-bar linkage that strikes a wall.
 
 Each is a mechanism in as many coordinates as it has freedoms, for the oracle that goes from event to event,
-and two models: bodies in the plane whose joints are constraints, and a tree of joints, whose loop is closed by
-one. The formulas of the oracle are derived from the kinetic energy of its coordinates: it knows no joints.
+and two models: bodies in the plane whose joints are constraints, and a tree of joints, whose loop is closed
+by one. The formulas of the oracle are those of the energy in its coordinates: it knows no joints.
 """
 
 from typing import NamedTuple
@@ -261,9 +261,12 @@ def _bars_in_the_tree(p, q, v, xp=np):
 def _bar_joints(t, q, b):
     """Four pins."""
     del t
-    (p1, p2, p3), (h1, h2, h3) = q.reshape(3, 3)[:, :2], (
-        length / 2 * _along(angle, jnp)[0]
-        for length, angle in zip((CRANK, b, ROCKER), q[2::3], strict=True)
+    (p1, p2, p3), (h1, h2, h3) = (
+        q.reshape(3, 3)[:, :2],
+        (
+            length / 2 * _along(angle, jnp)[0]
+            for length, angle in zip((CRANK, b, ROCKER), q[2::3], strict=True)
+        ),
     )
     pins = p1 - h1, p1 + h1 - p2 + h2, p2 + h2 - p3 - h3, p3 - h3 - jnp.array([GROUND, 0.0])
     return jnp.concatenate(pins)
