@@ -33,6 +33,9 @@ from ._event_run import Run, split
 from ._refusals import ONCE
 from ._slip_start import slip_start
 
+NOT_OVER = 1e-2
+"""Of the fastest impact of a step: one that is slower ends a sequence that is all but over."""
+
 
 class EventDriven(AbstractIntegrator):
     """Event-driven scheme: smooth phases by an adaptive high-order method, events located to rounding.
@@ -49,7 +52,8 @@ class EventDriven(AbstractIntegrator):
     (`looks`) is missed.
 
     - An infinite bounce sequence ends after `max_impacts` impacts in a step: the next one is
-      inelastic, and the contact is held from then on. The derivative is that of this motion.
+      inelastic, and the contact is held from then on. The derivative is that of this motion. If it is
+      faster than 1 % of the fastest one of the step, the sequence was not over: it counts as `missed`.
     - Contacts that close at the same instant and are coupled strike together.
     - Redundant contacts that persist have no unique forces and a singular matrix: remove some of
       them.
@@ -169,6 +173,8 @@ class EventDriven(AbstractIntegrator):
             pending=jnp.array(True),
             impacts=jnp.zeros((), jnp.int32),
             times=jnp.full(self.max_impacts, jnp.inf, dtype),
+            fastest=zero,
+            missed=jnp.zeros((), jnp.int32),
             passes=jnp.zeros((), jnp.int32),
             residual=zero,
             iterations=jnp.zeros((), jnp.int32),
@@ -197,6 +203,7 @@ class EventDriven(AbstractIntegrator):
             solved_by=run.solved_by,
             located=jnp.sum(jnp.isfinite(run.times), dtype=jnp.int32),
             impacts=run.times,
+            missed=run.missed,
             crowded=run.crowded,
             wedged=run.wedged,
         )
@@ -239,6 +246,8 @@ class EventDriven(AbstractIntegrator):
             pending=~over & ~exhausted & (result == ok),
             impacts=run.impacts,
             times=run.times,
+            fastest=run.fastest,
+            missed=run.missed,
             passes=jnp.where(exhausted, -1, count),
             residual=run.residual,
             iterations=run.iterations,
@@ -294,6 +303,8 @@ class EventDriven(AbstractIntegrator):
         v, impulses, stats, crowded = impact(masked, t, length, run.state, self.laws)
 
         any_due = jnp.any(due)
+        speed = jnp.max(jnp.where(due, -rate, 0), initial=0.0)
+        cut = (run.impacts >= self.max_impacts) & (speed > NOT_OVER * run.fastest)
         now = any_due & (jnp.arange(self.max_impacts, dtype=jnp.int32) == run.impacts)
         v = jnp.where(any_due, v, run.state.v)
         kicks = jnp.where(any_due, jnp.concatenate([p.reshape(-1) for p in impulses]), 0)
@@ -303,8 +314,8 @@ class EventDriven(AbstractIntegrator):
         result = first_error(result, overflowed(crowded))
         return eqx.tree_at(
             lambda r: (
-                r.state.v, r.impulses, r.released, r.impacts, r.times, r.residual, r.iterations, r.margin,
-                r.violation, r.solved_by, r.crowded, r.result,
+                r.state.v, r.impulses, r.released, r.impacts, r.times, r.fastest, r.missed, r.residual,
+                r.iterations, r.margin, r.violation, r.solved_by, r.crowded, r.result,
             ),
             run,
             (
@@ -313,6 +324,8 @@ class EventDriven(AbstractIntegrator):
                 run.released & ~due,
                 run.impacts + any_due.astype(jnp.int32),
                 jnp.where(now, t, run.times),
+                jnp.maximum(run.fastest, speed),
+                run.missed + cut.astype(jnp.int32),
                 jnp.where(any_due, jnp.maximum(run.residual, stats.residual), run.residual),
                 run.iterations + jnp.where(any_due, stats.iterations, 0),
                 jnp.where(any_due, jnp.minimum(run.margin, stats.margin), run.margin),

@@ -14,7 +14,8 @@ class Run(eqx.Module):
 
     `past`: time since its start; `hit`: contacts whose impact is due; `released`: contacts released by
     the last event; `loose`: directions of slips that broke loose in it; `passes`: number of phases, -1
-    if too many were needed; `times`: of the impacts.
+    if too many were needed; `times`: of the impacts; `fastest`: speed of the fastest one; `missed`: those
+    that were made inelastic although they were not slow beside it.
     """
 
     past: Scalar
@@ -26,6 +27,8 @@ class Run(eqx.Module):
     pending: Bool[Array, ""]
     impacts: Int[Array, ""]
     times: Float[Array, " i"]
+    fastest: Scalar
+    missed: Int[Array, ""]
     passes: Int[Array, ""]
     residual: Float[Array, ""]
     iterations: Int[Array, ""]
