@@ -245,8 +245,7 @@ def test_two_turns_of_friction(name, coarse, fine, wrap):
     assert np.max(slopes[0]) < 2 * coarse and np.max(slopes[1]) < 2 * fine
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["belt turns round", "pendulum with friction"])
+@pytest.mark.parametrize("name", ["belt turns round", slow("pendulum with friction")])
 def test_a_plain_scheme_counts_both(name):
     motion = KNOWN_MOTIONS[name]
     model, start = motion.build(jnp.asarray(motion.x), unchanged)

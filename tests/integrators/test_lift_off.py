@@ -100,8 +100,8 @@ def test_a_point_that_slides_off_a_disc():
     # With thresholds that vanish where the contact lets go the derivative was 1, 9, 1e24.
     assert coarse[0] < 1.5e-2 and fine[0] < 1.5e-4
     assert coarse[1] < 4e-2 and fine[1] < 3e-3
-    # FINEST
-    assert finest[0] < 1e-6 and finest[1] < 3e-4
+    # Measured here: 3.5e-3, 3.6e-5, 3.7e-7, and 3.2e-3, 3.9e-4, 8.2e-5.
+    assert finest[0] < 1e-6 and finest[1] < 2e-4
 
 
 @pytest.mark.slow
