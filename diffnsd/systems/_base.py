@@ -122,7 +122,8 @@ class AbstractSystem(AbstractChecked):
         """An approximation of `M − h ∂f/∂v − h² ∂f/∂q`, `(n, n)`, and the force `f`; `None`, the default.
 
         Where it is given, linearised steps use the matrix in place of derivatives of their equations, and
-        start from the velocity that both predict, so that they keep their order.
+        start from the velocity that both predict, so that they keep their order. Methods of second order do
+        not where reactions of joints last, which are not in the prediction.
 
         **Arguments:** `h`: the length of the step times the weight of its end.
         """

@@ -23,9 +23,9 @@ from ._bodies import (
     three_ball_billiard,
 )
 from ._joints import (
-    four_bar,
+    four_bar as four_bar,
     four_bar_at_wall,
-    four_bar_tree,
+    four_bar_tree as four_bar_tree,
     slider,
     slider_tree,
     slider_with_stop,

@@ -194,7 +194,7 @@ def _bars(angle, b, xp=np) -> _Bars:
     return _Bars((angle, second, third), (one, rate2, rate3), (0 * one, bend2, bend3), *ends)
 
 
-class _FourBar(_Stopped):
+class FourBar(_Stopped):
     """The angle of the crank; the tip of the rocker strikes a wall."""
 
     names = "angle [rad]", "speed [rad/s]", "wall [m]", "e", "coupler [m]"
@@ -234,7 +234,7 @@ class _FourBar(_Stopped):
         return p[..., :1], p[..., 1:2]
 
 
-def _bars_apart(p, q, v, xp=np):
+def bars_apart(p, q, v, xp=np):
     """Places and velocities of the three bars in the plane."""
     at, rate = _bars(q[..., 0], p[..., 4], xp), v[..., 0]
     pivot = np.array([GROUND, 0.0]).reshape(2, *[1] * (q.ndim - 1))
@@ -248,7 +248,7 @@ def _bars_apart(p, q, v, xp=np):
     return xp.stack([*places, *(rate * x for x in rates)], -1)
 
 
-def _bars_in_the_tree(p, q, v, xp=np):
+def bars_in_the_tree(p, q, v, xp=np):
     """The angle of the coupler is relative to the crank."""
     at, rate = _bars(q[..., 0], p[..., 4], xp), v[..., 0]
 
@@ -285,7 +285,7 @@ def four_bar(x, wrap):
     gap = jax.tree_util.Partial(_bar_gap, wall=x[2])
     inertias = tuple(length**3 / 12 for length in lengths)
     model = _in_the_plane(lengths, inertias, joints, gap, wrap(NewtonImpact(x[3])))
-    both = _bars_apart(x, *_FourBar().start(x), jnp)
+    both = bars_apart(x, *FourBar().start(x), jnp)
     return model, model.system.state(both[:9], both[9:])
 
 
@@ -315,11 +315,15 @@ def four_bar_tree(x, wrap):
     closed = Interaction(GapRelation(jax.tree_util.Partial(_loop, b=b)), Equality())
     gap = GapRelation(jax.tree_util.Partial(_loop_gap, wall=x[2]))
     model = Model(system, (closed, Interaction(gap, wrap(NewtonImpact(x[3])))))
-    both = _bars_in_the_tree(x, *_FourBar().start(x), jnp)
+    both = bars_in_the_tree(x, *FourBar().start(x), jnp)
     return model, system.state(both[:3], both[3:])
+
+
+FOUR_BAR = 1.5, -2.0, 0.72, 0.6, 0.6
+"""Angle, speed, wall, restitution and coupler."""
 
 
 def four_bar_at_wall(build, end=0.6):
     """Its rocker strikes the wall twice."""
-    see, size = (_bars_apart, 18) if build is four_bar else (_bars_in_the_tree, 6)
-    return _known(_FourBar(), (1.5, -2.0, 0.72, 0.6, 0.6), end, build, size, see)
+    see, size = (bars_apart, 18) if build is four_bar else (bars_in_the_tree, 6)
+    return _known(FourBar(), FOUR_BAR, end, build, size, see)
