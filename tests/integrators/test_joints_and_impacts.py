@@ -15,13 +15,12 @@ from quick import nightly, slow
 from diffnsd import Located, MoreauJean, Projected, SaveAt, simulate
 
 LENGTHS = 1e-2, 1e-3, 1e-4
-# Derivatives under `Located(Projected(...))`, measured over four lengths near 1e-4, medians.
-# Values 8e-8 (slider), 8e-8 (its tree), ...
+# Values and derivatives under `Located(Projected(...))`, measured over four lengths near 1e-4, medians.
 MEASURED = {
-    "slider with a stop": 5.4e-8,
-    "slider with a stop, tree": 9.3e-8,
-    "four-bar at a wall": 1e-5,
-    "four-bar at a wall, tree": 1e-5,
+    "slider with a stop": (8.1e-8, 5.4e-8),
+    "slider with a stop, tree": (8.0e-8, 9.3e-8),
+    "four-bar at a wall": (3.4e-6, 1.0e-5),
+    "four-bar at a wall, tree": (3.7e-6, 1.2e-5),
 }
 
 
@@ -31,7 +30,8 @@ MEASURED = {
 )
 def test_located_is_of_second_order(name):
     values, slopes = errors(PROBLEMS[name], Located(Projected(MoreauJean())), LENGTHS)
-    assert slopes[-1] < 3 * MEASURED[name] and values[-1] < 3 * MEASURED[name]
+    value, slope = MEASURED[name]
+    assert values[-1] < 3 * value and slopes[-1] < 3 * slope
     assert np.all(slopes[1:] < 0.03 * slopes[:-1]) and np.all(values[1:] < 0.03 * values[:-1])
 
 
@@ -58,7 +58,11 @@ def test_values_before_the_first_impact(build, see):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["slider with a stop", "four-bar at a wall"])
 def test_plain_values_are_of_first_order(name):
-    """And the derivatives are not those of the motion, at any length."""
+    """And the derivatives are not those of the motion, at any length.
+
+    Measured over four lengths near each, medians: 3e-2, 3e-3, 3e-4 (slider), 8e-2, 2e-2, 9e-4; derivatives
+    are off by 1.0 and 0.85.
+    """
     near = [[k * h for k in (0.93, 0.97, 1.0, 1.03, 1.07)] for h in LENGTHS]
     values, slopes = np.median([errors(PROBLEMS[name], MoreauJean(), h) for h in near], axis=2).T
     assert values[-1] < 0.03 * values[0] and values[-1] < 3e-3
