@@ -35,7 +35,7 @@ def test_sensitivities_are_exact(name):
         jnp.asarray(problem.x), jnp.asarray(problem.end), jnp.asarray(1)
     )
     errors = problem.compare((value, slopes))
-    # Measured at most 9e-15 and 3e-15; 4e-13 and 1.4e-12 on the pendulum, 7e-13 of the slider. Joints drift by
+    # Measured at most 9e-15 and 3e-15; 4e-13 and 1.4e-12 on the pendulum, 7e-13 of sliders. Joints drift by
     # the error of the solver: 1e-10 and 5e-11 of the four-bar linkage, 2e-11 and 7e-12 of its tree.
     limit = 1e-9 if name.startswith("four-bar") else 1e-11
     assert ok and errors[0] < limit and errors[1] < 10 * limit
