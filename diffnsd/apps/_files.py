@@ -11,6 +11,8 @@ from typing import BinaryIO
 
 import numpy as np
 
+from .._arguments import checked_arguments
+
 LARGEST_ARCHIVE = 1024**3
 """Bytes that the arrays of a file may unpack to."""
 MOST_ENTRIES = 1000
@@ -162,6 +164,7 @@ def save_archive(path: str | Path, arrays: Mapping[str, np.ndarray | float]) -> 
     return path
 
 
+@checked_arguments
 def check_output_dir(path: str | Path) -> Path:
     """Makes sure, before any long computation, that files can be written into a folder.
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._arguments import checked_arguments
 from .._numerics import as_float
 from ._condensed import Condensed, Outcome, solve_condensed
 from ._public import (
@@ -55,6 +56,7 @@ class _Run(eqx.Module):
     passes: Array
 
 
+@checked_arguments
 def solve_nonlinear_complementarity(
     problem: NonlinearComplementarityProblem,
     z0: Float[Array, " m"],

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._arguments import checked_arguments
 from .._expects import booleans, expects, shown
 from .._jax import concrete, is_traced
 from .._numerics import as_float
@@ -172,6 +173,7 @@ class ComplementaritySolution(eqx.Module):
         return np.asarray(self.names)[np.asarray(self.solved_by)]
 
 
+@checked_arguments
 def solve_complementarity(
     problem: ComplementarityProblem,
     solver: AbstractSolver | None = None,

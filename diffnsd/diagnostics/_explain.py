@@ -9,6 +9,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from .._arguments import checked_arguments
 from .._types import Args, State
 from ..integrators import AbstractIntegrator
 from ..integrators._base import NEAR_EDGE
@@ -173,6 +174,7 @@ class GradientExplanation(eqx.Module):
         return "\n".join(lines)
 
 
+@checked_arguments
 def explain_gradient(
     loss: Callable[[State], Array],
     parameters: PyTree[Array],

@@ -97,6 +97,7 @@ def step_map(
     return advance
 
 
+@checked_arguments
 def poisson_defect(step: Callable[[Vector], Vector], group: AbstractGroup, mu: Vector) -> Scalar:
     """`|D B(mu) D^T - B(mu1)|` of a reduced step on momenta, `B(mu)_ij = mu . [e_i, e_j]`.
 

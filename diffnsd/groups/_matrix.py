@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._arguments import checked_arguments
 from .._numerics import hold
 from .._types import Config, Scalar, Vector
 from ._base import (
@@ -23,6 +24,7 @@ from ._base import (
 _GAUSS = np.polynomial.legendre.leggauss(12)
 
 
+@checked_arguments
 def matrix_log(a: Square) -> Square:
     """Principal logarithm of a real matrix without eigenvalues on the closed negative axis.
 

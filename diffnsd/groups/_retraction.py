@@ -13,12 +13,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from .._arguments import AbstractChecked
+from .._arguments import AbstractChecked, checked_arguments
 from .._numerics import bernoulli_numbers
 from .._types import Config, Vector
 from ._base import AbstractGroup
 
 
+@checked_arguments
 def truncation(order: int) -> int:
     """Largest power of `ad` that `dexpinv` needs in a Runge-Kutta-Munthe-Kaas method of this order.
 
@@ -29,6 +30,7 @@ def truncation(order: int) -> int:
     return power if power < 2 else power - power % 2
 
 
+@checked_arguments
 def dexpinv_series(group: AbstractGroup, xi: Vector, w: Vector, power: int) -> Vector:
     """`sum_{k <= power} B_k/k! ad_xi^k w`: `dexpinv` truncated, right-trivialised.
 

@@ -5,6 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._arguments import checked_arguments
 from .._numerics import (
     bernoulli_kernel,
     bernoulli_near,
@@ -26,6 +27,7 @@ from ._base import AbstractGroup, Square, refuse_half_turn, shape_problem, unit_
 Quaternion = Float[Array, "4 ..."]
 
 
+@checked_arguments
 def quaternion_product(a: Quaternion, b: Quaternion) -> Quaternion:
     """Hamilton product of scalar-first quaternions along the first axis."""
     (a0, a1, a2, a3), (b0, b1, b2, b3) = jnp.unstack(a), jnp.unstack(b)
@@ -39,6 +41,7 @@ def quaternion_product(a: Quaternion, b: Quaternion) -> Quaternion:
     )
 
 
+@checked_arguments
 def quaternion_log(q: Quaternion) -> Float[Array, "3 ..."]:
     """Rotation vector of a unit quaternion, smooth up to and at a rotation by pi.
 
@@ -62,6 +65,7 @@ def _half_cosine(xi: Float[Array, "3 ..."]) -> Array:
     return jnp.sqrt(jnp.where(rest > 0, rest, 1.0))
 
 
+@checked_arguments
 def rotate(q: Quaternion, x: Float[Array, "3 ..."]) -> Float[Array, "3 ..."]:
     """Rotates body components `x` to world components by a unit quaternion."""
     v = q[1:]
@@ -69,6 +73,7 @@ def rotate(q: Quaternion, x: Float[Array, "3 ..."]) -> Float[Array, "3 ..."]:
     return x + 2 * cross(v, inner)
 
 
+@checked_arguments
 def rotation_matrix(q: Quaternion) -> Float[Array, "3 3 ..."]:
     """Rotation matrix, body to world, of a unit quaternion."""
     w, v = q[0], q[1:]

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._arguments import checked_arguments
 from .._jax import eval_now
 from .._types import State
 from ..laws import CoulombFriction
@@ -23,6 +24,7 @@ from ._sensors import sensor_plan
 from ._support import softened, without_counterpart, without_ignored
 
 
+@checked_arguments
 def load_mjcf(
     source: str | os.PathLike,
     *,
@@ -180,6 +182,7 @@ def _restitution(mujoco: Any, m: Any, given: float | None) -> float:
     return float(m.numeric_data[m.numeric_adr[index]]) if index >= 0 else 0.0
 
 
+@checked_arguments
 def save_mjcf(
     elements: Elements,
     source: str | os.PathLike,

@@ -1,11 +1,12 @@
 """Frémond's impact law, an instance of Coulomb friction with restitution."""
 
-from jaxtyping import ArrayLike
-
+from .._arguments import Numbers, checked_arguments
+from ._base import parameter
 from ._coulomb_friction import CoulombFriction
 
 
-def fremond_impact(mu: ArrayLike, e: ArrayLike = 0.0, theta: ArrayLike = 0.5) -> CoulombFriction:
+@checked_arguments
+def fremond_impact(mu: Numbers, e: Numbers = 0.0, theta: Numbers = 0.5) -> CoulombFriction:
     """Coulomb friction on the mean tangential velocity of an impact: dissipative by construction.
 
         ū_T = theta u_T⁺ + (1 − theta) u_T⁻,   P_T = −mu P_N ū_T/|ū_T|  or  ū_T = 0
@@ -22,4 +23,5 @@ def fremond_impact(mu: ArrayLike, e: ArrayLike = 0.0, theta: ArrayLike = 0.5) ->
 
     Reference: M. Frémond, Non-Smooth Thermomechanics (2002), doi:10.1007/978-3-662-04800-9.
     """
+    theta = parameter(theta)
     return CoulombFriction(mu, e, (1 - theta) / theta)

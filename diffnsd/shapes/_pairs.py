@@ -91,6 +91,7 @@ def closest(shape1: AbstractShape, frame1: Frame, shape2: AbstractShape, frame2:
     raise ValueError(f"contacts between a {one.__name__} and a {two.__name__} are not supported.")
 
 
+@checked_arguments
 def is_supported(kind1: type[AbstractShape] | None, kind2: type[AbstractShape] | None) -> bool:
     """Whether there is a function for shapes of these two types."""
     return (kind1, kind2) in PAIRS or (kind2, kind1) in PAIRS

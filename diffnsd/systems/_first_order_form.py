@@ -4,11 +4,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._arguments import checked_arguments
 from .._numerics import lu_solve
 from .._types import Args, Scalar, State, Vector
 from ._base import AbstractSystem
 
 
+@checked_arguments
 def state_rate(
     system: AbstractSystem, t: Scalar, state: State, args: Args = None, p: Vector | None = None
 ) -> Float[Array, " 2n"]:
@@ -24,6 +26,7 @@ def state_rate(
     return jnp.concatenate([state.v, lu_solve(system.mass(t, state.q), force)])
 
 
+@checked_arguments
 def state_rate_jacobian(
     system: AbstractSystem, t: Scalar, state: State, args: Args = None, p: Vector | None = None
 ) -> Float[Array, "2n 2n"]:
@@ -42,6 +45,7 @@ def state_rate_jacobian(
     return jax.jacfwd(rate)(jnp.zeros(2 * n, state.v.dtype))
 
 
+@checked_arguments
 def velocity_after(system: AbstractSystem, t: Scalar, state: State, p: Vector) -> Vector:
     """`v⁺ = v + M^-1 p`: the velocity after a generalised impulse `p (n,)` [N s]."""
     return state.v + lu_solve(system.mass(t, state.q), p)

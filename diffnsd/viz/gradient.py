@@ -4,11 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from .._arguments import checked_arguments
 from .._optional import require
 
 _COLOURS = "#2563eb", "#ea580c", "#16a34a", "#9333ea", "#0891b2", "#64748b"
 
 
+@checked_arguments
 def gradient_figure(
     ts: np.ndarray, through: np.ndarray, growth: np.ndarray, names: tuple[str, ...]
 ) -> Any:

@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from .._arguments import checked_arguments
 from .._optional import require
 
 
+@checked_arguments
 def invariants_figure(ts: np.ndarray, invariants: Mapping[str, np.ndarray]) -> Any:
     """Plots the largest change so far of invariants over time, on a logarithmic scale.
 

@@ -24,6 +24,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from ... import identification
+from ..._arguments import checked_arguments
 from ._draws import Spread
 from ._errors import note_errors
 from ._job import Job, weights
@@ -116,6 +117,7 @@ def by_label(name: str, value: np.ndarray) -> dict[str, float]:
     }
 
 
+@checked_arguments
 def identify(
     job: Job,
     *,

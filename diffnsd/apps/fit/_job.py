@@ -22,6 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
+from ..._arguments import checked_arguments
+
 OBSERVATIONS = 20.0
 
 
@@ -107,6 +109,7 @@ def weights(
     return jnp.where(failed[:, None, None], 0.0, scale / jnp.sqrt(variance))
 
 
+@checked_arguments
 def padded_frames(fitted: int, predicted: int) -> int:
     """To how many frames runs of a fit are padded, so that those to predict go through the same program.
 

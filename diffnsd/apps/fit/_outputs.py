@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._arguments import checked_arguments
 from ._draws import LEVEL, Bands
 from ._fit import Identified, by_label, identify
 from ._job import Job
@@ -18,6 +19,7 @@ SCHEMA = "diffnsd.identify/1"
 documentation has the table of its entries (identification, "The file of results")."""
 
 
+@checked_arguments
 def write_result(path: Path, record: Identified, extra: dict | None = None) -> None:
     """Writes `result.json` atomically, so that an interrupt cannot leave a partial file.
 
@@ -71,6 +73,7 @@ def write_result(path: Path, record: Identified, extra: dict | None = None) -> N
     os.replace(temporary, path)
 
 
+@checked_arguments
 def write_fit_report(
     path: Path,
     record: Identified,
@@ -170,6 +173,7 @@ def _plain(content: Any) -> Any:
     return content
 
 
+@checked_arguments
 def fit_and_show(
     session: Any,
     job: Job,

@@ -7,6 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from ..._arguments import checked_arguments
 from ...models import READY, ReadyModel
 from ...simulation import simulate
 from ..pages import Motion, write_motion
@@ -18,6 +19,7 @@ _RATE = 60.0
 """Frames a second of the replays, as shown."""
 
 
+@checked_arguments
 def write_gallery(
     folder: Path,
     names: Sequence[str] = (),

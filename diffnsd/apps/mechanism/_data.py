@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..._arguments import checked_arguments
 from ...io import Elements
 from .._files import DataFileError, read_archive
 
@@ -73,6 +74,7 @@ class Runs:
         return np.arange(max(frames, self.lengths.max()))
 
 
+@checked_arguments
 def load_runs(path: str | Path, elements: Elements) -> Runs:
     """Reads measured runs of the mechanism of a file; the table in this module gives the format.
 

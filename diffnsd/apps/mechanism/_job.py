@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._arguments import checked_arguments
 from ...groups import quaternion_log, quaternion_product, rotate
 from ...integrators import MoreauJean
 from ...io import Elements, SampledControls
@@ -134,6 +135,7 @@ class MechanismMotion(eqx.Module):
         return Simulated(self.metric.error(run, *places), solution.stats.failed_step >= 0, shown)
 
 
+@checked_arguments
 def mechanism_job(
     elements: Elements, runs: Runs, names: list[str], substeps: int = 4, frames: int = 0
 ) -> Job:

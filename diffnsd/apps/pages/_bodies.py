@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..._arguments import checked_arguments
 from ..._optional import require
 from ._page import MEASURED, SIMULATED
 from ._replay import decorate
@@ -80,6 +81,7 @@ def place(frames: list, track: tuple[np.ndarray, np.ndarray], k: int) -> None:
             handle.wxyz = tuple(turn.astype(np.float32).tolist())
 
 
+@checked_arguments
 def write_motion(
     path: str | Path,
     *,

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from ..._arguments import checked_arguments
+
 _SIDES = 24
 CORNERS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], float)
 """Corners of the box of half width 1."""
@@ -20,6 +22,7 @@ def ball_points() -> np.ndarray:
     return np.concatenate([[[0, 0, -1], [0, 0, 1]], *rings])
 
 
+@checked_arguments
 def hull_mesh(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The convex hull of points as vertices `(V, 3)` and triangles `(F, 3)` that face outwards."""
     from scipy.spatial import ConvexHull

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..._arguments import checked_arguments
 from ._page import MEASURED, SIMULATED
 from ._scene import Clip, Track, record
 
@@ -23,6 +24,7 @@ from ._scene import Clip, Track, record
 _MAX_RATE = 60.0
 
 
+@checked_arguments
 def write_replay(
     path: str | Path,
     *,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..._arguments import checked_arguments
 from ..._optional import require
 from . import _plots
 from ._page import number
@@ -80,6 +81,7 @@ class RunFigures:
     details: Mapping[str, str] = field(default_factory=dict)
 
 
+@checked_arguments
 def write_report(
     path: str | Path,
     *,

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..._arguments import checked_arguments
 from .._files import read_archive, save_archive
 from ._checks import (
     ALL_KEYS,
@@ -160,6 +161,7 @@ class Tosses:
         return chosen.astype(np.int64) % len(self)
 
 
+@checked_arguments
 def load_tosses(path: str | Path) -> Tosses:
     """Reads a file of measured tosses; the table in this module gives the format.
 
@@ -189,6 +191,7 @@ def _tosses(arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float | np.n
     )
 
 
+@checked_arguments
 def save_tosses(path: str | Path, tosses: Tosses) -> Path:
     """Writes tosses so that `load_tosses` can read them; never leaves a partial file.
 
@@ -197,6 +200,7 @@ def save_tosses(path: str | Path, tosses: Tosses) -> Path:
     return save_archive(path, {key: getattr(tosses, key) for key in ALL_KEYS})
 
 
+@checked_arguments
 def save_predictions(
     path: str | Path,
     toss_id: np.ndarray,

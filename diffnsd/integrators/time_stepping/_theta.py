@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array
 
+from ..._arguments import checked_arguments
 from ..._result import RESULTS
 from ..._types import Args, Scalar, State
 from ...complementarity import AbstractAdjoint, AbstractSolver, Auto, ImplicitAdjoint
@@ -194,6 +195,7 @@ class StepMatrices(eqx.Module):
     compliance: Array
 
 
+@checked_arguments
 def step_matrices(
     scheme, model: Model, t0: Scalar, h: Scalar, state: State, args: Args = None
 ) -> StepMatrices:

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._arguments import checked_arguments
 from ..._numerics import lu_solve, max_abs
 from ..._types import Args, Scalar, State, Vector
 from ...groups import AbstractGroup
@@ -11,6 +12,7 @@ from ...model import Model
 from .._base import AbstractIntegrator
 
 
+@checked_arguments
 def symplectic_form(group: AbstractGroup, momentum: Vector) -> Float[Array, "m m"]:
     """The canonical two-form of a cotangent bundle at `(q, μ)`, left-trivialised, `(2n, 2n)`.
 
@@ -25,6 +27,7 @@ def symplectic_form(group: AbstractGroup, momentum: Vector) -> Float[Array, "m m
     )
 
 
+@checked_arguments
 def symplecticity_defect(
     model: Model,
     integrator: AbstractIntegrator,

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._arguments import checked_arguments
 from ..._block_rows import BlockRows, in_lanes, of_bodies
 from ..._expects import not_unit
 from ..._jax import eval_now
@@ -23,6 +24,7 @@ from .._base import (
 )
 
 
+@checked_arguments
 def tangents(normal: Float[Array, "3 ..."]) -> tuple[Array, Array]:
     """Two unit tangents that make `(n, t1, t2)` right-handed, without branches.
 

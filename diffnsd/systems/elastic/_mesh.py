@@ -149,6 +149,7 @@ CELLS = {"line": 2, "triangle": 3, "tetra": 4}
 """Kinds of cells that `read_mesh` takes, in the words of meshio, and their numbers of nodes."""
 
 
+@checked_arguments
 def read_mesh(path: str | Path, cells: str = "tetra", dimension: int | None = None) -> Mesh:
     """Reads the cells of one kind from a mesh file of any format that meshio knows (gmsh, VTK, ...).
 
