@@ -122,9 +122,9 @@ def more_calls() -> dict:
             {},
         ),
         "fisher_information": (
-            lambda observe, params: ident.fisher_information(observe, params, jnp.ones(2)),
-            (_observed, params),
-            {},
+            ident.fisher_information,
+            (_observed, params, jnp.ones(2)),
+            dict(deviation=0.1),
         ),
         "informative": (ident.informative, (_observed, params, jnp.ones((3, 2))), dict(deviation=0.1)),
         "coverage": (ident.coverage, (np.ones((20, 3)), np.ones(3)), dict(level=0.9)),

@@ -2,8 +2,8 @@
 
     python benchmarks/bad_input.py --calls 10000 --seed 0
 
-takes the valid calls of `_calls.py` and `_more_calls.py`, replaces one argument by something wrong, and
-demands one of
+takes the valid calls of `_exported.py`, of every class and function that the package exports, replaces one
+argument by something wrong, and demands one of
 
 - a `ValueError` or `TypeError` (a `KeyError` for an unknown name), raised by a sentence of ours (not by
   JAX, NumPy or an operator in the middle of our code) that names the argument;
@@ -11,17 +11,21 @@ demands one of
 
 It prints what is violated, each kind once, with a count, and ends with status 1 if there is any. A
 refusal that takes more than 2 s of processor time is violated too, and so is a result that takes more
-than 20 s, most of which it compiles; a call is broken off after a minute. `--skip` passes over the first
-calls of a seed, for a run in parts.
+than 20 s, most of which it compiles; a call is broken off after a minute. So is a call that needs more than
+1 GB of memory beyond what the process has. `--calls 0` makes every call there is once; `--skip` passes over
+the first calls of a seed, for a run in parts.
 """
 
 import argparse
 import inspect
 import linecache
+import os
 import random
 import re
+import resource
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections import Counter
@@ -30,54 +34,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import diffnsd as nsd
-from _calls import calls
-from _more_calls import more_calls
+from _exported import all_calls
+from _wrong import NOT_NUMBERS, WRONG, derived, kinds_of
 
 PACKAGE = str(Path(nsd.__file__).parent)
-
-# Never right, wherever they stand (unless a place takes anything).
-WRONG: dict[str, Any] = {
-    "a string": "abc",
-    "an object": object(),
-    "a dictionary": {"a": 1.0},
-    "a class": nsd.MoreauJean,
-    "a law's class": nsd.NewtonImpact,
-    "a module": np,
-    "a complex number": 1.0 + 2.0j,
-    "bytes": b"\x80\x04",
-    "a set": {1.0, 2.0},
-    "a generator of strings": ("x", "y"),
-    "a ragged list": [[1.0], [1.0, 2.0]],
-    "an array of strings": np.array(["a", "b"]),
-    "an array of objects": np.array([None, object()], dtype=object),
-    "a key": jax.random.key(0),
-    "a pair of modules": (nsd.Equality(), nsd.NewtonImpact()),
-}
-# Wrong for a number or an array.
-NOT_NUMBERS: dict[str, Any] = {
-    "NaN": float("nan"),
-    "an array of NaN": jnp.full(3, jnp.nan),
-    "infinity": float("inf"),
-    "minus infinity": -float("inf"),
-    "None": None,
-    "an empty array": np.zeros(0),
-    "a negative number": -1.5,
-    "zero": 0.0,
-    "a vector of zeros": (0.0, 0.0, 0.0),
-    "a long vector": (2.0, 0.0, 0.0),
-    "a huge vector": np.ones(100_000),
-    "a matrix": np.ones((2, 3)),
-    "four axes": np.ones((1, 1, 1, 1)),
-    "a huge number": 1e300,
-    "a function": lambda: None,
-    "a boolean": True,
-    "an integer": 10**4,
-}
-
 
 # Names under which a message knows an argument.
 ALIASES = {
@@ -93,6 +56,14 @@ ALIASES = {
 LONG = {("profile(values)", "a huge vector")}
 
 
+# What a place of this name takes, and is wrong elsewhere.
+TEXTS = {"path", "source", "folder", "title", "unit"}
+FITTING: set[tuple[str, str]] = set()
+
+NO_ARGUMENT = "no_such_argument"
+MOST_MEMORY = 2**30
+
+
 class Hangs(BaseException):
     """Raised into a call that takes too long; no handler of `Exception` catches it."""
 
@@ -101,65 +72,92 @@ def _break_off(signum, frame):
     raise Hangs
 
 
+class Place(NamedTuple):
+    """An argument of a valid call: `index` if it is positional, and its valid value."""
+
+    name: str
+    function: Callable
+    args: tuple
+    kwargs: dict
+    index: int | None
+    key: str
+    valid: Any
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.key})"
+
+
 class Outcome(NamedTuple):
-    """What a call came to; `problem` is empty where it is as it should be."""
+    """What a call came to; `problem` is empty where it is right; `memory`: bytes beyond those before."""
 
     place: str
     value: str
     problem: str
+    memory: int
 
 
-def places() -> list[tuple[str, Callable, tuple, dict, Any]]:
-    """Every argument of every valid call: its name, and the call without it."""
+def places() -> list[Place]:
+    """Every argument of every valid call, and one that no call has."""
     found = []
-    for name, (function, args, kwargs) in (calls() | more_calls()).items():
+    for name, (function, args, kwargs) in all_calls().items():
         parameters = list(inspect.signature(function).parameters)
+        call = name, function, args, kwargs
         found += [
-            (name, function, args, kwargs, (i, parameters[min(i, len(parameters) - 1)]))
-            for i in range(len(args))
+            Place(*call, i, parameters[min(i, len(parameters) - 1)], value)
+            for i, value in enumerate(args)
         ]
-        found += [(name, function, args, kwargs, (None, key)) for key in kwargs]
+        found += [Place(*call, None, key, value) for key, value in kwargs.items()]
+        found.append(Place(*call, None, NO_ARGUMENT, None))
+    return found
+
+
+def pairs(only: str = "") -> list[tuple[Place, str, Any]]:
+    """Every wrong call: a place, the name of a value, and the value."""
+    found = []
+    for place in places():
+        if only not in str(place):
+            continue
+        if place.key == NO_ARGUMENT:
+            values = {"a number": 1.0}
+        else:
+            values = WRONG | NOT_NUMBERS | derived(place.valid) | kinds_of(place.name, place.key)
+        found += [
+            (place, name, value) for name, value in values.items() if (str(place), name) not in LONG
+        ]
     return found
 
 
 def attempts(count: int, seed: int, skip: int = 0, only: str = "") -> Iterator[Outcome]:
-    """Wrong calls, each with its outcome; `seed` decides which."""
-    choose = random.Random(seed)
-    values = WRONG | NOT_NUMBERS
-    all_places = [place for place in places() if only in f"{place[0]}({place[-1][1]})"]
-    pairs = [
-        (place, value)
-        for place in all_places
-        for value in values
-        if (f"{place[0]}({place[-1][1]})", value) not in LONG
-    ]
-    choose.shuffle(pairs)
-    for k in range(skip, skip + count):
+    """Wrong calls, each with its outcome; `seed` decides which. A count of 0 makes all of them."""
+    todo = pairs(only)
+    random.Random(seed).shuffle(todo)
+    for k in range(skip, skip + count if count else len(todo)):
         if k % 500 == 499:
             jax.clear_caches()
-        (name, function, args, kwargs, (index, key)), value = pairs[k % len(pairs)]
-        yield _attempt(name, function, args, kwargs, index, key, value, values[value])
+        yield attempt(*todo[k % len(todo)])
 
 
-def _attempt(name, function, args, kwargs, index, key, described, value) -> Outcome:
-    if index is None:
-        kwargs = kwargs | {key: value}
+def attempt(place: Place, described: str, value: Any) -> Outcome:
+    """Makes a wrong call."""
+    args, kwargs = place.args, place.kwargs
+    if place.index is None:
+        kwargs = kwargs | {place.key: value}
     else:
-        args = (*args[:index], value, *args[index + 1 :])
-    place, begin, problem = f"{name}({key})", time.process_time(), ""
+        args = (*args[: place.index], value, *args[place.index + 1 :])
+    begin, problem, before = time.process_time(), "", reset_memory()
     accepted = False
     signal.alarm(60)
     try:
-        result = function(*args, **kwargs)
+        result = place.function(*args, **kwargs)
     except Hangs:
         problem = "60 s and no end"
-    except (ValueError, TypeError, KeyError, RuntimeError) as error:
-        problem = judged(error, key)
+    except (ValueError, TypeError, KeyError, RuntimeError, OSError) as error:
+        problem = judged(error, place.key)
     except Exception as error:
         problem = f"{type(error).__name__} from the inside: {_last(error)}"
     else:
         accepted = True
-        if described in WRONG and (key, described) != ("key", "a key"):
+        if is_never_right(place.key, described):
             problem = "accepted"
         elif described.endswith("NaN") and _holds_nan(result):
             problem = "NaN accepted"
@@ -167,7 +165,37 @@ def _attempt(name, function, args, kwargs, index, key, described, value) -> Outc
         signal.alarm(0)
     if not problem and time.process_time() - begin > 2 + 18 * accepted:
         problem = f"{time.process_time() - begin:.1f} s"
-    return Outcome(place, described, problem)
+    memory = max(0, most_memory() - before)
+    if not problem and memory > MOST_MEMORY:
+        problem = f"{memory / 2**30:.1f} GB"
+    return Outcome(str(place), described, problem, memory)
+
+
+def is_never_right(key: str, described: str) -> bool:
+    """Whether a value makes no sense in a place."""
+    if key == NO_ARGUMENT or described in ("its own class", "its parts", "complex numbers"):
+        return True
+    if described == "a string" and key in TEXTS or (key, described) == ("key", "a key"):
+        return False
+    return described in WRONG and (key, described) not in FITTING
+
+
+def reset_memory() -> int:
+    """Makes the most memory that the process had that which it has, where Linux lets us; bytes."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        pass
+    return most_memory()
+
+
+def most_memory() -> int:
+    """The most memory [bytes] that the process had, since it was reset."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * next(int(x.split()[1]) for x in lines if x.startswith("VmHWM"))
+    except OSError:
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def judged(error: Exception, key: str) -> str:
@@ -179,8 +207,8 @@ def judged(error: Exception, key: str) -> str:
     frame = frames[-1]
     line = linecache.getline(frame.filename, frame.lineno or 0).strip()
     by_us = frame.filename.startswith(PACKAGE) and line.startswith("raise")
-    if isinstance(error, RuntimeError) and not by_us:
-        return f"RuntimeError from the inside: {_last(error)}"
+    if key == NO_ARGUMENT and isinstance(error, TypeError) and key in str(error):
+        return ""
     if not by_us:
         return f"{type(error).__name__} from the inside: {_last(error)}"
     words = ALIASES.get(key, key).replace("_", " ").split()
@@ -202,7 +230,7 @@ def _holds_nan(result: Any) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--calls", type=int, default=10_000)
+    parser.add_argument("--calls", type=int, default=10_000, help="0: all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--skip", type=int, default=0, help="calls of the seed to pass over")
     parser.add_argument("--only", default="", help="places whose name contains this")
@@ -210,17 +238,21 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
     signal.signal(signal.SIGALRM, _break_off)
 
-    begin, made, violated = time.perf_counter(), 0, Counter()
+    begin, made, violated, most = time.perf_counter(), 0, Counter(), 0
+    working = tempfile.TemporaryDirectory()
+    os.chdir(working.name)
     for outcome in attempts(options.calls, options.seed, options.skip, options.only):
-        made += 1
+        made, most = made + 1, max(most, outcome.memory)
         if outcome.problem:
-            if not violated[outcome]:
+            if not violated[outcome[:3]]:
                 print(f"{outcome.place}, {outcome.value}: {outcome.problem}", flush=True)
-            violated[outcome] += 1
+            violated[outcome[:3]] += 1
     seconds = time.perf_counter() - begin
     total = sum(violated.values())
-    print(f"{made} calls in {len(places())} places, {seconds:.0f} s: {total} violated, ", end="")
-    print(f"{len(violated)} kinds")
+    print(
+        f"{made} calls in {len(places())} places of {len(all_calls())} valid calls, {seconds:.0f} s, at "
+        f"most {most / 2**20:.0f} MB for one: {total} violated, {len(violated)} kinds"
+    )
     sys.exit(bool(violated))
 
 
