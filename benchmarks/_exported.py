@@ -18,7 +18,7 @@ from _part_calls import part_calls
 from _use_calls import use_calls
 
 RECORDS = {
-    "": "ComplementaritySolution Solution",
+    "": "ComplementaritySolution Pose Solution State",
     "complementarity": "Block MixedProblem Statistics",
     "control": "SampledDetails",
     "diagnostics": "GradientExplanation",
@@ -37,10 +37,10 @@ RECORDS = {
     "relations": "ContactPlaces Joint NeighbourContacts",
     "rollout": "BundledGradient",
     "sensors": "Frame Instant Interval",
-    "shapes": "Closest",
+    "shapes": "Closest Frame",
     "simulation": "EventPoint StepStatistics",
     "systems.elastic": "Equilibrium Shared",
-    "apps.fit": "Bands Identified Job Simulated Spread",
+    "apps.fit": "Bands Identified Job Quantity Simulated Spread",
     "apps.mechanism": "Runs",
     "apps.pages": ("Motion ParameterRow PoseErrors PosteriorDraws RunFigures Solid TossComparison"),
     "apps.toss": "PaddedTosses Toss",

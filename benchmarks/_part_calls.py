@@ -83,11 +83,9 @@ def part_calls() -> dict:
         "SL": (groups.SL, (2,), {}),
         "IsospectralAction": (groups.IsospectralAction, (2,), {}),
         "StiefelAction": (groups.StiefelAction, (3, 2), {}),
-        "Pose": (groups.Pose, (jnp.zeros((1, 3)), unit[None]), {}),
         # sets and shapes
         "RollingCone": (sets.RollingCone, (jnp.asarray(0.3), jnp.asarray(0.1)), {}),
         "SlidingCone": (sets.SlidingCone, (jnp.asarray(0.3), (jnp.ones(()), jnp.zeros(()))), {}),
-        "shapes.Frame": (shapes.Frame, (jnp.zeros(3), jnp.eye(3)), {}),
         "is_supported": (shapes.is_supported, (shapes.Sphere, shapes.HalfSpace), {}),
         # linear algebra
         "Banded": (linear.Banded, (np.ones((4, 3)),), {}),
@@ -105,7 +103,6 @@ def part_calls() -> dict:
         ),
         "Factored": (linear.Factored, (positive, lineax.Cholesky()), {}),
         # systems
-        "State": (nsd.State, (jnp.ones(1), jnp.ones(1)), {}),
         "LieFlow": (nsd.LieFlow, (_field, groups.LeftTranslation(rotation)), dict(hamiltonian=None)),
         "LinearField": (
             systems.LinearField, (-np.eye(2),), dict(b=np.zeros(2), inputs=np.ones((2, 1))),

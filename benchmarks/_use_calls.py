@@ -236,7 +236,6 @@ def use_calls() -> dict:
             (elements, mechanism.load_runs(runs, elements), names),
             dict(substeps=2, frames=0),
         ),
-        "Quantity": (fit.Quantity, ("m",), dict(bounds=(0.0, 1.0), deviation=0.1)),
         "padded_frames": (fit.padded_frames, (10, 20), {}),
         "write_gallery": (
             gallery.write_gallery,

@@ -18,6 +18,18 @@ from ._jax import is_traced
 Numbers = Annotated[Any, "numbers"]
 """What becomes an array: numbers, lists of them, arrays."""
 
+
+class Axes(NamedTuple):
+    """Marks an argument that becomes an array of these axes."""
+
+    names: str
+
+
+Two = Annotated[Any, Axes("2")]
+Three = Annotated[Any, Axes("3")]
+Four = Annotated[Any, Axes("4")]
+"""So many numbers."""
+
 FINITE = "one finite number"
 Number = Annotated[Any, FINITE]
 """A single number, known or traced; if it is known it is finite."""
@@ -60,6 +72,7 @@ class Rule(NamedTuple):
     accepts: Callable[[Any], bool]
     is_number: bool = False
     axes: str | None = None  # of an array, in the words of jaxtyping
+    is_whole: bool = False
 
 
 def rule_of(kind: Any) -> Rule | None:
@@ -71,6 +84,8 @@ def rule_of(kind: Any) -> Rule | None:
         return Rule("numbers", of_numbers, True)
     if kind == Number:
         return Rule(FINITE, _is_number, True)
+    if origin is Annotated and isinstance(inner[1], Axes):
+        return Rule("numbers", of_numbers, True, inner[1].names)
     if origin is Annotated:
         return _callable_rule(inner[1])
     if origin in (typing.Union, types.UnionType):
@@ -127,10 +142,19 @@ def shaped(rule: Rule, kind: Any) -> Rule:
     if not rule.is_number or axes == "...":
         return rule
     if axes:
-        return rule._replace(axes=axes)
+        whole = getattr(getattr(arrays[0], "dtype", None), "__name__", "") != "Float"
+        return rule._replace(axes=axes, is_whole=whole)
     optional = len(parts) > 1
     what = f"{FINITE} or None" if optional else FINITE
     return Rule(what, lambda x: (optional and x is None) or _is_number(x), True)
+
+
+def is_unlike_reals(x) -> bool:
+    """Whether these numbers are no array of real ones yet: a list, or whole numbers."""
+    if isinstance(x, list | tuple):
+        return True
+    known = isinstance(x, jax.Array | np.ndarray)
+    return known and not jnp.issubdtype(x.dtype, jnp.inexact) and x.dtype != jax.dtypes.float0
 
 
 def is_itself(kind: Any) -> bool:

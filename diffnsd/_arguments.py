@@ -14,17 +14,21 @@ import numpy as np
 
 from ._argument_rules import (
     FINITE,
+    Four as Four,
     Number as Number,
     Numbers as Numbers,
     Rule,
+    Three as Three,
+    Two as Two,
     is_itself,
     is_plain,
+    is_unlike_reals,
     of_numbers,
     rule_of,
     shaped,
 )
 from ._expects import shown
-from ._jax import is_traced
+from ._jax import eval_now, is_traced
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,14 +55,26 @@ class AbstractChecked(eqx.Module):
 
 
 def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """A function that refuses arguments in the same way."""
+    """A function that refuses arguments in the same way, and those of another shape than their annotation's.
+
+    Where an array of real numbers is annotated, lists and whole numbers become one.
+    """
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = _check(_rules(function, None), args, kwargs, function.__name__)
+        rules = _rules(function, None)
+        bound = _check(rules, args, kwargs, function.__name__)
+        given, unlike = bound.arguments, {}
         for name, value in given.items():
             _refuse_nan(name, value, function.__name__)
-        return function(*args, **kwargs)
+            rule = rules.rules.get(name)
+            if rule is not None and rule.axes is not None and not rule.is_whole:
+                if is_unlike_reals(value):
+                    unlike[name] = eval_now(lambda x=value: jnp.asarray(x, float))
+        if not unlike:
+            return function(*args, **kwargs)
+        given.update(unlike)
+        return function(*bound.args, **bound.kwargs)
 
     return call
 
@@ -105,6 +121,8 @@ def _rules(function: Callable, owner: type | None) -> _Rules:
             rule = rule_of(jax.Array | None if nothing else jax.Array) if rule.is_number else None
         if kind in (float, float | None) and name in compiled_in:
             rule = Rule("a plain number, since it is compiled in", is_plain, True)
+        if rule is not None and isinstance(default, type) and default is not parameter.empty:
+            rule = Rule(f"a function or a class, such as {default.__name__}", callable)
         if rule is not None and default is None:
             rule = rule._replace(accepts=lambda x, r=rule: x is None or r.accepts(x))
         if rule is not None and parameter.kind not in (
@@ -118,12 +136,13 @@ def _rules(function: Callable, owner: type | None) -> _Rules:
     return _Rules(signature, rules, int(owner is not None))
 
 
-def _check(rules: _Rules, args: tuple, kwargs: dict, owner: str) -> dict:
+def _check(rules: _Rules, args: tuple, kwargs: dict, owner: str) -> inspect.BoundArguments:
     try:
-        given = rules.signature.bind_partial(*(None,) * rules.skip, *args, **kwargs).arguments
+        bound = rules.signature.bind_partial(*(None,) * rules.skip, *args, **kwargs)
     except TypeError as error:
         names = ", ".join(list(rules.signature.parameters)[rules.skip :])
         raise TypeError(f"{owner}: {error}; its arguments are {names}.") from None
+    given = bound.arguments
     for name, value in (given | given.get("options", {})).items():
         rule = rules.rules.get(name)
         if rule is None:
@@ -147,7 +166,7 @@ def _check(rules: _Rules, args: tuple, kwargs: dict, owner: str) -> dict:
                 got += " with " + ", ".join(dict.fromkeys(map(shown, value)))
             raise TypeError(f"{name} must be {rule.what}, in {owner}(...); got {got}.")
     _check_axes(rules, given, owner)
-    return given
+    return bound
 
 
 def _check_axes(rules: _Rules, given: dict, owner: str) -> None:

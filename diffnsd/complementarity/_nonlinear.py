@@ -1,14 +1,14 @@
 """Nonlinear complementarity problems, as a sequence of linear ones."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._arguments import checked_arguments
+from .._arguments import AbstractChecked, checked_arguments
 from .._numerics import as_float
 from ._condensed import Condensed, Outcome, solve_condensed
 from ._public import (
@@ -27,7 +27,7 @@ from .problem._dense import Statistics
 from .solvers._base import AbstractSolver
 
 
-class NonlinearComplementarityProblem(eqx.Module):
+class NonlinearComplementarityProblem(AbstractChecked):
     """`w = F(z)`,  `K* ∋ w + lift(w) e_N ⟂ z ∈ K`, `K` a product over contacts.
 
     **Arguments:** `function(z, args)`: `F`, from shape `(m,)` to shape `(m,)`; `laws`: as in
@@ -35,7 +35,7 @@ class NonlinearComplementarityProblem(eqx.Module):
     pytree; the solution is differentiated in them.
     """
 
-    function: Callable[[Array, Any], Array]
+    function: Annotated[Callable[[Array, Any], Array], "(z, args)"]
     laws: Laws
     args: Any = None
 

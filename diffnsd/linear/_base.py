@@ -9,8 +9,10 @@ from typing import Any
 
 import lineax as lx
 
+from .._arguments import AbstractChecked
 
-class AbstractSolver(lx.AbstractLinearSolver):
+
+class AbstractSolver(AbstractChecked, lx.AbstractLinearSolver):
     """A solver for square real matrices on vectors `(n,)`.
 
     A subclass defines `init` and `compute`, and `transpose` where a matrix need not be symmetric.

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array
 
-from .._arguments import checked_arguments
+from .._arguments import AbstractChecked, checked_arguments
 from .._expects import of_shape
 from .._jax import with_value
 from ._base import AbstractSolver
@@ -96,7 +96,7 @@ def _(operator) -> str:
     return "positive" if operator.is_positive else "symmetric" if operator.is_symmetric else "nodal"
 
 
-class Factored(eqx.Module):
+class Factored(AbstractChecked):
     """A matrix with the state of its solver: factorised once, solved with as often as is needed.
 
     **Arguments:** `operator`; `solver`: in lineax's protocol.

@@ -9,7 +9,7 @@ From height `q0` and speed `v0` the first impact comes at `T1 = (v0 + w)/g` with
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from .._arguments import Number, checked_arguments
 from .._types import State
@@ -39,7 +39,9 @@ def _height(t, q):
 
 
 @checked_arguments
-def ball_state(t: ArrayLike, height=1.0, speed=0.0, e=0.9, g=9.81) -> State:
+def ball_state(
+    t: Number, height: Number = 1.0, speed: Number = 0.0, e: Number = 0.9, g: Number = 9.81
+) -> State:
     """Closed form: the state at a time `t >= 0`, through any number of impacts.
 
     Differentiable in all its arguments. The derivative includes that of the impact times; at an
@@ -65,7 +67,9 @@ def ball_state(t: ArrayLike, height=1.0, speed=0.0, e=0.9, g=9.81) -> State:
 
 
 @checked_arguments
-def ball_impact_times(count: int, height=1.0, speed=0.0, e=0.9, g=9.81) -> Float[Array, " count"]:
+def ball_impact_times(
+    count: int, height: Number = 1.0, speed: Number = 0.0, e: Number = 0.9, g: Number = 9.81
+) -> Float[Array, " count"]:
     """Closed form: times [s] of the first `count >= 1` impacts; arguments as in `ball_state`."""
     height, speed, e, g = (jnp.asarray(x, dtype=float) for x in (height, speed, e, g))
     first, impact = _first_impact(height, speed, g)

@@ -8,7 +8,7 @@ damped oscillator, in closed form.
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from .._arguments import Number, checked_arguments
 from .._numerics import as_float
@@ -86,11 +86,11 @@ def diode_bridge(
 
 @checked_arguments
 def diode_bridge_state(
-    t: ArrayLike,
-    voltage=10.0,
-    resistance=1e3,
-    inductance=1e-2,
-    capacitance=1e-6,
+    t: Number,
+    voltage: Number = 10.0,
+    resistance: Number = 1e3,
+    inductance: Number = 1e-2,
+    capacitance: Number = 1e-6,
 ) -> State:
     """Closed form: the state of `diode_bridge` started with a voltage and without current.
 

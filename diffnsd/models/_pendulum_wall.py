@@ -9,7 +9,7 @@ a small angle `a`, the bob moves like `θ = a cos(sqrt(g/l) t)` until it strikes
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from .._arguments import Number, checked_arguments
 from .._types import State
@@ -63,19 +63,21 @@ class _DistanceToWall(eqx.Module):
 
 
 @checked_arguments
-def pendulum_state(angle: ArrayLike, rate: ArrayLike = 0.0) -> State:
+def pendulum_state(angle: Number, rate: Number = 0.0) -> State:
     """The state with an angle [rad] and its rate [rad/s], numbers, as `q (1,)` and `v (1,)`."""
     return State(jnp.asarray(angle, dtype=float)[None], jnp.asarray(rate, dtype=float)[None])
 
 
 @checked_arguments
-def pendulum_wall_angle(length=1.0, distance=0.0) -> Float[Array, ""]:
+def pendulum_wall_angle(length: Number = 1.0, distance: Number = 0.0) -> Float[Array, ""]:
     """Closed form: the angle [rad] at which the bob touches the wall, `−asin(distance/length)`."""
     return -jnp.arcsin(jnp.asarray(distance, dtype=float) / length)
 
 
 @checked_arguments
-def pendulum_impact_rate(angle, length=1.0, distance=0.0, g=9.81) -> Float[Array, ""]:
+def pendulum_impact_rate(
+    angle: Number, length: Number = 1.0, distance: Number = 0.0, g: Number = 9.81
+) -> Float[Array, ""]:
     """Closed form: `θ'` [rad/s] just before the wall, released at rest at `angle` [rad].
 
     `θ' = −sqrt(2 g/l (cos θ_w − cos angle))`; the bob's speed is `l |θ'|`.
@@ -85,7 +87,9 @@ def pendulum_impact_rate(angle, length=1.0, distance=0.0, g=9.81) -> Float[Array
 
 
 @checked_arguments
-def pendulum_rebound_angle(angle, e=0.8, length=1.0, distance=0.0) -> Float[Array, ""]:
+def pendulum_rebound_angle(
+    angle: Number, e: Number = 0.8, length: Number = 1.0, distance: Number = 0.0
+) -> Float[Array, ""]:
     """Closed form: the largest angle [rad] after the first impact, released at rest at `angle`.
 
     The kinetic energy at the wall is multiplied by `e²`. The rebound reaches the angle where it is
@@ -96,7 +100,9 @@ def pendulum_rebound_angle(angle, e=0.8, length=1.0, distance=0.0) -> Float[Arra
 
 
 @checked_arguments
-def pendulum_small_impact_time(angle, length=1.0, distance=0.0, g=9.81) -> Float[Array, ""]:
+def pendulum_small_impact_time(
+    angle: Number, length: Number = 1.0, distance: Number = 0.0, g: Number = 9.81
+) -> Float[Array, ""]:
     """Closed form for small angles: the time [s] of the first impact, released at rest at `angle`.
 
     `t = sqrt(l/g) acos(θ_w/angle)`, correct to second order in the angles.

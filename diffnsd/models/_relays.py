@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._arguments import Number, checked_arguments
+from .._arguments import Four, Number, Two, checked_arguments
 from .._numerics import as_float
 from ..laws import Relay
 from ..model import Interaction, Model
@@ -58,7 +58,11 @@ class _Decay(eqx.Module):
 
 
 @checked_arguments
-def gene_network(thresholds=(4.0, 4.0, 8.0, 8.0), rate: Number = 40.0, decay=(4.5, 1.5)) -> Model:
+def gene_network(
+    thresholds: Four = (4.0, 4.0, 8.0, 8.0),
+    rate: Number = 40.0,
+    decay: Two = (4.5, 1.5),
+) -> Model:
     """Two genes that switch each other on above a threshold, and themselves off above another.
 
         x1' = −decay1 x1 + rate s(x2 − threshold2) (1 − s(x1 − threshold3))

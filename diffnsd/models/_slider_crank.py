@@ -78,7 +78,7 @@ def slider_crank(mu=0.01, e=0.4, clearance: Number = 1e-3, g: Number = 9.81) -> 
 
 
 @checked_arguments
-def slider_crank_state(speed=150.0) -> State:
+def slider_crank_state(speed: Number = 150.0) -> State:
     """The stretched mechanism, its crank turning with `speed` [rad/s], the slider centred."""
     speed = jnp.asarray(speed, dtype=float)
     return State(jnp.zeros(3), jnp.stack([speed, -speed * CRANK / ROD, jnp.zeros(())]))

@@ -62,7 +62,9 @@ def tippe_top(
 
 
 @checked_arguments
-def tippe_top_state(tilt=0.1, spin=150.0, radius=0.02, offset=0.003) -> State:
+def tippe_top_state(
+    tilt: Number = 0.1, spin: Number = 150.0, radius: Number = 0.02, offset: Number = 0.003
+) -> State:
     """The top in contact, its axis tilted [rad] about x and spinning [rad/s] about the vertical."""
     tilt, spin, radius, offset = (jnp.asarray(x, dtype=float) for x in (tilt, spin, radius, offset))
     zero = jnp.zeros_like(tilt)
@@ -81,7 +83,9 @@ def tippe_top_axis(state: State) -> Float[Array, ""]:
 
 
 @checked_arguments
-def tippe_top_jellett(model: Model, state: State, radius=0.02, offset=0.003) -> Float[Array, ""]:
+def tippe_top_jellett(
+    model: Model, state: State, radius: Number = 0.02, offset: Number = 0.003
+) -> Float[Array, ""]:
     """Jellett's constant: spatial angular momentum times the arm from the contact to the mass."""
     up = jnp.array([0.0, 0.0, 1.0], state.v.dtype)
     spin = model.momentum(jnp.zeros((), state.v.dtype), state)[3:]

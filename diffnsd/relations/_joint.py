@@ -85,7 +85,7 @@ class Joint(eqx.Module):
         return JointLimits(coordinate, lower, upper)
 
 
-class Coordinates(eqx.Module):
+class Coordinates(AbstractChecked):
     """Entries of `q`, a function `(t, q) -> (c,)` for the joints of a `Multibody`.
 
         GapRelation(JointLimits(Coordinates(1), -0.5, 1.0))

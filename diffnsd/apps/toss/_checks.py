@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ..._expects import shown
 from .._files import DataFileError as TossFileError
 
 # Arrays with one row per frame, and the length of a row.
@@ -60,7 +61,7 @@ def checked_index(data: Mapping[str, np.ndarray], frames: int) -> tuple[np.ndarr
 
 def checked_frames(key: str, values: np.ndarray, frames: int | None = None) -> np.ndarray:
     """An array with one row per frame as float64; `frames` is the number of rows it must have."""
-    values = np.asarray(values)
+    values = _array(key, values)
     width = FRAME_KEYS[key]
     if values.ndim != 2 or values.shape[1] != width:
         rows = "number of frames" if frames is None else frames
@@ -103,7 +104,7 @@ def unit_quaternions(
 
 def checked_scalar(key: str, value) -> float | np.ndarray:
     """A positive constant; `half_width` and `inertia` may have one value per body axis."""
-    value = np.asarray(value)
+    value = _array(key, value)
     per_axis = key in ("half_width", "inertia")
     if value.shape == (1,):
         value = value.reshape(())
@@ -162,6 +163,13 @@ def _frame(toss_id: np.ndarray, offsets: np.ndarray, row) -> str:
     return f"{where(toss_id, j)}, frame {int(row) - int(offsets[j])}"
 
 
+def _array(key: str, values) -> np.ndarray:
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError):
+        raise TossFileError(f"`{key}` must be an array of numbers, got {shown(values)}.") from None
+
+
 def _floats(key: str, values: np.ndarray) -> np.ndarray:
     if values.dtype.kind not in "fiu":
         raise TossFileError(f"`{key}` has the type {values.dtype}; it must hold real numbers.")
@@ -170,7 +178,7 @@ def _floats(key: str, values: np.ndarray) -> np.ndarray:
 
 def _integers(key: str, values: np.ndarray) -> np.ndarray:
     """A vector of whole numbers; they may be stored as floats."""
-    values = np.asarray(values)
+    values = _array(key, values)
     if values.ndim != 1:
         raise TossFileError(f"`{key}` has shape {values.shape}; it must be a vector.")
     number = _floats(key, values)

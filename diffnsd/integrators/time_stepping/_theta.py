@@ -197,7 +197,12 @@ class StepMatrices(eqx.Module):
 
 @checked_arguments
 def step_matrices(
-    scheme, model: Model, t0: Scalar, h: Scalar, state: State, args: Args = None
+    scheme: AbstractThetaScheme,
+    model: Model,
+    t0: Scalar,
+    h: Scalar,
+    state: State,
+    args: Args = None,
 ) -> StepMatrices:
     """The matrices of the first Newton iteration of a step from a state.
 

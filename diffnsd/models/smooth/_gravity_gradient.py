@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 from jaxtyping import Array, Float
 
-from ..._arguments import Number, checked_arguments
+from ..._arguments import Number, Three, checked_arguments
 from ..._numerics import dot, safe_norm
 from ...groups import PoseGroup, rotate
 from ...model import Model
@@ -32,7 +32,9 @@ class _CentralField(eqx.Module):
 
 
 @checked_arguments
-def gravity_gradient(mass: Number = 1.0, moments=(0.01, 0.02, 0.0275), mu: Number = 1.0) -> Model:
+def gravity_gradient(
+    mass: Number = 1.0, moments: Three = (0.01, 0.02, 0.0275), mu: Number = 1.0
+) -> Model:
     """A rigid body around a centre at the origin, with states on `PoseGroup(1)`.
 
     **Arguments:** `mass`; `moments`: principal moments of inertia, shape `(3,)`; `mu`:

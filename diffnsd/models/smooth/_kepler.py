@@ -6,7 +6,7 @@ q'' = −mu q/|q|³,     E − e sin E = sqrt(mu/a³) t     (Kepler's equation)
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from ..._arguments import Number, checked_arguments
 from ..._numerics import safe_norm
@@ -36,7 +36,7 @@ def kepler(mu: Number = 1.0) -> Model:
 
 
 @checked_arguments
-def kepler_state(t: ArrayLike, e=0.25, a=1.0, mu=1.0) -> State:
+def kepler_state(t: Number, e: Number = 0.25, a: Number = 1.0, mu: Number = 1.0) -> State:
     """Closed form: the state at a time `t` after the passage of the pericentre, on the x axis.
 
     Differentiable in all arguments; for Kepler's equation by the implicit function theorem.

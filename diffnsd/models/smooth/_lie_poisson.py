@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._arguments import checked_arguments
+from ..._arguments import Four, Three, checked_arguments
 from ..._numerics import as_float, dot
 from ..._types import Config, Scalar, State, Vector
 from ...groups import SE3, SO3, AbstractGroup, CoadjointAction, Diagonal, RightTranslation
@@ -74,7 +74,7 @@ class _Kirchhoff(eqx.Module):
 
 
 @checked_arguments
-def free_rigid_body(inertia=(1.0, 2.0, 3.0)) -> Model:
+def free_rigid_body(inertia: Three = (1.0, 2.0, 3.0)) -> Model:
     """A free rigid body: `pi' = pi x I^-1 pi`, `R' = R (I^-1 pi)^`; points `(pi, quaternion)`.
 
     The intermediate axis is unstable. Every method on the orbit conserves `|pi|` and `R pi` exactly.
@@ -85,7 +85,7 @@ def free_rigid_body(inertia=(1.0, 2.0, 3.0)) -> Model:
 
 
 @checked_arguments
-def heavy_top(inertia=(1.0, 1.0, 0.5), lever=(0.0, 0.0, 1.0)) -> Model:
+def heavy_top(inertia: Three = (1.0, 1.0, 0.5), lever: Three = (0.0, 0.0, 1.0)) -> Model:
     """A heavy top with a fixed point: `pi' = pi x w + G x c`, `G' = G x w`, `w = I^-1 pi`.
 
     A Lie-Poisson flow on the dual of se(3): points `((G, pi), (x, quaternion))`, with `G = R^T e3` the
@@ -99,7 +99,7 @@ def heavy_top(inertia=(1.0, 1.0, 0.5), lever=(0.0, 0.0, 1.0)) -> Model:
 
 
 @checked_arguments
-def kirchhoff_body(inertia=(1.0, 2.0, 3.0), mass=(1.0, 1.5, 2.0)) -> Model:
+def kirchhoff_body(inertia: Three = (1.0, 2.0, 3.0), mass: Three = (1.0, 1.5, 2.0)) -> Model:
     """A body in an ideal fluid: `pi' = pi x w + p x v`, `p' = p x w`, `w = I^-1 pi`, `v = M^-1 p`.
 
     Points `((p, pi), (x, quaternion))`. `|p|` and `p . pi` are Casimirs; the spatial momenta `R p`
@@ -111,14 +111,14 @@ def kirchhoff_body(inertia=(1.0, 2.0, 3.0), mass=(1.0, 1.5, 2.0)) -> Model:
 
 
 @checked_arguments
-def rigid_body_state(pi, quaternion=(1.0, 0.0, 0.0, 0.0)) -> State:
+def rigid_body_state(pi: Three, quaternion: Four = (1.0, 0.0, 0.0, 0.0)) -> State:
     """State of `free_rigid_body`: angular momentum [kg m²/s] in the body frame, attitude body to world."""
     pi = as_float(pi)
     return State((pi, as_float(quaternion, pi.dtype)), jnp.zeros(0, pi.dtype))
 
 
 @checked_arguments
-def heavy_top_state(pi, quaternion=(1.0, 0.0, 0.0, 0.0)) -> State:
+def heavy_top_state(pi: Three, quaternion: Four = (1.0, 0.0, 0.0, 0.0)) -> State:
     """State of `heavy_top`: angular momentum [kg m²/s] in the body frame, attitude body to world."""
     pi = as_float(pi)
     quaternion = as_float(quaternion, pi.dtype)
@@ -128,7 +128,12 @@ def heavy_top_state(pi, quaternion=(1.0, 0.0, 0.0, 0.0)) -> State:
 
 
 @checked_arguments
-def kirchhoff_state(pi, p, position=(0.0, 0.0, 0.0), quaternion=(1.0, 0.0, 0.0, 0.0)) -> State:
+def kirchhoff_state(
+    pi: Three,
+    p: Three,
+    position: Three = (0.0, 0.0, 0.0),
+    quaternion: Four = (1.0, 0.0, 0.0, 0.0),
+) -> State:
     """State of `kirchhoff_body`: angular momentum, linear momentum [kg m/s] (body frame), placement."""
     pi = as_float(pi)
     placement = as_float(position, pi.dtype), as_float(quaternion, pi.dtype)

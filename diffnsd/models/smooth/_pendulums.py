@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._arguments import Number, checked_arguments
+from ..._arguments import Number, Two, checked_arguments
 from ..._numerics import dot
 from ...laws import Equality
 from ...model import Interaction, Model
@@ -26,7 +26,11 @@ class _TwoPoints(eqx.Module):
 
 
 @checked_arguments
-def double_pendulum(masses=(1.0, 1.0), lengths=(1.0, 1.0), g: Number = 9.81) -> Model:
+def double_pendulum(
+    masses: Two = (1.0, 1.0),
+    lengths: Two = (1.0, 1.0),
+    g: Number = 9.81,
+) -> Model:
     """Two points on massless rods: `q (2,)` the angles [rad] of the rods from hanging, absolute.
 
     Its mass matrix depends on the configuration; everything is derived from the Lagrangian.

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..._arguments import AbstractChecked
 from ..._jax import eval_now
 from ..._numerics import as_float, cross
 from ..._types import Args, Scalar
@@ -31,7 +32,7 @@ def node_numbers(name: str, nodes) -> np.ndarray:
     return array.astype(np.int32)
 
 
-class Prescribed(eqx.Module):
+class Prescribed(AbstractChecked):
     """Coordinates of nodes that move as given, and are no unknowns.
 
     **Arguments:** `nodes`: node numbers `(m,)` or a mask `(p,)`; `axes`: which coordinates, default all
@@ -68,7 +69,7 @@ class Prescribed(eqx.Module):
         return x.at[self.nodes[:, None], np.array(axes)].add(value)
 
 
-class AbstractLoad(eqx.Module):
+class AbstractLoad(AbstractChecked):
     """Forces on nodes beside those of the elements and of gravity."""
 
     @abstractmethod

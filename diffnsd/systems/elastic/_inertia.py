@@ -25,7 +25,7 @@ def _axes(elements: AbstractElements, X: Nodal) -> Float[Array, "w w e"] | None:
     return over_elements(one, elements, gathered(elements, X))
 
 
-class AbstractMass(eqx.Module):
+class AbstractMass(AbstractChecked):
     """How the mass of elements is given to their nodes."""
 
     @abstractmethod

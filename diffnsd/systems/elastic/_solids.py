@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..._arguments import AbstractChecked
 from ..._expects import expects
 from ..._jax import concrete, is_traced
 from ..._numerics import as_float, cross, dot, entries, implicit_root, inverse, safe_norm, stacked
@@ -29,7 +30,7 @@ def negative(name: str, **values) -> str | None:
     return None
 
 
-class AbstractThickness(eqx.Module):
+class AbstractThickness(AbstractChecked):
     """What a flat element does across its thickness."""
 
     @abstractmethod
