@@ -57,8 +57,20 @@ NOT_NUMBERS: dict[str, Any] = {
 
 def derived(valid: Any) -> dict[str, Any]:
     """Wrong values that are made from the valid one of a place."""
+    if isinstance(valid, type):
+        return {}
+    if isinstance(valid, nsd.State):
+        return {
+            "its own class": nsd.State,
+            "its parts": (valid.q, valid.v),
+            "a state of words": nsd.State("q", "v"),
+            "a state of nothing": nsd.State(None, None),
+            "a state of another model": nsd.State(jnp.ones(7), jnp.ones(7)),
+            "a state without an axis": nsd.State(jnp.ones(()), jnp.ones(())),
+            "a state of NaN": jax.tree.map(lambda x: x + jnp.nan, valid),
+        }
     if isinstance(valid, eqx.Module) or dataclasses.is_dataclass(valid):
-        parts = () if isinstance(valid, type) else tuple(vars(valid).values())
+        parts = tuple(vars(valid).values())
         return {"its own class": type(valid), **({"its parts": parts} if parts else {})}
     if isinstance(valid, bool) or not _is_numbers(valid):
         return {}

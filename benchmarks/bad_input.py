@@ -49,6 +49,8 @@ ALIASES = {
     "on": "mask",
     "methods": "chain",
     "vertices": "points",
+    "path": "file",
+    "source": "file",
 }
 
 
@@ -173,6 +175,8 @@ def attempt(place: Place, described: str, value: Any) -> Outcome:
 
 def is_never_right(key: str, described: str) -> bool:
     """Whether a value makes no sense in a place."""
+    if described == "complex numbers" and key in ("design", "designs"):
+        return False
     if key == NO_ARGUMENT or described in ("its own class", "its parts", "complex numbers"):
         return True
     if described == "a string" and key in TEXTS or (key, described) == ("key", "a key"):

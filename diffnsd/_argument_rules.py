@@ -97,7 +97,11 @@ def rule_of(kind: Any) -> Rule | None:
         number = any(rule.is_number for rule in known)
         return Rule(what, lambda x: any(rule.accepts(x) for rule in known), number)
     if origin is type:
-        return Rule("a class", lambda x: isinstance(x, type))
+        base = inner[0]
+        return Rule(
+            f"a class derived from {base.__name__}",
+            lambda x: isinstance(x, type) and issubclass(x, base),
+        )
     if kind is Callable or origin is Callable:
         return _callable_rule(None)
     if kind in (None, type(None)):
@@ -129,6 +133,8 @@ def rule_of(kind: Any) -> Rule | None:
         return Rule("a path", lambda x: isinstance(x, PurePath))
     name = kind.__name__
     what = EXAMPLES.get(name, f"{'an' if name[0] in 'AEIOU' else 'a'} {name}")
+    if name == "State":
+        return Rule(what, lambda x: isinstance(x, kind) and _holds_numbers(x))
     return Rule(what, lambda x: isinstance(x, kind))
 
 
@@ -147,6 +153,10 @@ def shaped(rule: Rule, kind: Any) -> Rule:
     optional = len(parts) > 1
     what = f"{FINITE} or None" if optional else FINITE
     return Rule(what, lambda x: (optional and x is None) or _is_number(x), True)
+
+
+def _holds_numbers(state: Any) -> bool:
+    return state.v is not None and all(map(of_numbers, jax.tree.leaves((state.q, state.v))))
 
 
 def is_unlike_reals(x) -> bool:

@@ -164,6 +164,21 @@ def save_archive(path: str | Path, arrays: Mapping[str, np.ndarray | float]) -> 
     return path
 
 
+def write_page(path: str | Path, page: str) -> Path:
+    """Writes a page of text.
+
+    **Raises:** `OutputDirError` if the file cannot be written.
+    """
+    path = Path(path)
+    try:
+        path.write_text(page, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise OutputDirError(
+            f"{path}: this file cannot be written ({_reason(error)}); choose another place."
+        ) from error
+    return path
+
+
 @checked_arguments
 def check_output_dir(path: str | Path) -> Path:
     """Makes sure, before any long computation, that files can be written into a folder.

@@ -9,7 +9,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from .._arguments import checked_arguments
+from .._arguments import Number, checked_arguments
 from .._types import Args, State
 from ..integrators import AbstractIntegrator
 from ..integrators._base import NEAR_EDGE
@@ -180,9 +180,9 @@ def explain_gradient(
     parameters: PyTree[Array],
     build: Callable[[PyTree[Array]], tuple[Model, State]],
     integrator: AbstractIntegrator,
-    t0: float,
-    t1: float,
-    dt: float,
+    t0: Number,
+    t1: Number,
+    dt: Number,
     args: Args = None,
 ) -> GradientExplanation:
     """Computes the contribution of each contact in each step to the gradient of a loss.
@@ -206,7 +206,12 @@ def explain_gradient(
     **Raises:** `ValueError` if the integrator cannot step the model, or the model has no positions
     or no contacts.
     """
+    if not dt > 0 or t1 - t0 < 0.5 * dt:
+        raise ValueError(
+            f"dt must be positive, and t1 at least one step after t0; got t0={t0:g}, t1={t1:g}, dt={dt:g}."
+        )
     steps = round((t1 - t0) / dt)
+    _check_parameters(parameters)
     flat, unravel = ravel_pytree(parameters)
     model, state = build(parameters)
     problem = integrator.supports(model) or model.check(state)
@@ -228,6 +233,15 @@ def explain_gradient(
         duration=float(t1 - t0),
         names=_names(parameters),
         times_kept=integrator.keeps_impact_times,
+    )
+
+
+def _check_parameters(parameters) -> None:
+    leaves = jax.tree.leaves(parameters)
+    if leaves and all(eqx.is_inexact_array(leaf) or isinstance(leaf, float) for leaf in leaves):
+        return
+    raise TypeError(
+        "parameters must be real numbers, or a pytree of arrays of them, such as {'e': 0.8}."
     )
 
 

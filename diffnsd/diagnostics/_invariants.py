@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._arguments import checked_arguments
+from .._expects import of_shape, shown
+from .._jax import concrete, is_traced
 from .._types import Args, Scalar, State, Vector
 from ..groups import AbstractGroup
 from ..integrators import AbstractIntegrator, step_residuals
@@ -20,7 +23,33 @@ from ..simulation import Solution
 @checked_arguments
 def defect(model: Model, state: State) -> Scalar:
     """Distance of a configuration from its group or space: norms, orthogonality, determinants."""
+    of_shape("v of the state", state.v, model.system.velocities)
+    try:
+        jax.eval_shape(model.system.defect, state.q)
+    except (TypeError, ValueError, AttributeError, IndexError):
+        raise ValueError(
+            "the state has a q of another structure or shape than the points of the model; make a state by "
+            "system.state(q, v)."
+        ) from None
     return model.system.defect(state.q)
+
+
+def _check_point(name: str, group: AbstractGroup, value) -> None:
+    """Raises if a value is no point of a group: of another structure, other shapes, or not on it."""
+    right = jax.eval_shape(group.identity)
+    known = concrete(value)
+    if not (
+        jax.tree.structure(value) == jax.tree.structure(right)
+        and all(isinstance(x, jax.Array | np.ndarray) for x in jax.tree.leaves(value))
+        and [x.shape for x in jax.tree.leaves(value)] == [x.shape for x in jax.tree.leaves(right)]
+    ):
+        raise ValueError(
+            f"{name} must be an element of {type(group).__name__}, such as group.identity(); "
+            f"got {shown(value)}."
+        )
+    hidden = any(map(is_traced, jax.tree.leaves(known)))
+    if not hidden and (problem := group.check(known)):
+        raise ValueError(f"{name} is no element of {type(group).__name__}: {problem}.")
 
 
 @checked_arguments
@@ -29,7 +58,8 @@ def spatial_momentum(group: AbstractGroup, g, mu: Vector) -> Vector:
 
     **Arguments:** `group`; `g`: placement; `mu`: body momentum, `(n,)`.
     """
-    return group.coAd(group.inverse(g), mu)
+    _check_point("g", group, g)
+    return group.coAd(group.inverse(g), of_shape("mu", mu, group.dim))
 
 
 @checked_arguments
@@ -43,7 +73,7 @@ def casimirs(group: AbstractGroup, mu: Vector) -> Float[Array, " k"]:
 
     **Raises:** `ValueError` on GL(n), SL(n), SO(n).
     """
-    return group.casimirs(mu)
+    return group.casimirs(of_shape("mu", mu, group.dim))
 
 
 @checked_arguments
@@ -108,9 +138,14 @@ def poisson_defect(step: Callable[[Vector], Vector], group: AbstractGroup, mu: V
     shape `(n,)`.
     """
 
+    of_shape("mu", mu, group.dim)
+
     def structure(mu):
         basis = jnp.eye(group.dim, dtype=mu.dtype)
         return jax.vmap(lambda e: group.ad(e).T @ mu)(basis)
 
-    derivative, end = jax.jacfwd(step)(mu), step(mu)
+    end = step(mu)
+    if np.shape(end) != mu.shape:
+        raise ValueError(f"step must return a momentum of shape {mu.shape}, got {shown(end)}.")
+    derivative = jax.jacfwd(step)(mu)
     return jnp.max(jnp.abs(derivative @ structure(mu) @ derivative.T - structure(end)))

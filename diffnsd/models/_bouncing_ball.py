@@ -71,6 +71,8 @@ def ball_impact_times(
     count: int, height: Number = 1.0, speed: Number = 0.0, e: Number = 0.9, g: Number = 9.81
 ) -> Float[Array, " count"]:
     """Closed form: times [s] of the first `count >= 1` impacts; arguments as in `ball_state`."""
+    if count < 1:
+        raise ValueError(f"count must be at least 1, got {count}.")
     height, speed, e, g = (jnp.asarray(x, dtype=float) for x in (height, speed, e, g))
     first, impact = _first_impact(height, speed, g)
     earlier = [_geometric_sum(e, jnp.asarray(float(k))) for k in range(count)]

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._expects import shown
 from .._types import Config, Local, PerContact, Scalar, State, Vector
 from ..groups import AbstractGroup
 from ._base import AbstractRelation, AbstractWrappedRelation, Contacts
@@ -33,7 +34,10 @@ class OnPart(AbstractWrappedRelation):
     total: int = eqx.field(static=True)
 
     def __init__(self, system: Any, part: int, relation: AbstractRelation):
-        count = len(system.systems)
+        systems = () if isinstance(system, type) else getattr(system, "systems", ())
+        if not systems:
+            raise TypeError(f"system must be a SystemProduct of several; got {shown(system)}.")
+        count = len(systems)
         if not 0 <= part < count:
             raise ValueError(f"the product has the systems 0 to {count - 1}, got part={part}.")
         own = relation.part_of(system.systems[part])

@@ -5,6 +5,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._arguments import checked_arguments
+from .._expects import of_shape
+from .._jax import concrete
 from .._numerics import lu_solve
 from .._types import Args, Scalar, State, Vector
 from ._base import AbstractSystem
@@ -21,8 +23,9 @@ def state_rate(
 
     **Returns:** shape `(2 n,)`.
     """
+    _check_state(system, state)
     force = system.force(t, state, args)
-    force = force if p is None else force + p
+    force = force if p is None else force + of_shape("p", p, *force.shape)
     return jnp.concatenate([state.v, lu_solve(system.mass(t, state.q), force)])
 
 
@@ -36,6 +39,7 @@ def state_rate_jacobian(
 
     **Arguments:** as in `state_rate`. **Returns:** shape `(2 n, 2 n)`.
     """
+    _check_state(system, state)
     group, n = system.group, state.v.shape[0]
 
     def rate(x):
@@ -48,4 +52,16 @@ def state_rate_jacobian(
 @checked_arguments
 def velocity_after(system: AbstractSystem, t: Scalar, state: State, p: Vector) -> Vector:
     """`v⁺ = v + M^-1 p`: the velocity after a generalised impulse `p (n,)` [N s]."""
+    _check_state(system, state)
+    p = of_shape("p", p, system.velocities)
     return state.v + lu_solve(system.mass(t, state.q), p)
+
+
+def _check_state(system: AbstractSystem, state: State) -> None:
+    if not system.kind.has_positions:
+        raise ValueError(
+            f"system must be mechanical; a {type(system).__name__} has no mass matrix."
+        )
+    of_shape("v of the state", state.v, system.velocities)
+    if problem := system.check_point(concrete(state.q)):
+        raise ValueError(f"state has a wrong q: {problem}.")

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from .._arguments import checked_arguments
 from .._optional import require
@@ -12,7 +13,10 @@ _COLOURS = "#2563eb", "#ea580c", "#16a34a", "#9333ea", "#0891b2", "#64748b"
 
 @checked_arguments
 def gradient_figure(
-    ts: np.ndarray, through: np.ndarray, growth: np.ndarray, names: tuple[str, ...]
+    ts: Float[np.ndarray, " s"],
+    through: Float[np.ndarray, "s c p"],
+    growth: Float[np.ndarray, " s"],
+    names: tuple[str, ...],
 ) -> Any:
     """Plots the contributions of contacts to a gradient over time, and the growth of sensitivities.
 
@@ -27,6 +31,8 @@ def gradient_figure(
     **Raises:** `ImportError` without the extra `viz`.
     """
     ts, through, growth = (np.asarray(x) for x in (ts, through, growth))
+    if len(names) != through.shape[2]:
+        raise ValueError(f"names must be {through.shape[2]}, one for each entry, got {len(names)}.")
     shown = min(len(names), 4)
     figure = require("matplotlib.figure", "the picture of a gradient").Figure(
         figsize=(6.4, 1.3 * (shown + 1)), layout="constrained"

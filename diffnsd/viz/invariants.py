@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from .._arguments import checked_arguments
 from .._optional import require
 
 
 @checked_arguments
-def invariants_figure(ts: np.ndarray, invariants: Mapping[str, np.ndarray]) -> Any:
+def invariants_figure(ts: Float[np.ndarray, " t"], invariants: Mapping[str, np.ndarray]) -> Any:
     """Plots the largest change so far of invariants over time, on a logarithmic scale.
 
     A bounded error stays level and a drift rises, which distinguishes variational methods from others.

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..._arguments import checked_arguments
 from ..._optional import require
+from .._files import write_page
 from ._page import MEASURED, SIMULATED
 from ._replay import decorate
 from ._scene import quiet_viser, set_stage
@@ -121,10 +122,7 @@ def write_motion(
             page = serializer.as_html(dark_mode=False)
         finally:
             server.stop()
-    path = Path(path)
-    page = decorate(page, title, speed, motions[0].measured is not None)
-    path.write_text(page, encoding="utf-8")
-    return path
+    return write_page(path, decorate(page, title, speed, motions[0].measured is not None))
 
 
 def _play(

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ..._arguments import checked_arguments
+from .._files import write_page
 from ._page import MEASURED, SIMULATED
 from ._scene import Clip, Track, record
 
@@ -76,9 +77,7 @@ def write_replay(
         raise ValueError(f"dt and speed must be positive, got dt = {dt} and speed = {speed}.")
     clips = _clips(dt / speed, measured, simulated, labels, max_tosses)
     page = record(clips, np.broadcast_to(half, (3,)), dt / speed)
-    path = Path(path)
-    path.write_text(decorate(page, title, speed, measured is not None), encoding="utf-8")
-    return path
+    return write_page(path, decorate(page, title, speed, measured is not None))
 
 
 def _clips(

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..._arguments import checked_arguments
 from ..._optional import require
+from .._files import write_page
 from . import _plots
 from ._page import number
 from ._tables import ParameterRow, correlation_table, parameter_table, table, valley_table
@@ -140,9 +141,7 @@ def write_report(
         _section("Details", _details(meta.details)),
     ]
     page = filled_page(title, "\n".join(sections))
-    path = Path(path)
-    path.write_text(page, encoding="utf-8")
-    return path
+    return write_page(path, page)
 
 
 def _section(heading: str, content: str) -> str:

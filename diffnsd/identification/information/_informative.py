@@ -36,6 +36,9 @@ class Informative(eqx.Module):
         return int(np.argmin(self.standard_errors[:, self.labels.index(label)]))
 
 
+MOST_PARAMETERS = 5000
+
+
 @checked_arguments
 def fisher_information(
     observe: Annotated[Callable[[PyTree, PyTree], PyTree[Array]], "(params, design)"],
@@ -51,6 +54,11 @@ def fisher_information(
     """
     check_parameters(params)
     flat, unravel = ravel_pytree(params)
+    if flat.size > MOST_PARAMETERS:
+        raise ValueError(
+            f"params has {flat.size} numbers, and a matrix of so many rows is too large: at most "
+            f"{MOST_PARAMETERS} can be free."
+        )
 
     def observed(x):
         return ravel_pytree(observe(unravel(x), design))[0]

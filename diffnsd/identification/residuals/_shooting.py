@@ -18,6 +18,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..._arguments import checked_arguments
+from ..._expects import booleans
+from ..._numerics import as_float
 from ..._types import Scalar
 from .._base import with_axes
 
@@ -83,6 +85,7 @@ def masked_mean(values: Float[Array, "..."], mask: Bool[Array, "..."]) -> Scalar
     **Returns:** a scalar. The derivative with respect to masked-out entries is zero, even if they
     are not finite. **Raises:** `ValueError` for shapes that do not match.
     """
+    values, mask = as_float(values), booleans("mask", mask)
     keep = _aligned(mask, values)
     count = jnp.maximum(jnp.sum(keep), 1).astype(values.dtype)
     return jnp.sum(jnp.where(keep, values, 0)) / count
@@ -97,6 +100,7 @@ def mean_of_means(values: Float[Array, "n t ..."], mask: Bool[Array, "n t"]) -> 
     **Returns:** a scalar; trajectories without frames are left out. **Raises:** `ValueError` for
     shapes that do not match.
     """
+    values, mask = as_float(values), booleans("mask", mask)
     keep = _aligned(mask, values)
     return masked_mean(jax.vmap(masked_mean)(values, keep), jnp.any(mask, axis=1))
 

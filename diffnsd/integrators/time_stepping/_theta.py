@@ -213,7 +213,7 @@ def step_matrices(
 
     **Raises:** `ValueError` if the scheme cannot step the model, or contacts are compliant.
     """
-    problem = scheme.supports(model) or model.compliance_problem
+    problem = scheme.supports(model) or model.check(state) or model.compliance_problem
     if problem is not None:
         raise ValueError(f"no step matrices: {problem}.")
     zero = tuple(jnp.swapaxes(z, 0, 1) for z in zero_impulses(model, t0, state))

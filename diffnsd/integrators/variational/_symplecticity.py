@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._arguments import checked_arguments
+from ..._expects import of_shape
 from ..._numerics import lu_solve, max_abs
 from ..._types import Args, Scalar, State, Vector
 from ...groups import AbstractGroup
@@ -20,6 +21,7 @@ def symplectic_form(group: AbstractGroup, momentum: Vector) -> Float[Array, "m m
     `ν2 · η1 − ν1 · η2 + μ · [η1, η2]`; on `R^n` the bracket vanishes.
     """
     n = group.dim
+    momentum = of_shape("momentum", momentum, n)
     one, zero = jnp.eye(n, dtype=momentum.dtype), jnp.zeros((n, n), momentum.dtype)
     bracket = jax.vmap(lambda eta: group.ad(eta).T @ momentum)(one)
     return jnp.concatenate(
@@ -47,6 +49,8 @@ def symplecticity_defect(
     doi:10.1007/3-540-30666-8; J. Marsden, T. Ratiu (1999), chapter 6,
     doi:10.1007/978-0-387-21792-5.
     """
+    if problem := integrator.supports(model) or model.check(state):
+        raise ValueError(f"no defect: {problem}.")
     system, group, n = model.system, model.system.group, state.v.shape[0]
     t0, h = jnp.asarray(t0, state.v.dtype), jnp.asarray(h, state.v.dtype)
 

@@ -1,11 +1,12 @@
 """Nodes of large systems against half spaces."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..._arguments import Number, Numbers
 from ..._block_rows import EntryRows
 from ..._expects import not_unit
 from ..._numerics import as_float, dot
@@ -39,14 +40,20 @@ class NodesHalfSpace(AbstractRelation):
 
     is_scleronomic = True
 
-    def __init__(self, dofs, normal, offset: Any = 0.0, rest: Any = 0.0):
+    def __init__(self, dofs, normal, offset: Number = 0.0, rest: Numbers = 0.0):
         self.dofs, self.normal = jnp.asarray(dofs), as_float(normal)
         self.offset = as_float(offset, self.normal.dtype)
-        self.rest = jnp.broadcast_to(as_float(rest, self.normal.dtype), self.dofs.shape)
         if self.dofs.ndim != 2 or self.normal.shape != self.dofs.shape[1:]:
             raise ValueError(
                 f"dofs must have shape (c, d) and normal (d,), got {self.dofs.shape} and {self.normal.shape}."
             )
+        if not jnp.issubdtype(self.dofs.dtype, jnp.integer):
+            raise TypeError(f"dofs must be whole numbers, got numbers of type {self.dofs.dtype}.")
+        if np.shape(rest) not in ((), self.dofs.shape[1:], self.dofs.shape):
+            raise ValueError(
+                f"rest must be one number or have the shape of dofs, {self.dofs.shape}, got {np.shape(rest)}."
+            )
+        self.rest = jnp.broadcast_to(as_float(rest, self.normal.dtype), self.dofs.shape)
         if problem := not_unit(self.normal):
             raise ValueError(f"{problem}.")
 

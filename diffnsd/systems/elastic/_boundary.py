@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..._arguments import AbstractChecked
+from ..._arguments import AbstractChecked, Numbers
 from ..._jax import eval_now
 from ..._numerics import as_float, cross
 from ..._types import Args, Scalar
@@ -45,7 +45,7 @@ class Prescribed(AbstractChecked):
     displacement: Callable | Float[Array, "..."] | None
     axes: tuple[int, ...] | None = eqx.field(static=True)
 
-    def __init__(self, nodes, axes=None, displacement=None):
+    def __init__(self, nodes, axes=None, displacement: Callable | Numbers | None = None):
         self.nodes = eval_now(jnp.asarray, node_numbers("Prescribed", nodes))
         self.axes = None if axes is None else tuple(int(i) for i in np.atleast_1d(axes))
         given = displacement is None or callable(displacement)
@@ -103,7 +103,7 @@ class NodalForce(AbstractLoad):
     nodes: Int[Array, " m"]
     value: Callable | Float[Array, "..."]
 
-    def __init__(self, nodes, force):
+    def __init__(self, nodes, force: Callable | Numbers):
         self.nodes = eval_now(jnp.asarray, node_numbers("NodalForce", nodes))
         self.value = force if callable(force) else as_float(force)
 
@@ -145,7 +145,7 @@ class Pressure(AbstractLoad):
     facets: Int[Array, "f k"]
     value: Callable | Float[Array, "..."]
 
-    def __init__(self, facets, pressure):
+    def __init__(self, facets: Numbers, pressure: Callable | Numbers):
         array = np.asarray(facets)
         if array.ndim != 2 or array.shape[1] not in (2, 3) or not array.size:
             raise ValueError(f"facets must have shape (f, 3) or (f, 2), got {array.shape}.")
