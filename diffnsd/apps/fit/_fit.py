@@ -24,7 +24,6 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from ... import identification
-from ..._arguments import checked_arguments
 from ._draws import Spread
 from ._errors import note_errors
 from ._job import Job, weights
@@ -117,7 +116,6 @@ def by_label(name: str, value: np.ndarray) -> dict[str, float]:
     }
 
 
-@checked_arguments
 def identify(
     job: Job,
     *,
