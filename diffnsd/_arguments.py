@@ -216,6 +216,8 @@ def _has_nan(x) -> bool:
     """Whether known numbers contain NaN."""
     if isinstance(x, list | tuple):
         return any(map(_has_nan, x))
+    if type(x).__name__ == "State":
+        return any(map(_has_nan, jax.tree.leaves(x)))
     if is_traced(x) or not isinstance(x, jax.Array | np.ndarray | Real):
         return False
     if isinstance(x, jax.Array) and not x.is_fully_addressable:

@@ -91,7 +91,7 @@ def solve_nonlinear_complementarity(
         problem, NonlinearComplementarityProblem, "(function, laws=((law, (c, k)),))", solver
     )
     z0 = as_float(z0)
-    check_layout(problem.laws, z0.shape[0], None)
+    check_layout(problem.laws, z0.shape[0], None, "z0")
     check_laws(problem.laws)
     found = jax.eval_shape(problem.function, z0, problem.args)
     if getattr(found, "shape", None) != z0.shape:

@@ -103,7 +103,7 @@ class ComplementarityProblem(AbstractChecked):
         check_layout(self.laws, m, self.active)
 
 
-def check_layout(laws: Laws, m: int, active) -> None:
+def check_layout(laws: Laws, m: int, active, of: str = "q") -> None:
     """Raises if the laws do not cover `m` unknowns, or `active` does not have one entry per contact."""
     for entry in laws if isinstance(laws, tuple | list) else (laws,):
         if not _is_entry(entry):
@@ -113,7 +113,7 @@ def check_layout(laws: Laws, m: int, active) -> None:
             )
     total = sum(c * k for _, (c, k) in laws)
     if total != m:
-        raise ValueError(f"the laws cover {total} unknowns, but q has {m}.")
+        raise ValueError(f"the laws cover {total} unknowns, but {of} has {m}.")
     contacts = sum(c for _, (c, _) in laws)
     if active is not None and np.shape(active) != (contacts,):
         raise ValueError(

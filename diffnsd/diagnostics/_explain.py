@@ -1,6 +1,7 @@
 """Explains a gradient: which contact contributes in which step, and whether it can be trusted."""
 
 from collections.abc import Callable
+from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -176,9 +177,9 @@ class GradientExplanation(eqx.Module):
 
 @checked_arguments
 def explain_gradient(
-    loss: Callable[[State], Array],
+    loss: Annotated[Callable[[State], Array], "(states)"],
     parameters: PyTree[Array],
-    build: Callable[[PyTree[Array]], tuple[Model, State]],
+    build: Annotated[Callable[[PyTree[Array]], tuple[Model, State]], "(parameters)"],
     integrator: AbstractIntegrator,
     t0: Number,
     t1: Number,

@@ -4,6 +4,7 @@ To evaluate them along a solution use `jax.vmap(lambda s: defect(model, s))(solu
 """
 
 from collections.abc import Callable
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -128,7 +129,9 @@ def step_map(
 
 
 @checked_arguments
-def poisson_defect(step: Callable[[Vector], Vector], group: AbstractGroup, mu: Vector) -> Scalar:
+def poisson_defect(
+    step: Annotated[Callable[[Vector], Vector], "(mu)"], group: AbstractGroup, mu: Vector
+) -> Scalar:
     """`|D B(mu) D^T - B(mu1)|` of a reduced step on momenta, `B(mu)_ij = mu . [e_i, e_j]`.
 
     It is zero up to round-off if the step is a Poisson map of the Lie-Poisson bracket. Variational

@@ -136,6 +136,8 @@ def check_of_runs(**given: PyTree) -> None:
                     f"{name} must be arrays that share one leading axis, one entry for each; got "
                     f"{shown(leaf)}."
                 )
+            if name == "unknowns" and not jnp.issubdtype(leaf.dtype, jnp.floating):
+                raise TypeError(f"unknowns must be real numbers, got an array of {leaf.dtype}.")
             if not leaf.size:
                 raise ValueError(f"{name} must not be empty, got an array of shape {leaf.shape}.")
             lengths.add(leaf.shape[0])

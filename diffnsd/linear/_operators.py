@@ -226,7 +226,9 @@ class BlockTridiagonal(AbstractLargeOperator):
         m, s, _ = self.middle.shape
         for name, x in (("lower", self.lower), ("upper", self.upper)):
             if x.shape != (m - 1, s, s):
-                raise ValueError(f"{name} must have shape ({m - 1}, {s}, {s}), got {x.shape}.")
+                raise ValueError(
+                    f"{name} must have shape ({m - 1}, {s}, {s}), for middle {self.middle.shape}, got {x.shape}."
+                )
 
     @property
     def size(self) -> int:

@@ -1,6 +1,7 @@
 """Points of simple convex solids, and the mesh of their hull."""
 
 import numpy as np
+from jaxtyping import Float
 
 from ..._arguments import checked_arguments
 
@@ -23,7 +24,7 @@ def ball_points() -> np.ndarray:
 
 
 @checked_arguments
-def hull_mesh(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def hull_mesh(points: Float[np.ndarray, "n 3"]) -> tuple[np.ndarray, np.ndarray]:
     """The convex hull of points as vertices `(V, 3)` and triangles `(F, 3)` that face outwards."""
     from scipy.spatial import ConvexHull
 

@@ -11,6 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
 from ..._arguments import Numbers, checked_arguments
+from ..._expects import refuse_below
 from ...rollout import rollout
 from .._base import check_of_runs, check_parameters
 from ._uncertainty import physical
@@ -129,6 +130,7 @@ def _check_deviation(deviation) -> None:
             f"deviation must be one number, got an array of shape {np.shape(deviation)}; divide what has "
             "several units by their deviations in observe."
         )
+    refuse_below("deviation", deviation, 0, strictly=True)
 
 
 class _Information(eqx.Module):

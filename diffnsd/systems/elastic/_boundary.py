@@ -1,7 +1,7 @@
 """What holds and loads an elastic body: prescribed coordinates, nodal forces, pressure."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
@@ -45,7 +45,12 @@ class Prescribed(AbstractChecked):
     displacement: Callable | Float[Array, "..."] | None
     axes: tuple[int, ...] | None = eqx.field(static=True)
 
-    def __init__(self, nodes, axes=None, displacement: Callable | Numbers | None = None):
+    def __init__(
+        self,
+        nodes,
+        axes: int | Sequence[int] | None = None,
+        displacement: Callable | Numbers | None = None,
+    ):
         self.nodes = eval_now(jnp.asarray, node_numbers("Prescribed", nodes))
         self.axes = None if axes is None else tuple(int(i) for i in np.atleast_1d(axes))
         given = displacement is None or callable(displacement)

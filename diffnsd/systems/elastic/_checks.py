@@ -58,7 +58,7 @@ def _missing(name: str, nodes, p: int) -> str | None:
     bad = np.unique(known[(known < 0) | (known >= p)])
     if not bad.size:
         return None
-    return f"{name} has the numbers {listed(bad)}, but there are only the nodes 0 ... {p - 1}"
+    return f"{name} has the numbers {listed(bad)}, but points has only the nodes 0 ... {p - 1}"
 
 
 def _prescribed_twice(body: Any) -> str | None:

@@ -38,7 +38,8 @@ class Mesh(AbstractChecked):
         bad = np.flatnonzero(np.any((array < 0) | (array >= p), axis=1))
         if bad.size:
             raise ValueError(
-                f"cells {listed(bad)} have node numbers outside of 0 ... {p - 1}; numbers begin at 0."
+                f"cells {listed(bad)} have node numbers outside of 0 ... {p - 1}, the rows of points; numbers begin "
+                "at 0."
             )
         self.cells = eval_now(jnp.asarray, array.astype(np.int32))
 
