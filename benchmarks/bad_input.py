@@ -50,6 +50,7 @@ ALIASES = {
     "methods": "chain",
     "vertices": "points",
     "path": "file",
+    "trajectories": "trajectory",
     "source": "file",
 }
 
@@ -155,7 +156,7 @@ def attempt(place: Place, described: str, value: Any) -> Outcome:
         problem = "60 s and no end"
     except (ValueError, TypeError, KeyError, RuntimeError, OSError) as error:
         problem = judged(error, place.key)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         problem = f"{type(error).__name__} from the inside: {_last(error)}"
     else:
         accepted = True
@@ -216,7 +217,7 @@ def judged(error: Exception, key: str) -> str:
     if not by_us:
         return f"{type(error).__name__} from the inside: {_last(error)}"
     words = ALIASES.get(key, key).replace("_", " ").split()
-    if not any(re.search(rf"\b{re.escape(word)}", str(error)) for word in (key, *words)):
+    if not any(re.search(rf"\b{re.escape(word)}", str(error), re.I) for word in (key, *words)):
         return f"does not name `{key}`: {str(error).splitlines()[0][:150]}"
     return ""
 

@@ -6,6 +6,7 @@ To evaluate them along a solution use `jax.vmap(lambda s: defect(model, s))(solu
 from collections.abc import Callable
 from typing import Annotated
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,8 +42,9 @@ def _check_point(name: str, group: AbstractGroup, value) -> None:
     known = concrete(value)
     if not (
         jax.tree.structure(value) == jax.tree.structure(right)
-        and all(isinstance(x, jax.Array | np.ndarray) for x in jax.tree.leaves(value))
-        and [x.shape for x in jax.tree.leaves(value)] == [x.shape for x in jax.tree.leaves(right)]
+        and all(map(eqx.is_inexact_array_like, jax.tree.leaves(value)))
+        and [np.shape(x) for x in jax.tree.leaves(value)]
+        == [x.shape for x in jax.tree.leaves(right)]
     ):
         raise ValueError(
             f"{name} must be an element of {type(group).__name__}, such as group.identity(); "

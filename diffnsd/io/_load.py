@@ -240,6 +240,8 @@ def save_mjcf(
         Path(path).write_text(spec.to_xml())
     except (mujoco.FatalError, ValueError) as error:
         raise ValueError(f"MuJoCo cannot write these numbers: {error}") from None
+    except OSError as error:
+        raise ValueError(f"the file cannot be written: {error}; choose another path.") from None
     again = Reader(mujoco, _spec(mujoco, path, assets).compile())
     again.plan()
     for name, value in wanted.items():

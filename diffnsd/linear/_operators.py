@@ -227,7 +227,8 @@ class BlockTridiagonal(AbstractLargeOperator):
         for name, x in (("lower", self.lower), ("upper", self.upper)):
             if x.shape != (m - 1, s, s):
                 raise ValueError(
-                    f"{name} must have shape ({m - 1}, {s}, {s}), for middle {self.middle.shape}, got {x.shape}."
+                    f"{name} must have shape ({m - 1}, {s}, {s}), for middle {self.middle.shape}, got "
+                    f"{x.shape}."
                 )
 
     @property

@@ -26,9 +26,14 @@ def ball_points() -> np.ndarray:
 @checked_arguments
 def hull_mesh(points: Float[np.ndarray, "n 3"]) -> tuple[np.ndarray, np.ndarray]:
     """The convex hull of points as vertices `(V, 3)` and triangles `(F, 3)` that face outwards."""
-    from scipy.spatial import ConvexHull
+    from scipy.spatial import ConvexHull, QhullError
 
-    hull = ConvexHull(points)
+    try:
+        hull = ConvexHull(points)
+    except (QhullError, ValueError):
+        raise ValueError(
+            "points must be four or more that span a body, all of them finite."
+        ) from None
     a, b, c = (points[hull.simplices[:, i]] for i in range(3))
     inward = np.sum(np.cross(b - a, c - a) * hull.equations[:, :3], axis=1) < 0
     faces = np.where(inward[:, None], hull.simplices[:, ::-1], hull.simplices)

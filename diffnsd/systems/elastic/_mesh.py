@@ -38,8 +38,8 @@ class Mesh(AbstractChecked):
         bad = np.flatnonzero(np.any((array < 0) | (array >= p), axis=1))
         if bad.size:
             raise ValueError(
-                f"cells {listed(bad)} have node numbers outside of 0 ... {p - 1}, the rows of points; numbers begin "
-                "at 0."
+                f"cells {listed(bad)} have node numbers outside of 0 ... {p - 1}, the rows of points; "
+                "numbers begin at 0."
             )
         self.cells = eval_now(jnp.asarray, array.astype(np.int32))
 
@@ -165,7 +165,17 @@ def read_mesh(path: str | Path, cells: str = "tetra", dimension: int | None = No
     if cells not in CELLS:
         raise ValueError(f"cells must be one of {', '.join(CELLS)}, got {cells!r}.")
     meshio = require("meshio", "reading mesh files", "mesh")
-    found = meshio.read(path)
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"path: there is no file {path}; give that of a mesh.")
+    try:
+        found = meshio.read(path)
+    except (Exception, SystemExit) as error:  # meshio ends the program where it knows no format
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise ValueError(
+            f"the file {path} cannot be read as a mesh ({reason}); copy or write it again, in a format "
+            "of meshio that its ending names."
+        ) from None
     parts = [part.data for part in found.cells if part.type == cells]
     if not parts:
         others = {part.type: 0 for part in found.cells}
@@ -173,10 +183,12 @@ def read_mesh(path: str | Path, cells: str = "tetra", dimension: int | None = No
             others[part.type] += len(part.data)
         names = ", ".join(f"{count} of type {name}" for name, count in others.items()) or "none"
         raise ValueError(
-            f"{Path(path).name} has no cells of type {cells}, but {names}; pass cells=... for one of "
+            f"{path.name} has no cells of type {cells}, but {names}; pass cells=... for one of "
             f"{', '.join(CELLS)}, or mesh it anew with linear elements."
         )
     points = np.asarray(found.points, float)[:, :dimension]
+    if not np.all(np.isfinite(points)):
+        raise ValueError(f"the file {path} has coordinates that are not finite; mesh it anew.")
     return Mesh(points, np.concatenate(parts)).compact().oriented()
 
 
