@@ -148,7 +148,7 @@ def attempt(place: Place, described: str, value: Any) -> Outcome:
     else:
         args = (*args[: place.index], value, *args[place.index + 1 :])
     begin, problem, before = time.process_time(), "", reset_memory()
-    accepted = False
+    accepted, handler = False, signal.signal(signal.SIGALRM, _break_off)
     signal.alarm(60)
     try:
         result = place.function(*args, **kwargs)
@@ -166,6 +166,7 @@ def attempt(place: Place, described: str, value: Any) -> Outcome:
             problem = "NaN accepted"
     finally:
         signal.alarm(0)
+        signal.signal(signal.SIGALRM, handler)
     if not problem and time.process_time() - begin > 2 + 18 * accepted:
         problem = f"{time.process_time() - begin:.1f} s"
     memory = max(0, most_memory() - before)
@@ -241,7 +242,6 @@ def main() -> None:
     parser.add_argument("--only", default="", help="places whose name contains this")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    signal.signal(signal.SIGALRM, _break_off)
 
     begin, made, violated, most = time.perf_counter(), 0, Counter(), 0
     working = tempfile.TemporaryDirectory()

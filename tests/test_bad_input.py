@@ -1,8 +1,10 @@
 """Wrong arguments meet a sentence of ours; and what reads files loads no pickle."""
 
+import random
 import re
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -62,3 +64,59 @@ def test_no_pickle_is_loaded():
         assert text.count("np.load(") == len(
             re.findall(r"np\.load\([^)]*allow_pickle=False", text)
         ), path
+
+
+@pytest.fixture(scope="module")
+def harness(tmp_path_factory):
+    """The benchmark of bad input, in a folder of its own for the files of its calls."""
+    for extra in ("mujoco", "meshio", "matplotlib"):
+        pytest.importorskip(extra)
+    patch = pytest.MonkeyPatch()
+    patch.syspath_prepend(str(ROOT / "benchmarks"))
+    patch.chdir(tmp_path_factory.mktemp("bad_input"))
+    # As where benchmarks run.
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        import bad_input
+
+        yield bad_input
+    patch.undo()
+
+
+def test_everything_exported_has_wrong_calls(harness):
+    import _exported
+
+    names, called = _exported.exported(), set(map(id, _exported.called_by(_exported.all_calls())))
+    uncalled = _exported.uncalled()
+    missing = [n for n, x in names.items() if id(x) not in called and n not in uncalled]
+    assert not missing, f"in no table of valid calls: {missing}"
+
+
+def test_names_without_calls_exist_and_have_none(harness):
+    import _exported
+
+    names, called = _exported.exported(), set(map(id, _exported.called_by(_exported.all_calls())))
+    unknown = _exported.uncalled() - set(names)
+    needless = {n for n in _exported.uncalled() & set(names) if id(names[n]) in called}
+    assert not unknown and not needless, (unknown, needless)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_wrong_value_in_every_place(harness):
+    """One value that is never right for every argument of every valid call; the benchmark has the others."""
+    choose, problems = random.Random(0), []
+    for place in harness.places():
+        name = choose.choice(list(harness.WRONG))
+        problem = harness.attempt(place, name, harness.WRONG[name]).problem
+        if problem:
+            problems.append(f"{place}, {name}: {problem}")
+    assert not problems, "\n".join(problems)
+
+
+def test_a_valid_call_is_no_problem_and_a_silent_one_is(harness):
+    def silent(radius):
+        return radius
+
+    place = harness.Place("silent", silent, (1.0,), {}, 0, "radius", 1.0)
+    assert harness.attempt(place, "zero", 0.0).problem == ""
+    assert harness.attempt(place, "a string", "abc").problem == "accepted"
+    assert harness.attempt(place, "NaN", float("nan")).problem == "NaN accepted"

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..._arguments import checked_arguments
+from ..._expects import refuse_below
 from ..._optional import require
 from .._files import write_page
 from ._page import MEASURED, SIMULATED
@@ -104,6 +105,10 @@ def write_motion(
 
     **Raises:** `ImportError` if viser is not installed.
     """
+    for name, value in (("dt", dt), ("size", size), ("speed", speed)):
+        refuse_below(name, value, 0, strictly=True)
+    if not motions:
+        raise ValueError("motions is empty; give at least one run to show.")
     viser = require("viser", "the 3D replay")
     bodies = motions[0].simulated[0].shape[1]
     points = np.concatenate([t[0].reshape(-1, 3) for m in motions for t in m.tracks().values()])

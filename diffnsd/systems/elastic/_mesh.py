@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..._arguments import AbstractChecked, checked_arguments
+from ..._expects import refuse_below
 from ..._jax import eval_now
 from ..._numerics import as_float
 from ..._optional import require
@@ -89,6 +90,7 @@ class Mesh(AbstractChecked):
 @checked_arguments
 def bar(length: float, n: int, dimension: int = 1) -> Mesh:
     """A straight line along the first axis, from 0 to `length` [m], in `n` equal cells."""
+    refuse_below("length", length, 0, strictly=True)
     points = np.zeros((n + 1, dimension))
     points[:, 0] = np.linspace(0, length, n + 1)
     first = np.arange(n)
