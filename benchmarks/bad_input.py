@@ -11,12 +11,14 @@ argument by something wrong, and demands one of
 
 It prints what is violated, each kind once, with a count, and ends with status 1 if there is any. A
 refusal that takes more than 2 s of processor time is violated too, and so is a result that takes more
-than 20 s, most of which it compiles; a call is broken off after a minute. So is a call that needs more than
+than 20 s, most of which it compiles; a call is broken off after a minute, and the run after 150 s that no
+signal ends. So is a call that needs more than
 1 GB of memory beyond what the process has. `--calls 0` makes every call there is once; `--skip` passes over
 the first calls of a seed, for a run in parts.
 """
 
 import argparse
+import faulthandler
 import inspect
 import linecache
 import os
@@ -32,6 +34,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+# Batches of LAPACK may wait for ever for each other in the threads of jaxlib 0.10.
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 import jax
 import numpy as np
@@ -50,6 +55,7 @@ ALIASES = {
     "methods": "chain",
     "vertices": "points",
     "path": "file",
+    "names": "file",
     "trajectories": "trajectory",
     "source": "file",
 }
@@ -150,6 +156,7 @@ def attempt(place: Place, described: str, value: Any) -> Outcome:
     begin, problem, before = time.process_time(), "", reset_memory()
     accepted, handler = False, signal.signal(signal.SIGALRM, _break_off)
     signal.alarm(60)
+    faulthandler.dump_traceback_later(150, exit=True)  # for what no signal reaches
     try:
         result = place.function(*args, **kwargs)
     except Hangs:
@@ -166,6 +173,7 @@ def attempt(place: Place, described: str, value: Any) -> Outcome:
             problem = "NaN accepted"
     finally:
         signal.alarm(0)
+        faulthandler.cancel_dump_traceback_later()
         signal.signal(signal.SIGALRM, handler)
     if not problem and time.process_time() - begin > 2 + 18 * accepted:
         problem = f"{time.process_time() - begin:.1f} s"

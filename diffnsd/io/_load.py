@@ -12,9 +12,10 @@ import numpy as np
 from jaxtyping import Array
 
 from .._arguments import checked_arguments
+from .._expects import shown
 from .._jax import eval_now
 from .._types import State
-from ..laws import CoulombFriction
+from ..laws import AbstractLaw, CoulombFriction
 from ..model import Model
 from ._elements import Elements
 from ._hulls import hulls
@@ -72,6 +73,7 @@ def load_mjcf(
     parse, or with a list of the elements that change the motion and are not supported.
     """
     mujoco = _mujoco()
+    _check_law(law)
     spec = _spec(mujoco, source, assets)
     try:
         compiled = spec.compile()
@@ -112,6 +114,19 @@ def load_mjcf(
     )
     model = elements.model()
     return model, elements, elements.state(jnp.asarray(np.array(compiled.qpos0), float))
+
+
+def _check_law(law: Callable) -> None:
+    try:
+        made = law(jnp.full(1, 0.5), jnp.zeros(1))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"law(mu, e) must make a law, such as CoulombFriction(mu, e); it raises: {error}"
+        ) from error
+    if not isinstance(made, AbstractLaw):
+        raise TypeError(
+            f"law(mu, e) must return a law, such as CoulombFriction(mu, e); got {shown(made)}."
+        )
 
 
 def _keyframes(reader: Reader, plan: Plan) -> dict[str, tuple[Array, Array, Array, Array]]:
