@@ -67,7 +67,6 @@ LONG = {("profile(values)", "a huge vector")}
 
 # What a place of this name takes, and is wrong elsewhere.
 TEXTS = {"path", "source", "folder", "title", "unit"}
-FITTING: set[tuple[str, str]] = set()
 
 NO_ARGUMENT = "no_such_argument"
 MOST_MEMORY = 2**30
@@ -185,13 +184,13 @@ def attempt(place: Place, described: str, value: Any) -> Outcome:
 
 def is_never_right(key: str, described: str) -> bool:
     """Whether a value makes no sense in a place."""
-    if described == "complex numbers" and key in ("design", "designs"):
-        return False
+    if key in ("design", "designs") and "complex" in described:
+        return False  # any pytree
     if key == NO_ARGUMENT or described in ("its own class", "its parts", "complex numbers"):
         return True
     if described == "a string" and key in TEXTS or (key, described) == ("key", "a key"):
         return False
-    return described in WRONG and (key, described) not in FITTING
+    return described in WRONG
 
 
 def reset_memory() -> int:

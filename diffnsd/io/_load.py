@@ -158,6 +158,11 @@ def _is_text(source: str | os.PathLike) -> bool:
 
 def _spec(mujoco: Any, source: str | os.PathLike, assets: dict[str, bytes] | None) -> Any:
     """What the parser of MuJoCo reads, before it is compiled."""
+    for name, content in (assets or {}).items():
+        if not isinstance(name, str) or not isinstance(content, bytes):
+            raise TypeError(
+                f"assets must be the bytes of files by name; {name!r} is {shown(content)}."
+            )
     text = _is_text(source)
     if not text and not Path(source).is_file():
         raise ValueError(

@@ -36,7 +36,7 @@ def invariants_figure(ts: Float[np.ndarray, " t"], invariants: Mapping[str, np.n
         values = np.asarray(values)
         if values.shape[:1] != ts.shape:
             raise ValueError(
-                f"{name} has {len(np.atleast_1d(values))} values for {ts.size} times: give one for "
+                f"{name} of invariants has {len(np.atleast_1d(values))} values for {ts.size} times: give one for "
                 "every time of the solution."
             )
         values = values.reshape(ts.size, -1)

@@ -53,13 +53,8 @@ def fisher_information(
 
     **Arguments:** as in `informative`, for one design.
     """
-    check_parameters(params)
+    _check_parameters(params)
     flat, unravel = ravel_pytree(params)
-    if flat.size > MOST_PARAMETERS:
-        raise ValueError(
-            f"params has {flat.size} numbers, and a matrix of so many rows is too large: at most "
-            f"{MOST_PARAMETERS} can be free."
-        )
 
     def observed(x):
         return ravel_pytree(observe(unravel(x), design))[0]
@@ -103,7 +98,7 @@ def informative(
     Reference: A. C. Atkinson, A. N. Donev, R. D. Tobias, Optimum Experimental Designs, with SAS
     (2007), doi:10.1093/oso/9780199296590.001.0001.
     """
-    check_parameters(params)
+    _check_parameters(params)
     check_of_runs(designs=designs)
     _check_deviation(deviation)
     _, transfer, numbers, _ = physical(params)
@@ -122,6 +117,16 @@ def informative(
         standard_errors=np.stack([_errors(before + one, transfer) for one in information]),
         information=information,
     )
+
+
+def _check_parameters(params: PyTree) -> None:
+    check_parameters(params)
+    count = sum(map(np.size, jax.tree.leaves(params)))
+    if count > MOST_PARAMETERS:
+        raise ValueError(
+            f"params has {count} numbers, and a matrix of so many rows is too large: at most "
+            f"{MOST_PARAMETERS} can be free."
+        )
 
 
 def _check_deviation(deviation) -> None:
