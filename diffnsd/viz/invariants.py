@@ -36,8 +36,8 @@ def invariants_figure(ts: Float[np.ndarray, " t"], invariants: Mapping[str, np.n
         values = np.asarray(values)
         if values.shape[:1] != ts.shape:
             raise ValueError(
-                f"{name} of invariants has {len(np.atleast_1d(values))} values for {ts.size} times: give one for "
-                "every time of the solution."
+                f"invariants: {name} has {len(np.atleast_1d(values))} values for {ts.size} times: give "
+                "one for every time of the solution."
             )
         values = values.reshape(ts.size, -1)
         change = np.max(np.abs(values - values[:1]), axis=1) / max(1, np.max(np.abs(values[0])))
