@@ -73,6 +73,7 @@ class Rule(NamedTuple):
     is_number: bool = False
     axes: str | None = None  # of an array, in the words of jaxtyping
     is_whole: bool = False
+    is_table: bool = False  # a sequence of tuples, whose numbers the function looks at itself
 
 
 def rule_of(kind: Any) -> Rule | None:
@@ -210,7 +211,7 @@ def _sequence_rule(origin: Any, inner: tuple) -> Rule | None:
         return item is None or not isinstance(x, Sequence) or all(map(item.accepts, x))
 
     what = "a sequence" + ("" if item is None else f", each entry {item.what}")
-    return Rule(what, accepts)
+    return Rule(what, accepts, is_table=item is not None and item.what.startswith("a tuple of"))
 
 
 def _callable_rule(takes: str | None) -> Rule:

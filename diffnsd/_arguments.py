@@ -66,8 +66,9 @@ def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
         bound = _check(rules, args, kwargs, function.__name__)
         given, unlike = bound.arguments, {}
         for name, value in given.items():
-            _refuse_nan(name, value, function.__name__)
             rule = rules.rules.get(name)
+            if rule is None or not rule.is_table:
+                _refuse_nan(name, value, function.__name__)
             if rule is not None and rule.axes is not None and not rule.is_whole:
                 if is_unlike_reals(value):
                     unlike[name] = eval_now(lambda x=value: jnp.asarray(x, float))

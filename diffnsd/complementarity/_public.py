@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._arguments import AbstractChecked, checked_arguments
 from .._expects import booleans, expects, shown
 from .._jax import concrete, is_traced
 from .._numerics import as_float
@@ -68,7 +67,7 @@ def _as_active(active):
     return None if active is None else booleans("active", active)
 
 
-class ComplementarityProblem(AbstractChecked):
+class ComplementarityProblem(eqx.Module):
     """`w = W z + q`,  `K* ∋ w + lift(w) e_N ⟂ z ∈ K`, `K` a product over contacts.
 
     **Arguments:**
@@ -173,7 +172,6 @@ class ComplementaritySolution(eqx.Module):
         return np.asarray(self.names)[np.asarray(self.solved_by)]
 
 
-@checked_arguments
 def solve_complementarity(
     problem: ComplementarityProblem,
     solver: AbstractSolver | None = None,

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array
 
-from .._arguments import AbstractChecked, checked_arguments
-from .._expects import of_shape
+from .._arguments import checked_arguments
+from .._expects import expects, of_shape
 from .._jax import with_value
 from ._base import AbstractSolver
 from ._direct import BlockTridiagonalLU, Cholesky, Tridiagonal
@@ -96,7 +96,7 @@ def _(operator) -> str:
     return "positive" if operator.is_positive else "symmetric" if operator.is_symmetric else "nodal"
 
 
-class Factored(AbstractChecked):
+class Factored(eqx.Module):
     """A matrix with the state of its solver: factorised once, solved with as often as is needed.
 
     **Arguments:** `operator`; `solver`: in lineax's protocol.
@@ -107,6 +107,8 @@ class Factored(AbstractChecked):
     state: Any
 
     def __init__(self, operator: lx.AbstractLinearOperator, solver: lx.AbstractLinearSolver):
+        expects("operator", operator, lx.AbstractLinearOperator, "a linear operator of lineax")
+        expects("solver", solver, lx.AbstractLinearSolver, "a linear solver, such as ByStructure()")
         self.operator = operator
         self.solver = solver
         arrays, rest = eqx.partition(operator, eqx.is_array)
