@@ -59,6 +59,9 @@ EXAMPLES = {
     "Geom": "a Geom, such as Geom(Box(...), body=0)",
     "Model": "a Model; wrap a system as Model(system, interactions)",
     "Newton": "Newton(max_iterations), of the integrators",
+    "NonlinearComplementarityProblem": (
+        "a NonlinearComplementarityProblem(function, laws=((law, (c, k)),))"
+    ),
     "PathLike": "a path",
     "Pose": "the Pose of the bodies: state.q of free bodies, system.frames(q) of a Multibody",
     "Site": "a Site, such as Site(body, position)",
@@ -96,7 +99,8 @@ def rule_of(kind: Any) -> Rule | None:
         known = [rule for rule in rules if rule is not None]
         what = " or ".join(dict.fromkeys(rule.what for rule in known))
         number = any(rule.is_number for rule in known)
-        return Rule(what, lambda x: any(rule.accepts(x) for rule in known), number)
+        table = any(rule.is_table for rule in known)
+        return Rule(what, lambda x: any(rule.accepts(x) for rule in known), number, is_table=table)
     if origin is type:
         base = inner[0]
         return Rule(
