@@ -12,6 +12,7 @@ from typing import BinaryIO
 import numpy as np
 
 from .._arguments import checked_arguments
+from .._expects import expects
 
 LARGEST_ARCHIVE = 1024**3
 """Bytes that the arrays of a file may unpack to."""
@@ -147,6 +148,7 @@ def _reason(error: Exception) -> str:
 
 def save_archive(path: str | Path, arrays: Mapping[str, np.ndarray | float]) -> Path:
     """Writes to a temporary file in the same folder, then renames it to replace the target atomically."""
+    expects("path", path, (str, Path), "a path")
     path = Path(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

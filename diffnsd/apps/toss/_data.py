@@ -200,7 +200,6 @@ def save_tosses(path: str | Path, tosses: Tosses) -> Path:
     return save_archive(path, {key: getattr(tosses, key) for key in ALL_KEYS})
 
 
-@checked_arguments
 def save_predictions(
     path: str | Path,
     toss_id: np.ndarray,
