@@ -184,7 +184,7 @@ def attempt(place: Place, described: str, value: Any) -> Outcome:
 
 def is_never_right(key: str, described: str) -> bool:
     """Whether a value makes no sense in a place."""
-    if key in ("design", "designs") and "complex" in described:
+    if key in ("design", "designs", "runs") and "complex" in described:
         return False  # any pytree
     if key == NO_ARGUMENT or described in ("its own class", "its parts", "complex numbers"):
         return True

@@ -7,6 +7,7 @@ conserved whatever the friction.
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._arguments import Number, checked_arguments
@@ -78,6 +79,7 @@ def tippe_top_state(
 @checked_arguments
 def tippe_top_axis(state: State) -> Float[Array, ""]:
     """Cosine of the angle between the axis and the vertical: from 1 it falls towards −1."""
+    _check_state(state)
     up = jnp.array([0.0, 0.0, 1.0], state.v.dtype)
     return rotate(state.q.orientation[0], up)[2]
 
@@ -87,8 +89,15 @@ def tippe_top_jellett(
     model: Model, state: State, radius: Number = 0.02, offset: Number = 0.003
 ) -> Float[Array, ""]:
     """Jellett's constant: spatial angular momentum times the arm from the contact to the mass."""
+    _check_state(state)
     up = jnp.array([0.0, 0.0, 1.0], state.v.dtype)
     spin = model.momentum(jnp.zeros((), state.v.dtype), state)[3:]
     turned = state.q.orientation[0]
     arm = offset * rotate(turned, up) - radius * up
     return -dot(rotate(turned, spin), arm)
+
+
+def _check_state(state: State) -> None:
+    of_one = isinstance(state.q, Pose) and np.shape(state.q.orientation) == (1, 4)
+    if not of_one or np.shape(state.v) != (6,):
+        raise ValueError("state must be one of this top, as tippe_top_state() makes it.")

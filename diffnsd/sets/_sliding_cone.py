@@ -26,6 +26,12 @@ class SlidingCone(AbstractSet):
     mu: Array
     side: tuple[Array, ...]
 
+    def __check_init__(self):
+        if any(isinstance(s, list | tuple) for s in self.side):
+            raise TypeError(
+                "side must have an array of one number, or of one for each contact, per component."
+            )
+
     def _ray(self, z: Rows) -> tuple[Any, list[Array], Any]:
         """Coordinate of `z` along the ray `r`, its rows, and `1 / |r|^2`."""
         slopes = [-self.mu * s for s in self.side[: z.shape[0] - 1]]

@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import jax
 import numpy as np
@@ -24,7 +25,7 @@ def write_gallery(
     folder: Path,
     names: Sequence[str] = (),
     notebooks: Path | None = None,
-    notify: Callable[[str], None] = lambda name: None,
+    notify: Annotated[Callable[[str], None], "(name)"] = lambda name: None,
 ) -> Path:
     """Writes `index.html` with a picture of every ready model, each of which leads to its motion.
 
@@ -41,7 +42,7 @@ def write_gallery(
     unknown = [name for name in names if name not in READY]
     if unknown:
         raise ValueError(
-            f"there is no model {', '.join(map(repr, unknown))}; there are: {', '.join(READY)}."
+            f"names: there is no model {', '.join(map(repr, unknown))}; there are: {', '.join(READY)}."
         )
     entries = []
     for name in names or READY:
