@@ -11,6 +11,7 @@ import numpy as np
 from ..._arguments import checked_arguments
 from ...models import READY, ReadyModel
 from ...simulation import simulate
+from .._files import check_output_dir
 from ..pages import Motion, write_motion
 from ._drawings import DRAWINGS
 from ._pages import Entry, notebook_results, write_curves, write_index, write_results
@@ -44,8 +45,8 @@ def write_gallery(
         raise ValueError(
             f"names: there is no model {', '.join(map(repr, unknown))}; there are: {', '.join(READY)}."
         )
-    entries = []
-    for name in names or READY:
+    folder, entries = check_output_dir(folder), []
+    for name in names if len(names) else READY:
         notify(name)
         entries.append(_model(folder, name, READY[name]()))
     groups: dict[str, Sequence[Entry]] = {"Ready models": entries}
