@@ -54,6 +54,9 @@ ALIASES = {
     "on": "mask",
     "methods": "chain",
     "vertices": "points",
+    "state0": "state",
+    "force": "value",
+    "ts": "times",
     "path": "file",
     "names": "file",
     "trajectories": "trajectory",
@@ -61,8 +64,8 @@ ALIASES = {
 }
 
 
-# What is asked for in good order and takes long: 100,000 fits.
-LONG = {("profile(values)", "a huge vector")}
+# What is asked for in good order and takes long: 100,000 fits, the motions of all models.
+LONG = {("profile(values)", "a huge vector"), ("write_gallery(names)", "an empty array")}
 
 
 # What a place of this name takes, and is wrong elsewhere.

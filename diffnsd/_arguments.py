@@ -172,17 +172,20 @@ def _check(rules: _Rules, args: tuple, kwargs: dict, owner: str) -> inspect.Boun
 
 def _check_axes(rules: _Rules, given: dict, owner: str) -> None:
     sizes: dict[str, int] = {}
+    seen = []
     for name, value in given.items():
         rule = rules.rules.get(name)
         if rule is None or rule.axes is None or value is None:
             continue
         shape = np.shape(value)
         if _fits(rule.axes.split(), shape, sizes):
+            seen.append(name)
             continue
         known = [f"{axis} = {sizes[axis]}" for axis in rule.axes.split() if axis in sizes]
         comma = "," if len(rule.axes.split()) == 1 else ""
         expected = f"({', '.join(rule.axes.split())}{comma})"
         given_by = f" with {', '.join(dict.fromkeys(known))}" if known else ""
+        given_by += f" as {' and '.join(seen)} says," if known and seen else ""
         raise ValueError(
             f"{name} must have shape {expected}{given_by}, in {owner}(...); got shape {shape}."
         )

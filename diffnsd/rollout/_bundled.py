@@ -103,7 +103,8 @@ def bundled_gradient(
     """
     if samples < 2:
         raise ValueError(f"samples must be at least 2, got {samples}.")
-    if not all(map(eqx.is_inexact_array, jax.tree.leaves(x))):
+    leaves = jax.tree.leaves(x)
+    if not all(eqx.is_inexact_array(a) and jnp.isrealobj(a) for a in leaves):
         raise TypeError("x must be a pytree of floating arrays, such as jnp.zeros(2).")
     like_x = jax.tree.structure(scale) == jax.tree.structure(x)
     scales = jax.tree.leaves(scale)

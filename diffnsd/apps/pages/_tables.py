@@ -142,7 +142,7 @@ def _correlation_cell(value: float) -> str:
 
 def valley_table(valleys: Sequence[tuple[float, int, Mapping[str, np.ndarray]]]) -> str:
     """Loss, number of starts and values of every valley; empty for a fit from one start."""
-    if not valleys:
+    if not len(valleys):
         return ""
     names = list(valleys[0][2])
     head = "".join(f'<th scope="col">{html.escape(n)}</th>' for n in ("loss", "starts", *names))
