@@ -158,7 +158,6 @@ def attempt(place: Place, described: str, value: Any) -> Outcome:
     begin, problem, before = time.process_time(), "", reset_memory()
     accepted, handler = False, signal.signal(signal.SIGALRM, _break_off)
     signal.alarm(60)
-    faulthandler.dump_traceback_later(150, exit=True)  # for what no signal reaches
     try:
         result = place.function(*args, **kwargs)
     except Hangs:
@@ -175,7 +174,6 @@ def attempt(place: Place, described: str, value: Any) -> Outcome:
             problem = "NaN accepted"
     finally:
         signal.alarm(0)
-        faulthandler.cancel_dump_traceback_later()
         signal.signal(signal.SIGALRM, handler)
     if not problem and time.process_time() - begin > 2 + 18 * accepted:
         problem = f"{time.process_time() - begin:.1f} s"
@@ -256,12 +254,15 @@ def main() -> None:
     begin, made, violated, most = time.perf_counter(), 0, Counter(), 0
     working = tempfile.TemporaryDirectory()
     os.chdir(working.name)
+    faulthandler.dump_traceback_later(150, exit=True)  # for what no signal reaches
     for outcome in attempts(options.calls, options.seed, options.skip, options.only):
+        faulthandler.dump_traceback_later(150, exit=True)
         made, most = made + 1, max(most, outcome.memory)
         if outcome.problem:
             if not violated[outcome[:3]]:
                 print(f"{outcome.place}, {outcome.value}: {outcome.problem}", flush=True)
             violated[outcome[:3]] += 1
+    faulthandler.cancel_dump_traceback_later()
     seconds = time.perf_counter() - begin
     total = sum(violated.values())
     print(

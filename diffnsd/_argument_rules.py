@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import AbstractArray, AbstractDtype, ArrayLike, Key, UInt32
 
 from ._jax import is_traced
+from ._types import State
 
 Numbers = Annotated[Any, "numbers"]
 """What becomes an array: numbers, lists of them, arrays."""
@@ -71,12 +72,20 @@ EXAMPLES = {
 
 
 class Rule(NamedTuple):
+    """What an argument must be.
+
+    **Arguments:** `what`: in words; `accepts(value)`: whether it is; `is_number`: whether numbers are meant.
+    Of an array: `axes`, in the words of jaxtyping; `is_whole`: of whole numbers; `of_numpy`: not of JAX.
+    `is_table`: a sequence of tuples, whose numbers the function looks at itself.
+    """
+
     what: str
     accepts: Callable[[Any], bool]
     is_number: bool = False
-    axes: str | None = None  # of an array, in the words of jaxtyping
+    axes: str | None = None
     is_whole: bool = False
-    is_table: bool = False  # a sequence of tuples, whose numbers the function looks at itself
+    is_table: bool = False
+    of_numpy: bool = False
 
 
 def rule_of(kind: Any) -> Rule | None:
@@ -116,7 +125,7 @@ def rule_of(kind: Any) -> Rule | None:
     if kind is int:
         return Rule("a whole number", _is_whole)
     if kind is float:
-        return Rule("a real number", lambda x: of_numbers(x) and np.ndim(x) == 0, True)
+        return Rule("a real number", lambda x: of_numbers(x) and shape_of(x) == (), True)
     if origin in (tuple, list, Sequence, Iterable):
         return _sequence_rule(origin, inner)
     if origin in (dict, Mapping) or kind in (dict, Mapping):
@@ -138,7 +147,7 @@ def rule_of(kind: Any) -> Rule | None:
         return Rule("a path", lambda x: isinstance(x, PurePath))
     name = kind.__name__
     what = EXAMPLES.get(name, f"{'an' if name[0] in 'AEIOU' else 'a'} {name}")
-    if name == "State":
+    if kind is State:
         return Rule(what, lambda x: isinstance(x, kind) and _holds_numbers(x))
     return Rule(what, lambda x: isinstance(x, kind))
 
@@ -154,7 +163,8 @@ def shaped(rule: Rule, kind: Any) -> Rule:
         return rule
     if axes:
         whole = getattr(getattr(arrays[0], "dtype", None), "__name__", "") != "Float"
-        return rule._replace(axes=axes, is_whole=whole)
+        numpy = getattr(arrays[0], "array_type", None) is np.ndarray
+        return rule._replace(axes=axes, is_whole=whole, of_numpy=numpy)
     optional = len(parts) > 1
     what = f"{FINITE} or None" if optional else FINITE
     return Rule(what, lambda x: (optional and x is None) or _is_number(x), True)
@@ -215,7 +225,7 @@ def _sequence_rule(origin: Any, inner: tuple) -> Rule | None:
         return item is None or not isinstance(x, Sequence) or all(map(item.accepts, x))
 
     what = "a sequence" + ("" if item is None else f", each entry {item.what}")
-    return Rule(what, accepts, is_table=item is not None and item.what.startswith("a tuple of"))
+    return Rule(what, accepts, is_table=typing.get_origin(of) is tuple)
 
 
 def _callable_rule(takes: str | None) -> Rule:
@@ -248,8 +258,9 @@ def _is_whole(x) -> bool:
 
 
 def _is_number(x) -> bool:
-    if not of_numbers(x) or np.ndim(x):
+    if not of_numbers(x) or shape_of(x):
         return False
+    x = _made_array(x)
     if is_traced(x) or isinstance(x, jax.ShapeDtypeStruct):
         return True
     return abs(float(x)) < 1e150  # its square is finite too; not NaN
@@ -263,6 +274,19 @@ def _is_key(x) -> bool:
     return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
+def shape_of(x) -> tuple[int, ...]:
+    """The shape of the array that numbers become, of which some may be traced."""
+    if isinstance(x, list | tuple):
+        return (len(x), *(shape_of(x[0]) if x else ()))
+    return np.shape(_made_array(x))
+
+
+def _made_array(x: Any) -> Any:
+    """The array of an object that says how it becomes one."""
+    make = None if isinstance(x, type) else getattr(x, "__jax_array__", None)
+    return x if make is None else make()
+
+
 def of_numbers(x) -> bool:
     """Whether `x` can be made an array of real numbers."""
     if isinstance(x, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct):
@@ -273,5 +297,5 @@ def of_numbers(x) -> bool:
             jnp.issubdtype(dtype, jnp.number) or dtype in (bool, jax.dtypes.float0)
         )
     if isinstance(x, list | tuple):
-        return all(map(of_numbers, x)) and len({np.shape(part) for part in x}) <= 1
-    return isinstance(x, Real) or (hasattr(x, "__jax_array__") and not isinstance(x, type))
+        return all(map(of_numbers, x)) and len(set(map(shape_of, x))) <= 1
+    return isinstance(x, Real) or _made_array(x) is not x

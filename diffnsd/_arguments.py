@@ -25,10 +25,12 @@ from ._argument_rules import (
     is_unlike_reals,
     of_numbers,
     rule_of,
+    shape_of,
     shaped,
 )
 from ._expects import shown
 from ._jax import eval_now, is_traced
+from ._types import State
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,22 +64,47 @@ def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        rules = _rules(function, None)
-        bound = _check(rules, args, kwargs, function.__name__)
-        given, unlike = bound.arguments, {}
-        for name, value in given.items():
-            rule = rules.rules.get(name)
-            if rule is None or not rule.is_table:
-                _refuse_nan(name, value, function.__name__)
-            if rule is not None and rule.axes is not None and not rule.is_whole:
-                if is_unlike_reals(value):
-                    unlike[name] = eval_now(lambda x=value: jnp.asarray(x, float))
-        if not unlike:
-            return function(*args, **kwargs)
-        given.update(unlike)
-        return function(*bound.args, **bound.kwargs)
+        return _checked(function, args, kwargs, refuses_nan=True)
 
     return call
+
+
+def checked_kinds(function: Callable[P, R]) -> Callable[P, R]:
+    """The same for operations on arrays inside of others, where NaN has a meaning.
+
+    NaN passes, and nothing is checked if an argument is traced.
+    """
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if any(map(is_traced, args)):
+            return function(*args, **kwargs)
+        return _checked(function, args, kwargs, refuses_nan=False)
+
+    return call
+
+
+def _checked(function: Callable, args: tuple, kwargs: dict, refuses_nan: bool):
+    rules = _rules(function, None)
+    bound = _check(rules, args, kwargs, function.__name__)
+    given, unlike = bound.arguments, {}
+    for name, value in given.items():
+        rule = rules.rules.get(name)
+        if refuses_nan and (rule is None or not rule.is_table):
+            _refuse_nan(name, value, function.__name__)
+        if rule is not None and rule.axes is not None and not rule.is_whole:
+            if is_unlike_reals(value):
+                unlike[name] = _as_array(value, rule)
+    if not unlike:
+        return function(*args, **kwargs)
+    given.update(unlike)
+    return function(*bound.args, **bound.kwargs)
+
+
+def _as_array(value, rule: Rule):
+    if rule.of_numpy:
+        return np.asarray(value, float)
+    return eval_now(functools.partial(jnp.asarray, dtype=float), value)
 
 
 class _Rules(NamedTuple):
@@ -160,8 +187,8 @@ def _check(rules: _Rules, args: tuple, kwargs: dict, owner: str) -> inspect.Boun
                         f"an entry of {name} is the class {entry.__name__}; pass an instance: "
                         f"{entry.__name__}(...), in {owner}(...)."
                     )
-            if rule.what == FINITE and is_plain(value):
-                raise ValueError(f"{name} must be {FINITE}, in {owner}(...); got {value:.6g}.")
+            if FINITE in rule.what and is_plain(value):
+                raise ValueError(f"{name} must be {rule.what}, in {owner}(...); got {value:.6g}.")
             got = shown(value)
             if isinstance(value, list | tuple) and 0 < len(value) < 10:
                 got += " with " + ", ".join(dict.fromkeys(map(shown, value)))
@@ -171,28 +198,30 @@ def _check(rules: _Rules, args: tuple, kwargs: dict, owner: str) -> inspect.Boun
 
 
 def _check_axes(rules: _Rules, given: dict, owner: str) -> None:
-    sizes: dict[str, int] = {}
-    seen = []
+    sizes: dict[str, tuple[int, str]] = {}
     for name, value in given.items():
         rule = rules.rules.get(name)
         if rule is None or rule.axes is None or value is None:
             continue
-        shape = np.shape(value)
-        if _fits(rule.axes.split(), shape, sizes):
-            seen.append(name)
+        shape = shape_of(value)
+        if _fits(rule.axes.split(), shape, sizes, name):
             continue
-        known = [f"{axis} = {sizes[axis]}" for axis in rule.axes.split() if axis in sizes]
+        known = {axis: sizes[axis] for axis in rule.axes.split() if axis in sizes}
         comma = "," if len(rule.axes.split()) == 1 else ""
         expected = f"({', '.join(rule.axes.split())}{comma})"
-        given_by = f" with {', '.join(dict.fromkeys(known))}" if known else ""
-        given_by += f" as {' and '.join(seen)} says," if known and seen else ""
+        given_by = "".join(f", {axis} = {n} as of {first}" for axis, (n, first) in known.items())
         raise ValueError(
             f"{name} must have shape {expected}{given_by}, in {owner}(...); got shape {shape}."
         )
 
 
-def _fits(axes: list[str], shape: tuple[int, ...], sizes: dict[str, int]) -> bool:
-    """Whether a shape has these axes; those with a name have one length in all arguments."""
+def _fits(
+    axes: list[str], shape: tuple[int, ...], sizes: dict[str, tuple[int, str]], name: str
+) -> bool:
+    """Whether a shape has these axes; those with a name have one length in all arguments.
+
+    `sizes`: the length of each, and the argument that it was first seen in.
+    """
     several = [i for i, axis in enumerate(axes) if axis == "..." or axis.startswith("*")]
     if len(shape) < len(axes) - len(several) or (not several and len(shape) != len(axes)):
         return False
@@ -205,7 +234,7 @@ def _fits(axes: list[str], shape: tuple[int, ...], sizes: dict[str, int]) -> boo
     for axis, size in pairs:
         if axis.isdigit() and size != int(axis):
             return False
-        if axis.isidentifier() and size != new.setdefault(axis, size):
+        if axis.isidentifier() and size != new.setdefault(axis, (size, name))[0]:
             return False
     sizes.update(new)
     return True
@@ -220,7 +249,7 @@ def _has_nan(x) -> bool:
     """Whether known numbers contain NaN."""
     if isinstance(x, list | tuple):
         return any(map(_has_nan, x))
-    if type(x).__name__ == "State":
+    if isinstance(x, State):
         return any(map(_has_nan, jax.tree.leaves(x)))
     if is_traced(x) or not isinstance(x, jax.Array | np.ndarray | Real):
         return False

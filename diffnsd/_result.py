@@ -21,6 +21,10 @@ class RESULTS(eqx.Enumeration):
         "admissible velocity must grow and the given one falls, whatever the multipliers; look for "
         "contacts or constraints that contradict each other"
     )
+    no_smooth_motion = (
+        "the laws of the contacts leave no smooth motion at an event, as where friction jams a sliding "
+        "contact (Painlevé); use a time-stepping method, such as MoreauJean(), or a smaller mu"
+    )
     nonfinite_problem = (
         "the complementarity problem has entries in W or q that are not finite; check the parameters "
         "it was made from"

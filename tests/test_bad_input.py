@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -53,6 +54,36 @@ def test_known_mistakes(name):
     call, words = CALLS[name]
     with pytest.raises((TypeError, ValueError), match=words):
         call()
+
+
+def test_the_shape_that_does_not_fit_is_said_with_the_one_that_it_should_fit():
+    words = (
+        r"w must have shape \(n, \.\.\.\), n = 3 as of xi, in dexpinv_series\(\.\.\.\); got shape"
+    )
+    with pytest.raises(ValueError, match=words):
+        nsd.groups.dexpinv_series(nsd.SO3(), np.ones(3), np.ones(2), 4)
+
+
+def test_one_number_of_a_list_may_be_differentiated():
+    def energy(mass):
+        model = nsd.models.double_pendulum(masses=(mass, 1.0))
+        state = model.system.state(jnp.array([0.3, 0.2]), jnp.array([1.0, 0.0]))
+        return model.energy(0.0, state).kinetic
+
+    # The first point moves at 1 m/s.
+    assert float(jax.jit(jax.grad(energy))(2.0)) == pytest.approx(0.5, rel=1e-12)
+
+
+def test_operations_on_arrays_take_nan_and_batches():
+    missing = np.array([[1.0, np.nan]])
+    mean = nsd.identification.masked_mean(jnp.asarray(missing), jnp.array([[True, False]]))
+    assert float(mean) == 1.0
+    turned = nsd.groups.rotate(jnp.full(4, jnp.nan), jnp.ones(3))
+    assert np.isnan(turned).all()
+    assert nsd.models.ball_state(np.linspace(0, 1, 5)).v.shape[-1] == 5
+    momenta = np.arange(15.0).reshape(3, 5)
+    squares = nsd.diagnostics.casimirs(nsd.SO3(), momenta)
+    np.testing.assert_allclose(squares[0], np.sum(momenta**2, axis=0))
 
 
 def test_no_pickle_is_loaded():

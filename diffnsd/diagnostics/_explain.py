@@ -36,8 +36,8 @@ NOT_TRUE = {
         "the gradient is that of striking together. Compare with a start that is moved a little",
     ),
     "turned": (
-        "times sliding reversed",
-        "the gradient has no derivative of these times. Use Located(...) or Corrected(...), and friction "
+        "turns of sliding friction had no derivative of their times",
+        "the gradient is wrong in what moves them. Use Located(...) or Corrected(...), and friction "
         "with one row, or CoulombFriction in space",
     ),
     "drifted": (

@@ -56,17 +56,17 @@ def _check_point(name: str, group: AbstractGroup, value) -> None:
 
 
 @checked_arguments
-def spatial_momentum(group: AbstractGroup, g, mu: Vector) -> Vector:
+def spatial_momentum(group: AbstractGroup, g, mu: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
     """The momentum in the spatial frame, `Ad(g^-1)^T mu`, shape `(n,)`; constant for a free motion.
 
     **Arguments:** `group`; `g`: placement; `mu`: body momentum, `(n,)`.
     """
     _check_point("g", group, g)
-    return group.coAd(group.inverse(g), of_shape("mu", mu, group.dim))
+    return group.coAd(group.inverse(g), of_shape("mu", mu, group.dim, *np.shape(mu)[1:]))
 
 
 @checked_arguments
-def casimirs(group: AbstractGroup, mu: Vector) -> Float[Array, " k"]:
+def casimirs(group: AbstractGroup, mu: Float[Array, "n ..."]) -> Float[Array, "k ..."]:
     """Functions of a momentum that are constant on its coadjoint orbit, shape `(k,)`.
 
     `|pi|²` on SO(3), `(|p|², p . pi)` on SE(3), `|p|²` on SE(2), all of `mu` on commutative groups,
@@ -76,7 +76,7 @@ def casimirs(group: AbstractGroup, mu: Vector) -> Float[Array, " k"]:
 
     **Raises:** `ValueError` on GL(n), SL(n), SO(n).
     """
-    return group.casimirs(of_shape("mu", mu, group.dim))
+    return group.casimirs(of_shape("mu", mu, group.dim, *np.shape(mu)[1:]))
 
 
 @checked_arguments

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._arguments import checked_arguments
+from .._arguments import checked_kinds
 from .._numerics import hold
 from .._types import Config, Scalar, Vector
 from ._base import (
@@ -24,7 +24,7 @@ from ._base import (
 _GAUSS = np.polynomial.legendre.leggauss(12)
 
 
-@checked_arguments
+@checked_kinds
 def matrix_log(a: Square) -> Square:
     """Principal logarithm of a real matrix without eigenvalues on the closed negative axis.
 

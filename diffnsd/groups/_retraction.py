@@ -11,9 +11,9 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float
 
-from .._arguments import AbstractChecked, checked_arguments
+from .._arguments import AbstractChecked, checked_arguments, checked_kinds
 from .._numerics import bernoulli_numbers
 from .._types import Config, Vector
 from ._base import AbstractGroup
@@ -30,8 +30,10 @@ def truncation(order: int) -> int:
     return power if power < 2 else power - power % 2
 
 
-@checked_arguments
-def dexpinv_series(group: AbstractGroup, xi: Vector, w: Vector, power: int) -> Vector:
+@checked_kinds
+def dexpinv_series(
+    group: AbstractGroup, xi: Float[Array, "n ..."], w: Float[Array, "n ..."], power: int
+) -> Float[Array, "n ..."]:
     """`sum_{k <= power} B_k/k! ad_xi^k w`: `dexpinv` truncated, right-trivialised.
 
     Converges for spectra of `ad_xi` below `2 pi`. **Arguments:** `group`; `xi`, `w`: shape `(n,)`;

@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._arguments import checked_arguments
+from .._arguments import checked_kinds
 from .._numerics import (
     bernoulli_kernel,
     bernoulli_near,
@@ -27,7 +27,7 @@ from ._base import AbstractGroup, Square, refuse_half_turn, shape_problem, unit_
 Quaternion = Float[Array, "4 ..."]
 
 
-@checked_arguments
+@checked_kinds
 def quaternion_product(a: Quaternion, b: Quaternion) -> Quaternion:
     """Hamilton product of scalar-first quaternions along the first axis."""
     (a0, a1, a2, a3), (b0, b1, b2, b3) = jnp.unstack(a), jnp.unstack(b)
@@ -41,7 +41,7 @@ def quaternion_product(a: Quaternion, b: Quaternion) -> Quaternion:
     )
 
 
-@checked_arguments
+@checked_kinds
 def quaternion_log(q: Quaternion) -> Float[Array, "3 ..."]:
     """Rotation vector of a unit quaternion, smooth up to and at a rotation by pi.
 
@@ -65,7 +65,7 @@ def _half_cosine(xi: Float[Array, "3 ..."]) -> Array:
     return jnp.sqrt(jnp.where(rest > 0, rest, 1.0))
 
 
-@checked_arguments
+@checked_kinds
 def rotate(q: Quaternion, x: Float[Array, "3 ..."]) -> Float[Array, "3 ..."]:
     """Rotates body components `x` to world components by a unit quaternion."""
     v = q[1:]
@@ -73,7 +73,7 @@ def rotate(q: Quaternion, x: Float[Array, "3 ..."]) -> Float[Array, "3 ..."]:
     return x + 2 * cross(v, inner)
 
 
-@checked_arguments
+@checked_kinds
 def rotation_matrix(q: Quaternion) -> Float[Array, "3 3 ..."]:
     """Rotation matrix, body to world, of a unit quaternion."""
     w, v = q[0], q[1:]

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._arguments import checked_arguments
+from .._arguments import checked_kinds
 from .._numerics import (
     cos_half_near,
     dot,
@@ -27,7 +27,7 @@ from ._base import (
 from ._so3 import SO3, Quaternion, quaternion_log
 
 
-@checked_arguments
+@checked_kinds
 def quaternion_from_matrix(r: Float[Array, "3 3"]) -> Quaternion:
     """Unit quaternion of a rotation matrix, from its largest component (smooth at every angle)."""
     (a, b, c), (d, e, f), (g, h, i) = r

@@ -118,7 +118,7 @@ def load_mjcf(
 
 def _check_law(law: Callable) -> None:
     try:
-        made = law(jnp.full(1, 0.5), jnp.zeros(1))
+        made = law(jnp.full(1, 0.5), jnp.full(1, 0.5))
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"law(mu, e) must make a law, such as CoulombFriction(mu, e); it raises: {error}"

@@ -85,8 +85,9 @@ class StepStatistics(eqx.Module):
         sentences = (
             (
                 self.missed,
-                "the times of {} impacts or turns of friction were not located, so derivatives "
-                "through them are wrong: raise max_impacts, or take shorter steps",
+                "the times of {} impacts or turns of friction were not located, or the motion beside "
+                "Corrected failed in so many steps, so derivatives through them are wrong: raise "
+                "max_impacts, or take shorter steps",
             ),
             (
                 self.slow,

@@ -29,6 +29,8 @@ STEADY, NEAR = 0.2, 1e-3
 turn."""
 LEAST = 1e-3
 """A coefficient of friction below which nothing slides: that is rounding."""
+FAR = 1e15
+"""A force before the first step: outside all bounds, as zero need not be."""
 
 
 class Peaks(eqx.Module):
@@ -123,10 +125,6 @@ class Turns(eqx.Module):
             turned[k] = _has_turned(law, before, old, between, p)
         last = (*self.last[1:], tuple(latest))
         return Turns(last, normal, self.which), jnp.concatenate(turned)
-
-
-FAR = 1e15
-"""A force before the first step: outside all bounds, as zero need not be."""
 
 
 def _has_bounds(interaction: Interaction) -> bool:

@@ -123,7 +123,8 @@ class AbstractSystem(AbstractChecked):
 
         Where it is given, linearised steps use the matrix in place of derivatives of their equations, and
         start from the velocity that both predict, so that they keep their order. Methods of second order do
-        not where reactions of joints last, which are not in the prediction.
+        not use it where there are joints, or contacts at `HalfExplicit()`: their reactions last, and are not
+        in the prediction.
 
         **Arguments:** `h`: the length of the step times the weight of its end.
         """

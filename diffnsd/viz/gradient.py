@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from .._arguments import checked_arguments
+from .._arguments import checked_kinds
 from .._optional import require
 
 _COLOURS = "#2563eb", "#ea580c", "#16a34a", "#9333ea", "#0891b2", "#64748b"
 
 
-@checked_arguments
+@checked_kinds
 def gradient_figure(
     ts: Float[np.ndarray, " s"],
     through: Float[np.ndarray, "s c p"],

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from .._arguments import checked_arguments
+from .._arguments import checked_kinds
 from .._optional import require
 
 
-@checked_arguments
+@checked_kinds
 def invariants_figure(ts: Float[np.ndarray, " t"], invariants: Mapping[str, np.ndarray]) -> Any:
     """Plots the largest change so far of invariants over time, on a logarithmic scale.
 

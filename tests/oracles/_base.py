@@ -79,9 +79,8 @@ def solved(solve: Callable[[np.ndarray], tuple], size: int) -> Callable[[Array],
     `solve(x)` returns both, `(m,)` and `(m, p)`, and is outside of JAX: for a motion without a closed form.
     """
 
-    @functools.lru_cache(
-        maxsize=16
-    )  # one process asks for values and derivatives at the same place
+    # Values and derivatives are taken at the same place, one after the other.
+    @functools.lru_cache(maxsize=16)
     def once(x: bytes):
         return tuple(np.asarray(part, float) for part in solve(np.frombuffer(x)))
 

@@ -44,7 +44,7 @@ class Statistics(eqx.Module):
     margin: Float[Array, "..."]
     solved_by: Int[Array, "..."]
     converged: Bool[Array, "..."]
-    wedged: Int[Array, "..."]
+    wedged: Int[Array, "..."] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
 
     def then(self, other: "Statistics") -> "Statistics":
         """Combines two consecutive solves: iterations add up, the other entries are the worse ones."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._block_rows import OwnRows
-from ..._numerics import dot, short_sum, stacked
+from ..._numerics import dot, matvec, short_sum, stacked
 from ...laws._base import AbstractLaw
 from ._problem import MixedProblem, apply
 
@@ -180,8 +180,8 @@ def wedged(problem: MixedProblem, mobility: Array | None, free: Array, z) -> Arr
         e_N · W_ii (e_N − grad lift) = W_NN − mu W_NT · w_T / |w_T|.
 
     Where that is not positive (P. Painlevé, 1895), a contact that slides has no or several solutions, and may
-    be stopped at once. `W_ii` is the contact's own block. Only what slides faster than it approaches counts,
-    by 10: a contact that sticks also slips a little without its impulse, `free`.
+    be stopped at once. `W_ii` is the contact's own block. Without its impulse (`free`) a contact that sticks
+    slips too, about as fast as it approaches: what slides counts from ten times that speed on.
     """
     count = jnp.zeros(free.shape[1:], jnp.int32)
     for block, p in zip(problem.blocks, z, strict=True):
@@ -195,7 +195,7 @@ def wedged(problem: MixedProblem, mobility: Array | None, free: Array, z) -> Arr
         b = block.output if block.input is None else block.input
         push = short_sum(b * edge[:, None], 0)
         if mobility is not None:
-            push = jnp.einsum("ij...,jc...->ic...", mobility, push)
+            push = matvec(mobility[:, :, None], push)
         if isinstance(block.output, OwnRows):
             own = push[block.output.at : block.output.at + c]
             gain = jnp.moveaxis(jnp.diagonal(own), -1, 0)

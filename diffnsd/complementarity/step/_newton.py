@@ -267,12 +267,12 @@ def _hard(task: Task, iterate: Iterate, count: Array, options: StepOptions, more
     large tilt, at which it is unique. Later rounds start from splitting and, in turn, from the best impulses
     changed at random. With contacts that are redundant up to rounding, the iteration stalls at a residual set
     by the regularisation, and cycles without it; so the rounds try several strengths. The first rounds look
-    for the solution of least norm, later ones accept any solution.
+    for the solution of least norm, later ones accept any solution. One of the splittings is that of the
+    convex problem without lift; of redundant contacts a late one, so that fewer solutions come from there.
     """
     redundant = is_redundant(task.problem)
     last = 1 + redundant
     turn = jnp.where(count > last, last + (count - last) // 2, count)
-    # Of redundant contacts later, since any solution would be accepted that is found from there.
     convex = turn == last + 1 + 2 * redundant
     starts = [
         lambda it: it,

@@ -38,6 +38,7 @@ class Informative(eqx.Module):
 
 
 MOST_PARAMETERS = 5000
+"""A matrix of so many rows, of which several are needed, takes 0.2 GB."""
 
 
 @checked_arguments

@@ -17,14 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..._arguments import checked_arguments
+from ..._arguments import checked_arguments, checked_kinds
 from ..._expects import booleans
 from ..._numerics import as_float
 from ..._types import Scalar
 from .._base import with_axes
 
 
-@checked_arguments
+@checked_kinds
 def pad(trajectories: Sequence[PyTree]) -> tuple[PyTree[Array], Bool[Array, "n t"]]:
     """Stacks trajectories of unequal length; the padding repeats the last frame of each.
 
@@ -76,7 +76,7 @@ def _aligned(mask: Array, values: Array) -> Array:
     return jnp.broadcast_to(with_axes(mask, values.ndim), values.shape)
 
 
-@checked_arguments
+@checked_kinds
 def masked_mean(values: Float[Array, "..."], mask: Bool[Array, "..."]) -> Scalar:
     """Mean of the entries selected by `mask`: `sum(mask * values) / sum(mask)`; 0 if there are none.
 
@@ -91,7 +91,7 @@ def masked_mean(values: Float[Array, "..."], mask: Bool[Array, "..."]) -> Scalar
     return jnp.sum(jnp.where(keep, values, 0)) / count
 
 
-@checked_arguments
+@checked_kinds
 def mean_of_means(values: Float[Array, "n t ..."], mask: Bool[Array, "n t"]) -> Scalar:
     """Mean over trajectories of the mean over their frames: all trajectories have equal weight.
 

@@ -232,7 +232,7 @@ class EventDriven(AbstractIntegrator):
         past = jnp.where(over, h, run.past + s)
 
         ok = RESULTS.successful
-        solved = RESULTS.where(solved | jnp.any(due), ok, RESULTS.not_converged)
+        solved = RESULTS.where(solved | jnp.any(due), ok, RESULTS.no_smooth_motion)
         result = first_error(first_error(run.result, solved), result)
         count = run.passes + 1
         exhausted = ~over & (count >= passes)

@@ -25,7 +25,7 @@ def modes(model: Model, t: Scalar, state: State, args: Args, may_hold, loose, so
     laws.
 
     **Returns:** `held (c,)`; `stuck`, `side`, and which slips begin at zero, `(r,)`; whether the laws have a
-    solution; and how many contacts slide where they may have none or several, see `wedged`.
+    solution; and how many contacts slide where there may be none or several, as `wedged` of steps counts.
     """
     rows, tiny = rows_of(model, t, state.q), tiny_of(model, state)
     no = jnp.zeros(len(rows.contact), bool)

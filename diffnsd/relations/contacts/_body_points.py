@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._arguments import checked_arguments
+from ..._arguments import checked_kinds
 from ..._block_rows import BlockRows, in_lanes, of_bodies
 from ..._expects import not_unit
 from ..._jax import eval_now
@@ -24,7 +24,7 @@ from .._base import (
 )
 
 
-@checked_arguments
+@checked_kinds
 def tangents(normal: Float[Array, "3 ..."]) -> tuple[Array, Array]:
     """Two unit tangents that make `(n, t1, t2)` right-handed, without branches.
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..._arguments import Number, Numbers
+from ..._arguments import Numbers
 from ..._block_rows import EntryRows
 from ..._expects import not_unit
 from ..._numerics import as_float, dot
@@ -40,7 +40,7 @@ class NodesHalfSpace(AbstractRelation):
 
     is_scleronomic = True
 
-    def __init__(self, dofs, normal, offset: Number = 0.0, rest: Numbers = 0.0):
+    def __init__(self, dofs, normal, offset: Numbers = 0.0, rest: Numbers = 0.0):
         self.dofs, self.normal = jnp.asarray(dofs), as_float(normal)
         self.offset = as_float(offset, self.normal.dtype)
         if self.dofs.ndim != 2 or self.normal.shape != self.dofs.shape[1:]:
@@ -49,6 +49,10 @@ class NodesHalfSpace(AbstractRelation):
             )
         if not jnp.issubdtype(self.dofs.dtype, jnp.integer):
             raise TypeError(f"dofs must be whole numbers, got numbers of type {self.dofs.dtype}.")
+        if self.offset.shape not in ((), self.dofs.shape[:1]):
+            raise ValueError(
+                f"offset must be one number, or one for each node, got shape {self.offset.shape}."
+            )
         if np.shape(rest) not in ((), self.dofs.shape[1:], self.dofs.shape):
             raise ValueError(
                 f"rest must be one number or have the shape of dofs, {self.dofs.shape}, got {np.shape(rest)}."

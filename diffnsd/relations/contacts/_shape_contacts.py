@@ -248,7 +248,8 @@ def shape_contacts(
     **Raises:** `ValueError` if there is no pair, `near` is not at least 1, both geoms of one belong to the
     same body or to the world, or their shapes are not supported together.
     """
-    if not len(pairs):
+    pairs = tuple(pairs)
+    if not pairs:
         raise ValueError("pairs must be at least one pair of geoms, such as [(box, floor)].")
     if near is not None and (not isinstance(near, Integral) or near < 1):
         raise ValueError(f"near must be an integer, 1 or more, or None for all pairs, got {near}.")

@@ -172,12 +172,14 @@ def read_mesh(path: str | Path, cells: str = "tetra", dimension: int | None = No
         raise ValueError(f"path: there is no file {path}; give that of a mesh.")
     try:
         found = meshio.read(path)
+    except ImportError:
+        raise  # of a reader that the format needs
     except (Exception, SystemExit) as error:  # meshio ends the program where it knows no format
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise ValueError(
             f"the file {path} cannot be read as a mesh ({reason}); copy or write it again, in a format "
             "of meshio that its ending names."
-        ) from None
+        ) from error
     parts = [part.data for part in found.cells if part.type == cells]
     if not parts:
         others = {part.type: 0 for part in found.cells}

@@ -46,6 +46,8 @@ class Multibody(AbstractSystem):
 
     Methods that linearise their step once (`MoreauJean()`) use `M`, springs, dampers and `forcing` for it
     and predict the velocity of the end, see `linear_step`: a step then costs a tenth, and keeps its order.
+    With joints that close loops, and with `contacts_at=HalfExplicit()`, second-order methods take derivatives
+    of the equations, since the other matrix would cost them their order.
     `newton=Newton(10)` solves the implicit equations.
 
     Contacts and joints (`BodyPointsPlane`, `sphere_on_plane`, `hinge`, ...) are stated as for free bodies,
