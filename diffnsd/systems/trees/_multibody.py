@@ -45,10 +45,11 @@ class Multibody(AbstractSystem):
     of `qpos` and `qvel` of MuJoCo.
 
     Methods that linearise their step once (`MoreauJean()`) use `M`, springs, dampers and `forcing` for it
-    and predict the velocity of the end, see `linear_step`: a step then costs a tenth, and keeps its order.
-    With joints that close loops, and with `contacts_at=HalfExplicit()`, second-order methods take derivatives
-    of the equations, since the other matrix would cost them their order.
-    `newton=Newton(10)` solves the implicit equations.
+    and predict the velocity of the end, see `linear_step`: a step then costs a tenth, and keeps its order
+    where no contact or friction acts. Where one does it has first order: two links with dry friction in their
+    joints are off by 6e-4 after 100 steps of 0.5 ms. `newton=Newton(10)` solves the implicit equations, and
+    keeps second order, 6e-5. With joints that close loops, and with `contacts_at=HalfExplicit()`, methods of
+    second order take derivatives of the equations anyway.
 
     Contacts and joints (`BodyPointsPlane`, `sphere_on_plane`, `hinge`, ...) are stated as for free bodies,
     with the index of a body; points are given in the frame of the body, whose origin need not be the centre
