@@ -6,12 +6,12 @@ To evaluate them along a solution use `jax.vmap(lambda s: defect(model, s))(solu
 from collections.abc import Callable
 from typing import Annotated
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._argument_rules import of_numbers
 from .._arguments import checked_arguments
 from .._expects import of_shape, shown
 from .._jax import concrete, is_traced
@@ -42,7 +42,7 @@ def _check_point(name: str, group: AbstractGroup, value) -> None:
     known = concrete(value)
     if not (
         jax.tree.structure(value) == jax.tree.structure(right)
-        and all(map(eqx.is_inexact_array_like, jax.tree.leaves(value)))
+        and all(map(of_numbers, jax.tree.leaves(value)))
         and [np.shape(x) for x in jax.tree.leaves(value)]
         == [x.shape for x in jax.tree.leaves(right)]
     ):
