@@ -12,9 +12,10 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._block_rows import OwnRows
+from ..._jax import staged
 from ..._numerics import dot, matvec, short_sum, stacked
 from ...laws._base import AbstractLaw
-from ._problem import MixedProblem, apply
+from ._problem import MixedProblem, apply, moved
 
 EDGE = 1e-5, 1e-8
 """Distance from a change of mode that counts as zero, relative to the largest argument: float32, float64."""
@@ -172,7 +173,7 @@ def distances(problem: MixedProblem, w, z, x, rho, size: Array) -> tuple[Array, 
     return margin / jnp.where(size > 0, size, 1), power / jnp.where(norm > 0, norm, 1)
 
 
-def wedged(problem: MixedProblem, mobility: Array | None, free: Array, z) -> Array:
+def wedged(problem: MixedProblem, mobility: Array | None, z) -> Array:
     """How many loaded contacts slide where friction draws them in more than the load lifts them, `(...)`.
 
     A force on the edge of the cone, against the slip, changes the normal velocity by
@@ -180,30 +181,51 @@ def wedged(problem: MixedProblem, mobility: Array | None, free: Array, z) -> Arr
         e_N · W_ii (e_N − grad lift) = W_NN − mu W_NT · w_T / |w_T|.
 
     Where that is not positive (P. Painlevé, 1895), a contact that slides has no or several solutions, and may
-    be stopped at once. `W_ii` is the contact's own block. Without its impulse (`free`) a contact that sticks
-    slips too, about as fast as it approaches: what slides counts from ten times that speed on.
+    be stopped at once. `W_ii` is the contact's own block. Without its impulse a contact that sticks slips
+    too, about as fast as it approaches: what slides counts from ten times that speed on.
     """
-    count = jnp.zeros(free.shape[1:], jnp.int32)
-    for block, p in zip(problem.blocks, z, strict=True):
-        k, c = block.offset.shape[:2]
-        if k == 1:
-            continue
-        w = block.local(free) + block.offset
-        slides = short_sum(w[1:] * w[1:], 0) > 100 * w[0] * w[0]
-        slope = block.law.lift_gradient(w)
-        edge = jnp.concatenate([jnp.ones_like(w[:1]), -slope[1:]])
-        b = block.output if block.input is None else block.input
-        push = short_sum(b * edge[:, None], 0)
-        if mobility is not None:
-            push = matvec(mobility[:, :, None], push)
-        if isinstance(block.output, OwnRows):
-            own = push[block.output.at : block.output.at + c]
-            gain = jnp.moveaxis(jnp.diagonal(own), -1, 0)
-        else:
-            gain = jnp.sum(block.output[0] * push, axis=0)
-        bad = block.active & slides & (p[0] > 0) & (gain <= 0)
-        count = count + jnp.sum(bad, axis=0, dtype=jnp.int32)
-    return count
+    pairs = [(b, p) for b, p in zip(problem.blocks, z, strict=True) if len(p) > 1]
+    count = jnp.zeros(problem.rhs.shape[1:], jnp.int32)
+    if not pairs:
+        return count
+    blocks = tuple(block for block, _ in pairs)
+    loaded = tuple(block.active & (p[0] > 0) for block, p in pairs)
+
+    def without_impulses(blocks, mobility, rhs):
+        free = moved(mobility, rhs)
+        return tuple(block.local(free) + block.offset for block in blocks)
+
+    # Evaluated only where a contact is loaded, and its own block only where one slides.
+    w = staged(_any(loaded), without_impulses, blocks, mobility, problem.rhs)
+    slides = tuple(
+        on & (short_sum(u[1:] * u[1:], 0) > 100 * u[0] * u[0])
+        for on, u in zip(loaded, w, strict=True)
+    )
+
+    def counted(blocks, mobility, w, slides):
+        each = zip(blocks, w, slides, strict=True)
+        bad = (on & (_lifted_by_an_edge(block, mobility, u) <= 0) for block, u, on in each)
+        return sum((jnp.sum(x, axis=0, dtype=jnp.int32) for x in bad), count)
+
+    return staged(_any(slides), counted, blocks, mobility, w, slides)
+
+
+def _any(masks) -> Array:
+    return jnp.any(jnp.stack([jnp.any(mask) for mask in masks]))
+
+
+def _lifted_by_an_edge(block, mobility: Array | None, w: Array) -> Array:
+    """What a force on the edge of the cone, against the slip `w`, adds to the normal velocity, `(c, ...)`."""
+    slope = block.law.lift_gradient(w)
+    edge = jnp.concatenate([jnp.ones_like(w[:1]), -slope[1:]])
+    b = block.output if block.input is None else block.input
+    push = short_sum(b * edge[:, None], 0)
+    if mobility is not None:
+        push = matvec(mobility[:, :, None], push)
+    if isinstance(block.output, OwnRows):
+        own = push[block.output.at : block.output.at + w.shape[1]]
+        return jnp.moveaxis(jnp.diagonal(own), -1, 0)
+    return jnp.sum(block.output[0] * push, axis=0)
 
 
 def lost_power(block: UnderLaw, w: Array, z: Array) -> Array:

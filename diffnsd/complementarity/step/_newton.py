@@ -383,6 +383,5 @@ def _statistics(task: Task, it: Iterate, options: StepOptions, tilted_v: Array) 
     link = jnp.where(it.tries <= 1 + is_redundant(task.problem), 1, options.splitting)
     solved_by = jnp.where(it.passes == 0, 0, link).astype(jnp.int32)
     done = it.best_residual <= options.accept_tolerance
-    free = moved(task.mobility, task.problem.rhs)
-    jams = wedged(task.problem, task.mobility, free, it.best_z)
+    jams = wedged(task.problem, task.mobility, it.best_z)
     return Statistics(it.best_residual, violation, it.passes, margin, solved_by, done, jams)
