@@ -148,6 +148,15 @@ def attempts(count: int, seed: int, skip: int = 0, only: str = "") -> Iterator[O
         yield attempt(*todo[k % len(todo)])
 
 
+TAKE_NAN = {
+    *(nsd.groups.dexpinv_series, nsd.groups.matrix_log, nsd.groups.quaternion_from_matrix),
+    *(nsd.groups.quaternion_log, nsd.groups.quaternion_product, nsd.groups.rotate),
+    *(nsd.groups.rotation_matrix, nsd.relations.tangents, nsd.identification.pad),
+    *(nsd.identification.masked_mean, nsd.identification.mean_of_means),
+}
+"""Operations on arrays, through which NaN passes as in JAX's own."""
+
+
 def attempt(place: Place, described: str, value: Any) -> Outcome:
     """Makes a wrong call."""
     args, kwargs = place.args, place.kwargs
@@ -170,7 +179,7 @@ def attempt(place: Place, described: str, value: Any) -> Outcome:
         accepted = True
         if is_never_right(place.key, described):
             problem = "accepted"
-        elif described.endswith("NaN") and _holds_nan(result):
+        elif described.endswith("NaN") and _holds_nan(result) and place.function not in TAKE_NAN:
             problem = "NaN accepted"
     finally:
         signal.alarm(0)

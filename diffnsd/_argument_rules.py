@@ -30,6 +30,8 @@ Two = Annotated[Any, Axes("2")]
 Three = Annotated[Any, Axes("3")]
 Four = Annotated[Any, Axes("4")]
 """So many numbers."""
+AnyShape = Annotated[Any, Axes("...")]
+"""Numbers that become an array, of any shape."""
 
 FINITE = "one finite number"
 Number = Annotated[Any, FINITE]

@@ -14,6 +14,7 @@ import numpy as np
 
 from ._argument_rules import (
     FINITE,
+    AnyShape as AnyShape,
     Four as Four,
     Number as Number,
     Numbers as Numbers,

@@ -58,9 +58,11 @@ def _as_array(x):
     if not isinstance(x, list | tuple | np.ndarray | jax.Array):
         return x
     try:
+        if jnp.iscomplexobj(x):
+            raise TypeError
         return as_float(x)
     except (TypeError, ValueError):
-        raise TypeError(f"W and q must be arrays of numbers, got {shown(x)}.") from None
+        raise TypeError(f"W and q must be arrays of real numbers, got {shown(x)}.") from None
 
 
 def _as_active(active):

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._arguments import Number, Numbers, checked_arguments
+from .._arguments import AnyShape, Number, checked_arguments
 from .._types import State
 from ..laws import AbstractLaw, NewtonImpact
 from ..model import Interaction, Model
@@ -40,7 +40,11 @@ def _height(t, q):
 
 @checked_arguments
 def ball_state(
-    t: Numbers, height: Numbers = 1.0, speed: Numbers = 0.0, e: Numbers = 0.9, g: Numbers = 9.81
+    t: AnyShape,
+    height: AnyShape = 1.0,
+    speed: AnyShape = 0.0,
+    e: AnyShape = 0.9,
+    g: AnyShape = 9.81,
 ) -> State:
     """Closed form: the state at a time `t >= 0`, through any number of impacts.
 
@@ -68,7 +72,11 @@ def ball_state(
 
 @checked_arguments
 def ball_impact_times(
-    count: int, height: Numbers = 1.0, speed: Numbers = 0.0, e: Numbers = 0.9, g: Numbers = 9.81
+    count: int,
+    height: AnyShape = 1.0,
+    speed: AnyShape = 0.0,
+    e: AnyShape = 0.9,
+    g: AnyShape = 9.81,
 ) -> Float[Array, " count"]:
     """Closed form: times [s] of the first `count >= 1` impacts; arguments as in `ball_state`."""
     if count < 1:

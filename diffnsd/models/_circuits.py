@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._arguments import Number, Numbers, checked_arguments
+from .._arguments import AnyShape, Number, checked_arguments
 from .._numerics import as_float
 from .._types import State
 from ..laws import Complementarity
@@ -86,11 +86,11 @@ def diode_bridge(
 
 @checked_arguments
 def diode_bridge_state(
-    t: Numbers,
-    voltage: Numbers = 10.0,
-    resistance: Numbers = 1e3,
-    inductance: Numbers = 1e-2,
-    capacitance: Numbers = 1e-6,
+    t: AnyShape,
+    voltage: AnyShape = 10.0,
+    resistance: AnyShape = 1e3,
+    inductance: AnyShape = 1e-2,
+    capacitance: AnyShape = 1e-6,
 ) -> State:
     """Closed form: the state of `diode_bridge` started with a voltage and without current.
 

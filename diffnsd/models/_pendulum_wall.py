@@ -11,7 +11,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._arguments import Number, Numbers, checked_arguments
+from .._arguments import AnyShape, Number, checked_arguments
 from .._types import State
 from ..laws import AbstractLaw, NewtonImpact
 from ..model import Interaction, Model
@@ -63,20 +63,23 @@ class _DistanceToWall(eqx.Module):
 
 
 @checked_arguments
-def pendulum_state(angle: Numbers, rate: Numbers = 0.0) -> State:
+def pendulum_state(angle: AnyShape, rate: AnyShape = 0.0) -> State:
     """The state with an angle [rad] and its rate [rad/s], numbers, as `q (1,)` and `v (1,)`."""
     return State(jnp.asarray(angle, dtype=float)[None], jnp.asarray(rate, dtype=float)[None])
 
 
 @checked_arguments
-def pendulum_wall_angle(length: Numbers = 1.0, distance: Numbers = 0.0) -> Float[Array, ""]:
+def pendulum_wall_angle(length: AnyShape = 1.0, distance: AnyShape = 0.0) -> Float[Array, ""]:
     """Closed form: the angle [rad] at which the bob touches the wall, `−asin(distance/length)`."""
     return -jnp.arcsin(jnp.asarray(distance, dtype=float) / length)
 
 
 @checked_arguments
 def pendulum_impact_rate(
-    angle: Numbers, length: Numbers = 1.0, distance: Numbers = 0.0, g: Numbers = 9.81
+    angle: AnyShape,
+    length: AnyShape = 1.0,
+    distance: AnyShape = 0.0,
+    g: AnyShape = 9.81,
 ) -> Float[Array, ""]:
     """Closed form: `θ'` [rad/s] just before the wall, released at rest at `angle` [rad].
 
@@ -88,7 +91,10 @@ def pendulum_impact_rate(
 
 @checked_arguments
 def pendulum_rebound_angle(
-    angle: Numbers, e: Numbers = 0.8, length: Numbers = 1.0, distance: Numbers = 0.0
+    angle: AnyShape,
+    e: AnyShape = 0.8,
+    length: AnyShape = 1.0,
+    distance: AnyShape = 0.0,
 ) -> Float[Array, ""]:
     """Closed form: the largest angle [rad] after the first impact, released at rest at `angle`.
 
@@ -101,7 +107,10 @@ def pendulum_rebound_angle(
 
 @checked_arguments
 def pendulum_small_impact_time(
-    angle: Numbers, length: Numbers = 1.0, distance: Numbers = 0.0, g: Numbers = 9.81
+    angle: AnyShape,
+    length: AnyShape = 1.0,
+    distance: AnyShape = 0.0,
+    g: AnyShape = 9.81,
 ) -> Float[Array, ""]:
     """Closed form for small angles: the time [s] of the first impact, released at rest at `angle`.
 

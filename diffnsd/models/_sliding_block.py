@@ -8,7 +8,7 @@ It stops after the time `|v0|/(mu g)` at the distance `|v0|²/(2 mu g)`, whateve
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._arguments import Number, Numbers, checked_arguments
+from .._arguments import AnyShape, Number, checked_arguments
 from .._types import State
 from ..laws import AbstractLaw, CoulombFriction
 from ..model import Interaction, Model
@@ -38,7 +38,12 @@ def _height_and_slip(t, q):
 
 
 @checked_arguments
-def block_state(t: Numbers, speed: Numbers = 1.0, mu: Numbers = 0.3, g: Numbers = 9.81) -> State:
+def block_state(
+    t: AnyShape,
+    speed: AnyShape = 1.0,
+    mu: AnyShape = 0.3,
+    g: AnyShape = 9.81,
+) -> State:
     """Closed form: the state at a time `t >= 0` of a block that starts at the origin along x.
 
     Differentiable in all arguments; `t = 0` is the initial state.
@@ -57,12 +62,12 @@ def block_state(t: Numbers, speed: Numbers = 1.0, mu: Numbers = 0.3, g: Numbers 
 
 
 @checked_arguments
-def block_stop_time(speed: Numbers, mu: Numbers, g: Numbers = 9.81) -> Float[Array, ""]:
+def block_stop_time(speed: AnyShape, mu: AnyShape, g: AnyShape = 9.81) -> Float[Array, ""]:
     """Closed form: the time [s] after which the block has stopped, `speed/(mu g)`."""
     return jnp.asarray(speed) / (mu * g)
 
 
 @checked_arguments
-def block_stop_distance(speed: Numbers, mu: Numbers, g: Numbers = 9.81) -> Float[Array, ""]:
+def block_stop_distance(speed: AnyShape, mu: AnyShape, g: AnyShape = 9.81) -> Float[Array, ""]:
     """Closed form: the distance [m] at which the block stops, `speed²/(2 mu g)`."""
     return jnp.asarray(speed) ** 2 / (2 * mu * g)

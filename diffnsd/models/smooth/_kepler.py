@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._arguments import Number, Numbers, checked_arguments
+from ..._arguments import AnyShape, Number, checked_arguments
 from ..._numerics import safe_norm
 from ..._types import State
 from ...model import Model
@@ -36,7 +36,12 @@ def kepler(mu: Number = 1.0) -> Model:
 
 
 @checked_arguments
-def kepler_state(t: Numbers, e: Numbers = 0.25, a: Numbers = 1.0, mu: Numbers = 1.0) -> State:
+def kepler_state(
+    t: AnyShape,
+    e: AnyShape = 0.25,
+    a: AnyShape = 1.0,
+    mu: AnyShape = 1.0,
+) -> State:
     """Closed form: the state at a time `t` after the passage of the pericentre, on the x axis.
 
     Differentiable in all arguments; for Kepler's equation by the implicit function theorem.
