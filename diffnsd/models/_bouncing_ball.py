@@ -73,10 +73,10 @@ def ball_state(
 @checked_arguments
 def ball_impact_times(
     count: int,
-    height: AnyShape = 1.0,
-    speed: AnyShape = 0.0,
-    e: AnyShape = 0.9,
-    g: AnyShape = 9.81,
+    height: Number = 1.0,
+    speed: Number = 0.0,
+    e: Number = 0.9,
+    g: Number = 9.81,
 ) -> Float[Array, " count"]:
     """Closed form: times [s] of the first `count >= 1` impacts; arguments as in `ball_state`."""
     if count < 1:
