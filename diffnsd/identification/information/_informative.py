@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, PyTree
 from ..._arguments import Numbers, checked_arguments
 from ..._expects import refuse_below
 from ...rollout import rollout
-from .._base import check_of_runs, check_parameters
-from ._uncertainty import physical
+from .._base import check_of_runs
+from ._uncertainty import check_few, physical
 
 
 class Informative(eqx.Module):
@@ -37,10 +37,6 @@ class Informative(eqx.Module):
         return int(np.argmin(self.standard_errors[:, self.labels.index(label)]))
 
 
-MOST_PARAMETERS = 5000
-"""A matrix of so many rows, of which several are needed, takes 0.2 GB."""
-
-
 @checked_arguments
 def fisher_information(
     observe: Annotated[Callable[[PyTree, PyTree], PyTree[Array]], "(params, design)"],
@@ -54,7 +50,7 @@ def fisher_information(
 
     **Arguments:** as in `informative`, for one design.
     """
-    _check_parameters(params)
+    check_few(params)
     flat, unravel = ravel_pytree(params)
 
     def observed(x):
@@ -99,7 +95,7 @@ def informative(
     Reference: A. C. Atkinson, A. N. Donev, R. D. Tobias, Optimum Experimental Designs, with SAS
     (2007), doi:10.1093/oso/9780199296590.001.0001.
     """
-    _check_parameters(params)
+    check_few(params)
     check_of_runs(designs=designs)
     _check_deviation(deviation)
     _, transfer, numbers, _ = physical(params)
@@ -118,16 +114,6 @@ def informative(
         standard_errors=np.stack([_errors(before + one, transfer) for one in information]),
         information=information,
     )
-
-
-def _check_parameters(params: PyTree) -> None:
-    check_parameters(params)
-    count = sum(map(np.size, jax.tree.leaves(params)))
-    if count > MOST_PARAMETERS:
-        raise ValueError(
-            f"params has {count} numbers, and a matrix of so many rows is too large: at most "
-            f"{MOST_PARAMETERS} can be free."
-        )
 
 
 def _check_deviation(deviation) -> None:

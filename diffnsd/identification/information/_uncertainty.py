@@ -200,6 +200,21 @@ def raw_covariance(linearisation: Linearisation, groups, labels: list[str]) -> R
     return RawCovariance(covariance, independent, lost, count - 1, deviation, sentences)
 
 
+MOST_PARAMETERS = 5000
+"""A matrix of so many rows, of which several are needed, takes 0.2 GB."""
+
+
+def check_few(params: PyTree) -> None:
+    """**Raises:** `ValueError` if matrices between all parameters would be too large."""
+    check_parameters(params)
+    count = sum(map(np.size, jax.tree.leaves(params)))
+    if count > MOST_PARAMETERS:
+        raise ValueError(
+            f"params has {count} numbers, and a matrix of so many rows is too large: at most "
+            f"{MOST_PARAMETERS} can be free."
+        )
+
+
 class _Number(NamedTuple):
     """Metadata of one physical number; `parameter` is the name of the parameter it belongs to."""
 
@@ -212,6 +227,7 @@ class _Number(NamedTuple):
 
 def physical(params: PyTree) -> tuple[np.ndarray, np.ndarray, list[_Number], list[str]]:
     """Physical values `(k,)`, their derivative with respect to the raw ones `(k, p)`, labels of both."""
+    check_few(params)
     raw, unravel = ravel_pytree(params)
 
     def physical(x):
