@@ -127,6 +127,7 @@ def uncertainty(
     groups, or if residuals or Jacobian are not finite or do not belong to `params`.
     """
     check_parameters(params)
+    check_few(params)
     values, transfer, numbers, raw_labels = physical(params)
     raw = raw_covariance(linearisation, groups, raw_labels)
     lost, freedom, deviation = raw.lost, raw.freedom, raw.deviation
@@ -227,7 +228,6 @@ class _Number(NamedTuple):
 
 def physical(params: PyTree) -> tuple[np.ndarray, np.ndarray, list[_Number], list[str]]:
     """Physical values `(k,)`, their derivative with respect to the raw ones `(k, p)`, labels of both."""
-    check_few(params)
     raw, unravel = ravel_pytree(params)
 
     def physical(x):
