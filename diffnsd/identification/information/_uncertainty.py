@@ -126,7 +126,6 @@ def uncertainty(
     **Raises:** `ValueError` if there are not more residuals than parameters, or fewer than two
     groups, or if residuals or Jacobian are not finite or do not belong to `params`.
     """
-    check_parameters(params)
     check_few(params)
     values, transfer, numbers, raw_labels = physical(params)
     raw = raw_covariance(linearisation, groups, raw_labels)
