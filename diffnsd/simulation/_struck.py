@@ -51,8 +51,10 @@ class Peaks(eqx.Module):
         model: Model, integrator: AbstractIntegrator, t0: Scalar, state0: State
     ) -> "Peaks | None":
         """Before the first step; `None` if there is nothing to count."""
-        which = tuple(k for k, i in _followed(model) if not i.law.never_opens)
-        if not which or integrator.keeps_impact_times or not model.system.kind.has_positions:
+        which = tuple(
+            k for k, i in _followed(model) if i.relation.needs_positions and not i.law.never_opens
+        )
+        if not which or integrator.keeps_impact_times:
             return None
         counts, dtype = model.contacts(t0, state0.q), state0.v.dtype
         never = tuple(jnp.full(counts[k], jnp.inf, dtype) for k in which)
