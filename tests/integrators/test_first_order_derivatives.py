@@ -11,10 +11,19 @@ import numpy as np
 import pytest
 from quick import nightly, quick_jit, slow
 
-from diffnsd import EulerMoreau, Interaction, Model, SaveAt, ThetaGamma, ZeroOrderHold, simulate
+from diffnsd import (
+    EulerMoreau,
+    Interaction,
+    Model,
+    MoreauJean,
+    SaveAt,
+    ThetaGamma,
+    ZeroOrderHold,
+    simulate,
+)
 from diffnsd.laws import Complementarity, Relay
-from diffnsd.relations import FirstOrderLinear, FirstOrderType1
-from diffnsd.systems import FirstOrderSystem
+from diffnsd.relations import FirstOrderLinear, FirstOrderType1, OnPart
+from diffnsd.systems import FirstOrderSystem, LagrangianSystem, SystemProduct
 
 METHODS = {
     "fully implicit": EulerMoreau(theta=1.0),
@@ -254,3 +263,20 @@ def test_a_diode_that_opens_is_no_switch():
             system.state([0.0]),
         )
         assert np.ptp(out.details.multipliers[0]) > 0.5 and out.message == ""
+
+
+def test_beside_a_mechanism_a_relay_switches_and_a_diode_does_not_strike():
+    """In a product under a mechanical scheme; the voltage of the diode has a peak of a step."""
+    block = LagrangianSystem(jnp.eye(1))
+    driven = FirstOrderSystem.linear(jnp.zeros((1, 1)), 2.3 * jnp.ones(1))
+    blocked = FirstOrderSystem(
+        lambda t, x, args: jnp.where(abs(t - 0.52) > 0.01, -1.0, -50.0)[None] - x, n=1
+    )
+    own = FirstOrderLinear(jnp.ones((1, 1)), jnp.ones((1, 1)))
+    system = SystemProduct((block, driven, blocked))
+    switched = Interaction(OnPart(system, 1, own), Relay(-0.9, 0.9))
+    model = Model(system, [switched, Interaction(OnPart(system, 2, own), Complementarity())])
+    parts = block.state([0.0], [1.0]), driven.state([-1.0]), blocked.state([0.0])
+    out = simulate(model, MoreauJean(theta=1.0), 0.0, 1.4, 0.02, system.state(*parts))
+    assert np.max(out.impulses[1]) > 10 * np.median(out.impulses[1]) > 0
+    assert int(out.stats.turned.sum()) == 1 and int(out.stats.struck.sum()) == 0
