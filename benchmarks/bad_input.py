@@ -153,8 +153,10 @@ TAKE_NAN = {
     *(nsd.groups.quaternion_log, nsd.groups.quaternion_product, nsd.groups.rotate),
     *(nsd.groups.rotation_matrix, nsd.relations.tangents, nsd.identification.pad),
     *(nsd.identification.masked_mean, nsd.identification.mean_of_means),
+    nsd.ComplementarityProblem,
 }
-"""Operations on arrays, through which NaN passes as in JAX's own."""
+"""Operations on arrays, through which NaN passes as in JAX's own; and a problem, in which rows that do not take
+part may hold anything (`solve_complementarity` refuses the rest)."""
 
 
 def attempt(place: Place, described: str, value: Any) -> Outcome:

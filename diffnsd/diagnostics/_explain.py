@@ -214,7 +214,13 @@ def explain_gradient(
     steps = round((t1 - t0) / dt)
     _check_parameters(parameters)
     flat, unravel = ravel_pytree(parameters)
-    model, state = build(parameters)
+    try:
+        model, state = build(parameters)
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"build(parameters) ended in {type(error).__name__}: {error}. parameters must be what "
+            "build takes, and build return (model, state0)."
+        ) from error
     problem = integrator.supports(model) or model.check(state)
     if problem is None and (state.q is None or not model.interactions):
         problem = (

@@ -174,3 +174,8 @@ def test_first_order_systems_are_refused():
 
     with pytest.raises(ValueError, match="mechanical systems"):
         explain_gradient(speed, jnp.ones(3), relay, EulerMoreau(), 0.0, 0.1, 0.1)
+
+
+def test_parameters_that_build_does_not_take_are_named():
+    with pytest.raises(ValueError, match="parameters must be what build takes"):
+        explain_gradient(speed, jnp.eye(2), build, MoreauJean(), 0.0, 0.1, 0.1)

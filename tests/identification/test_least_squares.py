@@ -137,6 +137,16 @@ def test_linearisation_is_that_of_the_best_iterate(decay):
     np.testing.assert_allclose(here.jacobian[:, column], slope, atol=1e-5)
 
 
+def test_a_jacobian_with_a_direction_for_each_of_many_numbers_is_refused():
+    many = jnp.ones(100_000)
+    with pytest.raises(ValueError, match="numbers in params are too many.*ReverseJacobian"):
+        linearise(jnp.sum, many)
+    with pytest.raises(ValueError, match="residuals are too many.*ForwardJacobian"):
+        linearise(lambda p: p * many, jnp.asarray(1.0), jacobian=ReverseJacobian())
+    few = linearise(lambda p: jnp.sum(p)[None], many, jacobian=ReverseJacobian())
+    np.testing.assert_array_equal(few.jacobian, many[None])
+
+
 def test_units_of_a_parameter_do_not_matter():
     times = jnp.asarray(TIMES)
 

@@ -49,11 +49,28 @@ class AbstractSampledJacobian(AbstractJacobian):
         """Residuals and Jacobian from what was found at the points."""
 
 
+MOST_DIRECTIONS = 10_000
+"""A square matrix of so many rows takes 0.8 GB."""
+
+
+def _directions(count: int, dtype, of: str, remedy: str) -> Float[Array, "n n"]:
+    if count > MOST_DIRECTIONS:
+        raise ValueError(
+            f"{count} {of} are too many for a Jacobian with a derivative along each: at most "
+            f"{MOST_DIRECTIONS}. {remedy}"
+        )
+    return jnp.eye(count, dtype=dtype)
+
+
 class ForwardJacobian(AbstractSampledJacobian):
-    """Computes all columns in one evaluation. For few parameters; memory does not grow with time."""
+    """Computes all columns in one evaluation. For few parameters; memory does not grow with time.
+
+    **Raises:** `ValueError` for more than 10,000 parameters.
+    """
 
     def __call__(self, function, x):
-        columns = jnp.eye(x.size, dtype=x.dtype)
+        remedy = "Take ReverseJacobian() where residuals are few, or descend by the gradient alone."
+        columns = _directions(x.size, x.dtype, "numbers in params", remedy)
         push = jax.vmap(lambda t: jax.jvp(function, (x,), (t,)), out_axes=(None, 1))
         return push(columns)
 
@@ -68,11 +85,16 @@ FORWARD = ForwardJacobian()
 
 
 class ReverseJacobian(AbstractJacobian):
-    """One backward pass per residual. For fewer residuals than parameters."""
+    """One backward pass per residual. For fewer residuals than parameters.
+
+    **Raises:** `ValueError` for more than 10,000 residuals.
+    """
 
     def __call__(self, function, x):
         residual, pull = jax.vjp(function, x)
-        (jacobian,) = jax.vmap(pull)(jnp.eye(residual.size, dtype=residual.dtype))
+        remedy = "Take ForwardJacobian() where parameters are few."
+        rows = _directions(residual.size, residual.dtype, "residuals", remedy)
+        (jacobian,) = jax.vmap(pull)(rows)
         return residual, jacobian
 
 
@@ -268,7 +290,9 @@ def linearise(
     - `robust`: a robust loss instead of the sum of squares.
     - `jacobian`: `ForwardJacobian()` or `ReverseJacobian()`.
 
-    **Returns:** a `Linearisation`. **Raises:** `ValueError` for a mask that does not fit.
+    **Returns:** a `Linearisation`.
+
+    **Raises:** `ValueError` for a mask that does not fit, or more parameters than `jacobian` can take.
     """
     check_parameters(params)
     flat, unravel = ravel_pytree(params)
