@@ -155,8 +155,8 @@ TAKE_NAN = {
     *(nsd.identification.masked_mean, nsd.identification.mean_of_means),
     nsd.ComplementarityProblem,
 }
-"""Operations on arrays, through which NaN passes as in JAX's own; and a problem, in which rows that do not take
-part may hold anything (`solve_complementarity` refuses the rest)."""
+"""Operations on arrays, through which NaN passes as in JAX's own; and a problem, in which rows that do not
+take part may hold anything (`solve_complementarity` refuses the rest)."""
 
 
 def attempt(place: Place, described: str, value: Any) -> Outcome:
