@@ -219,10 +219,12 @@ def _sequence_rule(origin: Any, inner: tuple) -> Rule | None:
     def accepts(x) -> bool:
         if isinstance(x, str | bytes | type | Mapping | AbstractSet) or not hasattr(x, "__iter__"):
             return False
+        if getattr(x, "shape", None) == ():
+            return False  # an array of a single number has `__iter__` too
         if is_traced(x):
             return True
         if isinstance(x, jax.Array | np.ndarray):
-            entries = np.asarray(x).tolist() if x.ndim and of_numbers(x) else [None]
+            entries = np.asarray(x).tolist() if of_numbers(x) else [None]
             return item is None or all(map(item.accepts, entries))
         return item is None or not isinstance(x, Sequence) or all(map(item.accepts, x))
 

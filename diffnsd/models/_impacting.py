@@ -35,7 +35,7 @@ def rocking_block(
     doi:10.1002/9783527618385.
     """
     width, height, mass, g = (jnp.asarray(x, dtype=float) for x in (width, height, mass, g))
-    inertia = mass * (width**2 + height**2) / 12
+    inertia = mass * (width * width + height * height) / 12
     zero = jnp.zeros_like(mass)
     system = LagrangianSystem(
         jnp.diag(jnp.stack([mass, mass, inertia])), f_ext=jnp.stack([zero, -mass * g, zero])

@@ -102,7 +102,7 @@ def pendulum_rebound_angle(
     spent, `cos θ = cos θ_w − e² (cos θ_w − cos angle)`.
     """
     wall = jnp.cos(pendulum_wall_angle(length, distance))
-    return jnp.arccos(wall - e**2 * (wall - jnp.cos(angle)))
+    return jnp.arccos(wall - e * e * (wall - jnp.cos(angle)))
 
 
 @checked_arguments

@@ -56,7 +56,7 @@ def tippe_top(
         jnp.asarray(x, dtype=float) for x in (mu, radius, offset, mass, g)
     )
     refuse_below("radius", radius, 0.0, strictly=True)
-    inertia = 0.4 * mass * radius**2 * jnp.ones(3)
+    inertia = 0.4 * mass * radius * radius * jnp.ones(3)
     system = NewtonEulerSystem(mass, inertia, gravity=g * jnp.array([0.0, 0.0, -1.0]))
     contact = ContactFrame(_SphereOnPlane(radius, offset))
     return Model(system, Interaction(contact, CoulombFriction(mu) if law is None else law))

@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..._arguments import checked_arguments
 from .._base import check_of_runs, check_parameters
-from ._linearise import AbstractRobustLoss, Linearisation
+from ._linearise import AbstractRobustLoss, Linearisation, directions
 
 
 class ByRun(eqx.Module):
@@ -90,6 +90,8 @@ def linearise_by_run(
     - `runs`: pytree of arrays with a leading axis of `n` runs: data of each run.
 
     **Returns:** a `ByRun`.
+
+    **Raises:** `ValueError` for more than 10,000 numbers in `params` and the unknowns of a run.
     """
     check_parameters(params)
     check_of_runs(unknowns=unknowns, runs=runs)
@@ -104,7 +106,9 @@ def linearise_by_run(
             return ravel_pytree(out)[0]
 
         push = jax.vmap(lambda t: jax.jvp(rows, (both,), (t,)), out_axes=(None, 1))
-        value, slopes = push(jnp.eye(both.size, dtype=both.dtype))
+        remedy = "Free fewer of them, or descend by the gradient alone."
+        of = "numbers in params and in the unknowns of a run"
+        value, slopes = push(directions(both.size, both.dtype, of, remedy))
         parts = slopes[:, : shared.size], slopes[:, shared.size :]
         return ByRun(value, *parts, jnp.ones_like(value))
 

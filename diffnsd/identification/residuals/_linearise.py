@@ -53,7 +53,8 @@ MOST_DIRECTIONS = 10_000
 """A square matrix of so many rows takes 0.8 GB."""
 
 
-def _directions(count: int, dtype, of: str, remedy: str) -> Float[Array, "n n"]:
+def directions(count: int, dtype, of: str, remedy: str) -> Float[Array, "n n"]:
+    """The unit vectors along which a Jacobian is computed, one for each of `count` numbers `of` something."""
     if count > MOST_DIRECTIONS:
         raise ValueError(
             f"{count} {of} are too many for a Jacobian with a derivative along each: at most "
@@ -70,7 +71,7 @@ class ForwardJacobian(AbstractSampledJacobian):
 
     def __call__(self, function, x):
         remedy = "Take ReverseJacobian() where residuals are few, or descend by the gradient alone."
-        columns = _directions(x.size, x.dtype, "numbers in params", remedy)
+        columns = directions(x.size, x.dtype, "numbers in params", remedy)
         push = jax.vmap(lambda t: jax.jvp(function, (x,), (t,)), out_axes=(None, 1))
         return push(columns)
 
@@ -93,7 +94,7 @@ class ReverseJacobian(AbstractJacobian):
     def __call__(self, function, x):
         residual, pull = jax.vjp(function, x)
         remedy = "Take ForwardJacobian() where parameters are few."
-        rows = _directions(residual.size, residual.dtype, "residuals", remedy)
+        rows = directions(residual.size, residual.dtype, "residuals", remedy)
         (jacobian,) = jax.vmap(pull)(rows)
         return residual, jacobian
 
