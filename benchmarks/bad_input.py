@@ -69,7 +69,7 @@ LONG = {("profile(values)", "a huge vector"), ("write_gallery(names)", "an empty
 
 
 # What a place of this name takes, and is wrong elsewhere.
-TEXTS = {"path", "source", "folder", "title", "unit"}
+TEXTS = {"path", "source", "folder", "ignore", "title", "unit"}
 
 NO_ARGUMENT = "no_such_argument"
 MOST_MEMORY = 2**30

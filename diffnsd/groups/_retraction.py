@@ -30,6 +30,15 @@ def truncation(order: int) -> int:
     return power if power < 2 else power - power % 2
 
 
+MOST_POWER = 100
+"""Beyond this power the terms of a series that converges are less than rounding."""
+
+
+def _check_power(power: int) -> None:
+    if not 0 <= power <= MOST_POWER:
+        raise ValueError(f"power must be between 0 and {MOST_POWER}, got {power}.")
+
+
 @checked_kinds
 def dexpinv_series(
     group: AbstractGroup, xi: Float[Array, "n ..."], w: Float[Array, "n ..."], power: int
@@ -37,11 +46,14 @@ def dexpinv_series(
     """`sum_{k <= power} B_k/k! ad_xi^k w`: `dexpinv` truncated, right-trivialised.
 
     Converges for spectra of `ad_xi` below `2 pi`. **Arguments:** `group`; `xi`, `w`: shape `(n,)`;
-    `power`: largest power kept, see `truncation`.
+    `power`: largest power kept, from 0 to 100, see `truncation`.
+
+    **Raises:** `ValueError` for another power.
 
     Reference: A. Iserles, H. Munthe-Kaas, S. Norsett, A. Zanna, Lie-group methods (2000),
     doi:10.1017/S0962492900002154.
     """
+    _check_power(power)
     total = term = w
     for k, number in enumerate(bernoulli_numbers(power + 1)[1:], start=1):
         term = group.bracket(xi, term)
@@ -109,8 +121,8 @@ class Exponential(AbstractRetraction):
     maps = "exp_near", "log", "dexp_near", "dexpinv_near"
 
     def __check_init__(self):
-        if self.power is not None and self.power < 0:
-            raise ValueError(f"power must be at least 0, got {self.power}.")
+        if self.power is not None:
+            _check_power(self.power)
 
     def tangent_inverse(self, group: AbstractGroup, xi: Vector, w: Vector) -> Vector:
         if self.power is None:

@@ -63,7 +63,7 @@ def quantities(elements: Elements, names: list[str], size: float) -> dict[str, Q
     **Raises:** `ValueError` for a name that the file does not have, with names that are near; for a
     direction; for a number that is not finite; for a friction that does not count.
     """
-    if not names:
+    if len(names) == 0:
         raise ValueError(
             "--free names what to identify, such as geom/floor/friction or contact/restitution."
         )

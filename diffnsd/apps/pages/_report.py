@@ -126,8 +126,8 @@ def write_report(
         raise ValueError(f"loss_history must have shape (i,), got {history.shape}.")
     if correlations is not None and np.shape(correlations) != (len(free), len(free)):
         raise ValueError(
-            f"correlations must have shape ({len(free)}, {len(free)}), one row for each free "
-            f"parameter, got {np.shape(correlations)}."
+            f"correlations must have shape ({len(free)}, {len(free)}), one row for each that "
+            f"is free of `parameters`, got {np.shape(correlations)}."
         )
     sections = [
         _warnings(meta.warnings),

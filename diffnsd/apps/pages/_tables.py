@@ -38,7 +38,7 @@ class ParameterRow:
 
 def parameter_table(parameters: Sequence[ParameterRow]) -> str:
     """Name, start, estimate, errors, truth if any is known, unit, bounds, whether it is determined."""
-    if not parameters:
+    if len(parameters) == 0:
         return ""
     rows, names = [], ["parameter"]
     any_truth = any(row.truth is not None for row in parameters)

@@ -220,7 +220,7 @@ def check_free(names: list[str]) -> tuple[str, ...]:
     **Raises:** `ValueError` listing the existing names.
     """
     unknown = [n for n in names if n not in QUANTITIES]
-    if unknown or not names:
+    if unknown or len(names) == 0:
         raise ValueError(
             f"unknown parameter {', '.join(map(repr, unknown)) or '(none given)'}; "
             f"there are: {', '.join(QUANTITIES)}."
