@@ -180,6 +180,10 @@ class _AbstractOnParts(AbstractAction):
 
     parts: tuple[AbstractAction, ...]
 
+    def __check_init__(self):
+        if len(self.parts) == 0:
+            raise ValueError("parts must hold at least one action.")
+
     def check(self, y: Config) -> str | None:
         if not isinstance(y, tuple) or len(y) != len(self.parts):
             return f"a point must be a tuple of {len(self.parts)} points"
@@ -197,8 +201,7 @@ class Diagonal(_AbstractOnParts):
     """
 
     def __check_init__(self):
-        first = self.parts[0].group
-        if any(type(p.group) is not type(first) or p.group.dim != first.dim for p in self.parts):
+        if len({(type(p.group), p.group.dim) for p in self.parts}) > 1:
             raise ValueError(
                 "all parts of a Diagonal action must be of one group; use ProductAction for "
                 f"different groups, got {[type(p.group).__name__ for p in self.parts]}."
