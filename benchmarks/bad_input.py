@@ -196,11 +196,13 @@ def attempt(place: Place, described: str, value: Any) -> Outcome:
 
 def is_never_right(key: str, described: str) -> bool:
     """Whether a value makes no sense in a place."""
-    if key in ("design", "designs", "runs") and "complex" in described:
+    if key in ("batch", "design", "designs", "runs") and "complex" in described:
         return False  # any pytree
     if key == NO_ARGUMENT or described in ("its own class", "its parts", "complex numbers"):
         return True
-    fine = ("key", "a key"), ("ignore", "a generator of strings")
+    # Modules are pytrees of numbers.
+    modules = "params", "a pair of modules"
+    fine = modules, ("key", "a key"), ("ignore", "a generator of strings")
     if described == "a string" and key in TEXTS or (key, described) in fine:
         return False
     return described in WRONG

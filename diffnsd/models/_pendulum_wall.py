@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._arguments import AnyShape, Number, checked_arguments
+from .._numerics import as_float
 from .._types import State
 from ..laws import AbstractLaw, NewtonImpact
 from ..model import Interaction, Model
@@ -85,7 +86,7 @@ def pendulum_impact_rate(
 
     `θ' = −sqrt(2 g/l (cos θ_w − cos angle))`; the bob's speed is `l |θ'|`.
     """
-    wall = pendulum_wall_angle(length, distance)
+    wall, length = pendulum_wall_angle(length, distance), as_float(length)
     return -jnp.sqrt(2 * g / length * (jnp.cos(wall) - jnp.cos(angle)))
 
 
@@ -101,8 +102,8 @@ def pendulum_rebound_angle(
     The kinetic energy at the wall is multiplied by `e²`. The rebound reaches the angle where it is
     spent, `cos θ = cos θ_w − e² (cos θ_w − cos angle)`.
     """
-    wall = jnp.cos(pendulum_wall_angle(length, distance))
-    return jnp.arccos(wall - e * e * (wall - jnp.cos(angle)))
+    wall, e = jnp.cos(pendulum_wall_angle(length, distance)), as_float(e)
+    return jnp.arccos(wall - e**2 * (wall - jnp.cos(angle)))
 
 
 @checked_arguments
@@ -117,4 +118,4 @@ def pendulum_small_impact_time(
     `t = sqrt(l/g) acos(θ_w/angle)`, correct to second order in the angles.
     """
     wall = pendulum_wall_angle(length, distance)
-    return jnp.sqrt(jnp.asarray(length) / g) * jnp.arccos(wall / angle)
+    return jnp.sqrt(length / as_float(g)) * jnp.arccos(wall / angle)

@@ -107,7 +107,7 @@ def write_motion(
     """
     for name, value in (("dt", dt), ("size", size), ("speed", speed)):
         refuse_below(name, value, 0, strictly=True)
-    if not motions:
+    if len(motions) == 0:
         raise ValueError("motions is empty; give at least one run to show.")
     viser = require("viser", "the 3D replay")
     bodies = motions[0].simulated[0].shape[1]

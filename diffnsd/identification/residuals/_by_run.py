@@ -103,7 +103,13 @@ def linearise_by_run(
 
         def rows(x):
             out = residual(rebuild(x[: shared.size]), unravel(x[shared.size :]), run)
-            return ravel_pytree(out)[0]
+            found = ravel_pytree(out)[0]
+            if not jnp.issubdtype(found.dtype, jnp.floating):
+                raise ValueError(
+                    f"residual must return real numbers, got {found.dtype} with these params, unknowns "
+                    "and runs."
+                )
+            return found
 
         push = jax.vmap(lambda t: jax.jvp(rows, (both,), (t,)), out_axes=(None, 1))
         remedy = "Free fewer of them, or descend by the gradient alone."

@@ -101,6 +101,8 @@ def mean_of_means(values: Float[Array, "n t ..."], mask: Bool[Array, "n t"]) -> 
     shapes that do not match.
     """
     values, mask = as_float(values), booleans("mask", mask)
+    if mask.ndim != 2:
+        raise ValueError(f"mask must have shape (n, t), got {mask.shape}.")
     keep = _aligned(mask, values)
     return masked_mean(jax.vmap(masked_mean)(values, keep), jnp.any(mask, axis=1))
 
