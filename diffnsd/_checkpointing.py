@@ -21,7 +21,7 @@ from ._arguments import AbstractChecked
 from ._jax import is_traced
 from ._outline import global_names, in_library, module_of
 
-FORMAT = 5
+FORMAT = 6
 LARGEST_HEADER = 2**16
 """Bytes of a file's header, and what an array's own header may take."""
 
@@ -33,7 +33,8 @@ class Checkpointing(AbstractChecked):
     same call in a new process reads them, makes the remaining steps and returns the whole result,
     with the same bits as a run that was never interrupted. At most one interval is lost. A file is
     written beside its place and renamed, so that none is ever half a file; it holds the version of the
-    format, a checksum and the digest of the run that it belongs to; it holds arrays and no pickles.
+    format, a checksum, its place in the run and the digest of the run that it belongs to; it holds
+    arrays and no pickles.
 
     The digest is that of all arguments: of arrays their bits, of functions their code and the numbers and
     arrays that they close over or reach by a global name.
@@ -47,7 +48,8 @@ class Checkpointing(AbstractChecked):
       refused by name.
 
     **Raises:** `ValueError` where it is used, if a file is damaged, of another version or of another run
-    (other parameters, functions, data, times, method, state or version of JAX), naming it.
+    (other parameters, functions, data, times, method, state or version of JAX), or of another place in
+    this run, naming it.
     """
 
     folder: str | os.PathLike
@@ -99,7 +101,7 @@ class Parts:
         path = self._folder / f"part_{self._number:06d}.npz"
         if self._going and path.exists():
             try:
-                part = _read(path, like(), self._digest)
+                part = _read(path, like(), self._digest, self._number)
             except ValueError:
                 if not self._save.skip_damaged:
                     raise
@@ -111,7 +113,7 @@ class Parts:
 
     def write(self, part: PyTree) -> None:
         """Writes the next part."""
-        _write(self._folder / f"part_{self._number:06d}.npz", part, self._digest)
+        _write(self._folder / f"part_{self._number:06d}.npz", part, self._digest, self._number)
         self._number += 1
 
     def next(self, compute: Callable[[], PyTree], like: Callable[[], PyTree]) -> PyTree:
@@ -200,16 +202,17 @@ def _is_data(x: Any) -> bool:
     return plain or callable(x) and not isinstance(x, type)
 
 
-def _checksum(leaves: list[np.ndarray]) -> str:
-    found = hashlib.sha256()
+def _checksum(leaves: list[np.ndarray], number: int) -> str:
+    found = hashlib.sha256(f"{number} ".encode())
     for x in leaves:
         found.update(f"{x.dtype} {x.shape}".encode() + x.tobytes())
     return found.hexdigest()
 
 
-def _write(path: Path, tree: PyTree, digest: str) -> None:
+def _write(path: Path, tree: PyTree, digest: str, number: int) -> None:
     leaves = [np.asarray(x) for x in jax.tree.leaves(eqx.filter(tree, eqx.is_array))]
-    header = {"format": FORMAT, "run": digest, "checksum": _checksum(leaves)}
+    checksum = _checksum(leaves, number)
+    header = {"format": FORMAT, "run": digest, "part": number, "checksum": checksum}
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with beside.open("wb") as stream:
@@ -222,8 +225,8 @@ def _write(path: Path, tree: PyTree, digest: str) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _read(path: Path, like: PyTree, digest: str) -> PyTree:
-    """The tree in a file, which must have the shapes of `like`."""
+def _read(path: Path, like: PyTree, digest: str, number: int) -> PyTree:
+    """The tree in a file, which must have the shapes of `like` and be the part of this number."""
     header = _checked(path, _header)
     if header.get("format") != FORMAT:
         raise ValueError(
@@ -235,9 +238,15 @@ def _read(path: Path, like: PyTree, digest: str) -> PyTree:
             f"{path} belongs to another run (other parameters, functions, data, state, times, interval, "
             "method or version of JAX): choose another folder, or remove it."
         )
+    if header.get("part") != number:
+        raise ValueError(
+            f"{path} holds part {header.get('part')!r} of this run, not part {number}: files were exchanged "
+            "or copied. Put them back, or remove it and those after it, or pass "
+            "Checkpointing(..., skip_damaged=True)."
+        )
     arrays, rest = eqx.partition(like, _has_shape)
     wanted, structure = jax.tree.flatten(arrays)
-    leaves = _checked(path, lambda path: _arrays(path, wanted, header.get("checksum")))
+    leaves = _checked(path, lambda path: _arrays(path, wanted, header))
     kept = [
         x if isinstance(y, np.ndarray | np.generic) else jnp.asarray(x)
         for x, y in zip(leaves, wanted, strict=True)
@@ -276,7 +285,7 @@ def _header(path: Path) -> dict:
     return header
 
 
-def _arrays(path: Path, wanted: list, checksum: Any) -> list[np.ndarray]:
+def _arrays(path: Path, wanted: list, header: dict) -> list[np.ndarray]:
     """The arrays, unpacked only if the file is as long as they are."""
     needed = sum(x.size * np.dtype(x.dtype).itemsize for x in wanted)
     with zipfile.ZipFile(path) as archive:
@@ -287,6 +296,6 @@ def _arrays(path: Path, wanted: list, checksum: Any) -> list[np.ndarray]:
         leaves = [archive[f"leaf_{i}"] for i in range(len(archive.files) - 1)]
     if [(x.shape, x.dtype) for x in leaves] != [(x.shape, np.dtype(x.dtype)) for x in wanted]:
         raise _Damaged("its arrays have other shapes")
-    if checksum != _checksum(leaves):
+    if header.get("checksum") != _checksum(leaves, header["part"]):
         raise _Damaged("its checksum differs")
     return leaves

@@ -142,13 +142,25 @@ def test_files_of_another_format_are_refused(folder):
     with np.load(folder / "part_000000.npz") as archive:
         header = json.loads(str(archive["header"])) | {"format": 3}
     changed(folder / "part_000000.npz", header=np.array(json.dumps(header)))
-    with pytest.raises(ValueError, match=r"part_000000.npz has the format 3, .* reads 5"):
+    with pytest.raises(ValueError, match=r"part_000000.npz has the format 3, .* reads 6"):
         run(folder)
 
 
 def test_files_of_another_run_are_refused(folder):
     with pytest.raises(ValueError, match="part_000000.npz belongs to another run"):
         run(folder, e=0.7)
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_file_of_another_place_is_refused(written, folder, copied):
+    one, two = folder / "part_000001.npz", folder / "part_000002.npz"
+    old = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    if not copied:
+        two.write_bytes(old)
+    with pytest.raises(ValueError, match=r"part_000001.npz holds part 2 of this run, not part 1"):
+        run(folder)
+    same(run(folder, skip_damaged=True), written[1])
 
 
 def test_what_it_cannot_do_is_refused(tmp_path):
