@@ -8,11 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ._argument_rules import of_numbers, shape_of
 from ._arguments import AbstractChecked
-from ._expects import booleans
+from ._expects import booleans, shown
 from ._numerics import as_float
 from ._types import Local, PerContact, Scalar, State, Vector
 from .laws import AbstractLaw
+from .laws._base import check_range
 from .relations import AbstractRelation
 
 
@@ -24,11 +26,13 @@ class ContactMask(AbstractChecked):
     - `on`: booleans. A contact that is off has no impulse, whatever its gap and its law.
     - `closed`: booleans. Such a contact is treated as closed regardless of rounding error in the gap:
       the law gets a gap of at most 0. Default: none.
-    - `restitution`: factor on the law's `shift`, which is added to the velocity before the solve;
+    - `restitution`: factor in [0, 1] on the law's `shift`, which is added to the velocity before the solve;
       0 makes an impact inelastic. Default: 1.
     - `side`: direction of the slip against which a multiplier is held at its bound, while a reversal is
       located: a sign, or a tuple with the two components of a unit vector; 0 where it is free. Only for
       laws that slide (`AbstractLaw.slides`). Default: free.
+
+    **Raises:** `ValueError` if shapes do not match, or known factors lie outside [0, 1].
     """
 
     on: Bool[Array, " c"]
@@ -46,9 +50,20 @@ class ContactMask(AbstractChecked):
                     f"restitution must be a number or have the shape of the mask, {self.on.shape}, "
                     f"got {restitution.shape}."
                 )
+            if problem := check_range(
+                "restitution, a factor on that of the law,", restitution, 0, 1
+            ):
+                raise ValueError(f"{problem}.")
             restitution = jnp.broadcast_to(restitution, self.on.shape)
         self.restitution = restitution
-        self.side = side if side is None or isinstance(side, tuple) else (side,)
+        sides = side if side is None or isinstance(side, tuple) else (side,)
+        for x in sides or ():
+            if not of_numbers(x) or shape_of(x) != self.on.shape:
+                raise ValueError(
+                    f"side must be numbers with the shape of the mask, {self.on.shape}, or a tuple of two "
+                    f"such arrays, got {shown(x)}."
+                )
+        self.side = sides
 
     def __and__(self, other: "ContactMask | None") -> "ContactMask":
         """Both masks: on where both are, closed where one is, with the product of their factors."""

@@ -258,6 +258,20 @@ def test_masks_combine():
     assert (one & ContactMask([True, True], None, jnp.zeros(2))).restitution.tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("factor", [-2.0, 2.0])
+def test_factors_of_restitution_outside_of_their_range_are_refused(factor):
+    with pytest.raises(ValueError, match=r"restitution, a factor .* must lie in \[0, 1\]"):
+        ContactMask([True], restitution=[factor])
+
+
+@pytest.mark.parametrize("side", ["left", jnp.ones(2)])
+def test_sides_that_are_no_numbers_of_the_contacts_are_refused(side):
+    with pytest.raises(
+        ValueError, match=r"side must be numbers with the shape of the mask, \(1,\)"
+    ):
+        ContactMask([True], side=side)
+
+
 class Weak(AbstractLaw):
     """A stop whose own `active` and `in_step` count: it acts on gaps below `reach` only."""
 
