@@ -30,6 +30,7 @@ from jaxtyping import Array
 
 from .._arguments import AbstractChecked
 from .._block_diagonal import block_jacobian
+from .._expects import refuse_below
 from .._jax import depends, evaluated_again, without_derivative
 from .._numerics import max_abs
 from .._result import RESULTS, first_error
@@ -57,6 +58,7 @@ class Newton(AbstractChecked):
     def __check_init__(self):
         if self.max_iterations < 1:
             raise ValueError(f"max_iterations must be at least 1, got {self.max_iterations}.")
+        refuse_below("tolerance", self.tolerance, 0)
 
 
 class Linearisation(NamedTuple):

@@ -307,7 +307,7 @@ def test_batches(derivatives):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (dict(max_impacts=-1), "max_impacts must be at least 0"),
+        (dict(max_impacts=0), "max_impacts must be at least 1"),
         (dict(slow=0.5), "slow must be at least 2"),
         (dict(simultaneous=2.0), r"simultaneous must lie in \[0, 1\)"),
     ],

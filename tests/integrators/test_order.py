@@ -7,7 +7,17 @@ import pytest
 from quick import quick_jit
 from scipy.special import ellipj, ellipk
 
-from diffnsd import RESULTS, BackwardEuler, Model, MoreauJean, Newton, Pose, State
+from diffnsd import (
+    RESULTS,
+    BackwardEuler,
+    ButcherTableau,
+    Corrected,
+    Model,
+    MoreauJean,
+    Newton,
+    Pose,
+    State,
+)
 from diffnsd.groups import rotation_matrix
 from diffnsd.systems import LagrangianSystem, NewtonEulerSystem
 
@@ -162,6 +172,12 @@ def test_translation_under_gravity_is_exact():
         (lambda: MoreauJean(theta=float("nan")), "theta must lie in"),
         (lambda: MoreauJean(gamma=-0.1), r"gamma must lie in \[0, 1\], got -0.1"),
         (lambda: Newton(max_iterations=0), "max_iterations must be at least 1, got 0"),
+        (lambda: Newton(tolerance=-1.0), "tolerance must be finite and at least 0, got -1"),
+        (
+            lambda: ButcherTableau([[0.0]], [0.5], [0.0], 1),
+            "weights b must sum to 1; they sum to 0.5",
+        ),
+        (lambda: Corrected(MoreauJean(), max_impacts=0), "max_impacts must be at least 1"),
     ],
 )
 def test_settings_that_are_refused(make, words):

@@ -92,7 +92,7 @@ class Located(AbstractWrappedIntegrator):
 
     - `inner`: the scheme between impacts, whose steps can be split and repeated. It should let contacts
       that carry no load move freely.
-    - `max_impacts`: impacts per step, at least 1 for any effect.
+    - `max_impacts`: impacts per step, at least 1.
     - `slow`, `simultaneous`: see above. `solver`: of the impacts.
 
     Slip reversals of dry friction (`DryFriction`, `CoulombFriction`) are located in the same way: the
@@ -127,8 +127,8 @@ class Located(AbstractWrappedIntegrator):
         simultaneous=1e-6,
         solver=None,
     ):
-        if max_impacts < 0:
-            raise ValueError(f"max_impacts must be at least 0, got {max_impacts}.")
+        if max_impacts < 1:
+            raise ValueError(f"max_impacts must be at least 1, got {max_impacts}.")
         check_slow(slow)
         if not 0 <= simultaneous < 1:
             raise ValueError(f"simultaneous must lie in [0, 1), got {simultaneous}.")
@@ -168,7 +168,7 @@ class Located(AbstractWrappedIntegrator):
     def step(
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        if not model.interactions or self.max_impacts == 0:
+        if not model.interactions:
             return self.inner.step(model, t0, h, state, carry, args)
         if not model.system.kind.has_positions:
             return switching_step(self.inner, self.max_impacts, model, t0, h, state, carry, args)

@@ -20,7 +20,8 @@ class ButcherTableau(AbstractChecked):
     the weights of an embedded method, for error estimates, or `None`. Static methods
     return common tableaux; `from_diffrax` takes those of diffrax.
 
-    **Raises:** `ValueError` if shapes do not match, or if the rows of `a` do not sum to `c`.
+    **Raises:** `ValueError` if shapes do not match, if the rows of `a` do not sum to `c`, the weights
+    `b` to 1 or those of `b_error` to 0, or if `order` is less than 1.
 
     Reference: E. Hairer, S. Norsett, G. Wanner, Solving Ordinary Differential Equations I (1993),
     doi:10.1007/978-3-540-78862-1.
@@ -44,6 +45,14 @@ class ButcherTableau(AbstractChecked):
             raise ValueError(f"b_error has shape {np.shape(b_error)}, expected ({s},).")
         if not np.allclose(a.sum(axis=1), c, rtol=0, atol=1e-10):
             raise ValueError(f"the rows of a must sum to c; they sum to {a.sum(axis=1)}, c is {c}.")
+        if order < 1:
+            raise ValueError(f"order must be at least 1, got {order}.")
+        for name, weights, total in (("b", b, 1), ("b_error", b_error, 0)):
+            found = total if weights is None else float(np.sum(weights))
+            if abs(found - total) > 1e-9:
+                raise ValueError(
+                    f"the weights {name} must sum to {total}; they sum to {found:.10g}."
+                )
         self.a = tuple(tuple(row) for row in a.tolist())
         self.b, self.c = tuple(b.tolist()), tuple(c.tolist())
         self.order = int(order)
