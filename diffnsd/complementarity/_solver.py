@@ -3,9 +3,10 @@
 import equinox as eqx
 import jax.numpy as jnp
 
+from .._expects import refuse_below
 from .problem._problem import MixedProblem
 from .solvers._anderson import AndersonGradient
-from .solvers._base import AbstractContactSolver, AbstractSolver, check_tolerance
+from .solvers._base import AbstractContactSolver, AbstractSolver, check_counts, check_tolerance
 from .solvers._chain import Chain
 from .solvers._coloured import ColouredGaussSeidel
 from .solvers._first_order import AcceleratedProjectedGradient, ProjectedGaussSeidel
@@ -63,6 +64,17 @@ class Auto(AbstractSolver):
     def __check_init__(self):
         check_tolerance(self.tolerance)
         check_tolerance(self.accept_tolerance)
+        check_counts(
+            newton_steps=self.newton_steps,
+            hard_steps=self.hard_steps,
+            splitting_steps=self.splitting_steps,
+            rounds=self.rounds,
+        )
+        refuse_below("proximal", 0.0 if self.proximal is None else self.proximal, 0)
+        refuse_below("damping", self.damping, 0)
+        refuse_below("penalty", self.penalty, 0, strictly=True)
+        if not 0 < self.relaxation < 2:
+            raise ValueError(f"relaxation must lie in (0, 2), got {self.relaxation}.")
 
     @property
     def chain(self) -> Chain:

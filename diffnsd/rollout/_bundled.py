@@ -12,6 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
 from .._arguments import AbstractChecked, checked_arguments
+from .._expects import refuse_below
 from ._rollout import rollout
 
 
@@ -96,7 +97,8 @@ def bundled_gradient(
 
     **Returns:** a `BundledGradient`.
 
-    **Raises:** `ValueError` if there are fewer than two samples.
+    **Raises:** `ValueError` if there are fewer than two samples, a known `scale` is not positive, or
+    `function` returns something else than one number.
 
     Reference: H. J. T. Suh, T. Pang, R. Tedrake, Bundled gradients through contact via randomized
     smoothing (2022), doi:10.1109/LRA.2022.3146931.
@@ -119,6 +121,8 @@ def bundled_gradient(
     )
     if not fits:
         raise TypeError("scale must be a number, or a pytree of numbers like x.")
+    for s in scales:
+        refuse_below("scale", s, 0, strictly=True)
     if not isinstance(key, jax.Array):
         raise TypeError("key must be a key of jax.random, such as jax.random.key(0).")
     flat, unravel = ravel_pytree(x)

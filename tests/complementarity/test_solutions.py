@@ -441,6 +441,12 @@ def test_tolerances_that_are_refused(tolerance):
         Auto(tolerance=tolerance)
 
 
+@pytest.mark.parametrize("name", ["newton_steps", "hard_steps", "splitting_steps", "rounds"])
+def test_negative_counts_are_refused(name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 0, got -1"):
+        Auto(**{name: -1})
+
+
 @pytest.mark.slow
 def test_single_precision():
     random = np.random.default_rng(1)

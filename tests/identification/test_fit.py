@@ -198,6 +198,9 @@ def test_a_start_that_is_not_finite():
         (lambda p: p, {}, {}, ValueError, "no leaves"),
         (lambda p: p, jnp.asarray(jnp.nan), {}, ValueError, "not finite"),
         (lambda p: p, jnp.asarray(1.0), {"max_steps": 0}, ValueError, "max_steps"),
+        (lambda p: p, jnp.asarray(1.0), {"patience": 0}, ValueError, "patience must be at least 1"),
+        (lambda p: p, jnp.asarray(1.0), {"rtol": -1.0}, ValueError, "rtol must be .* at least 0"),
+        (lambda p: p, jnp.asarray(1.0), {"max_rejections": -1}, ValueError, "max_rejections"),
     ],
 )
 def test_refuses(loss, params, options, error, words):

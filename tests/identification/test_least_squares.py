@@ -301,6 +301,12 @@ def test_rough_residuals_stall_with_the_best_kept():
     assert result.loss == np.min(result.history.loss[result.history.accepted])
 
 
+@pytest.mark.parametrize("name", ["rtol", "atol"])
+def test_negative_tolerances_are_refused(name):
+    with pytest.raises(ValueError, match=f"{name} must be finite and at least 0, got -1"):
+        least_squares(lambda x: x[None], jnp.asarray(1.0), **{name: -1.0})
+
+
 @pytest.mark.slow
 def test_failures_at_the_start_and_wrong_solvers():
     with pytest.raises(FitError, match="start values"):

@@ -44,3 +44,5 @@ def test_the_time_of_an_impact():
 def test_settings_that_are_refused():
     with pytest.raises(ValueError, match="samples must be at least 2"):
         bundled_gradient(jnp.sum, jnp.zeros(2), jax.random.key(0), scale=1.0, samples=1)
+    with pytest.raises(ValueError, match="scale must be finite and more than 0, got -0.1"):
+        bundled_gradient(jnp.sum, jnp.zeros(2), jax.random.key(0), scale=-0.1, samples=4)

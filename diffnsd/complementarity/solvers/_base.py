@@ -124,6 +124,9 @@ class AbstractContactSolver(AbstractSolver):
     leaves_few: ClassVar[bool] = False
     """Whether it leaves almost no problem of a batch unsolved."""
 
+    def __check_init__(self):
+        check_counts(steps=getattr(self, "steps", 0))
+
     @property
     def max_iterations(self) -> int:
         """Largest number of iterations: the field `steps`, or a single step."""
@@ -169,6 +172,13 @@ def check_tolerance(tolerance) -> None:
     """Raises if a tolerance is not positive."""
     if tolerance is not None and not tolerance > 0:
         raise ValueError(f"tolerance must be positive, got {tolerance}.")
+
+
+def check_counts(**counts: int) -> None:
+    """Raises if a number of iterations or rounds is negative."""
+    for name, count in counts.items():
+        if count < 0:
+            raise ValueError(f"{name} must be at least 0, got {count}.")
 
 
 LADDER = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01, 0.001)

@@ -12,7 +12,15 @@ from jaxtyping import Array, PyTree
 from ..._arguments import checked_arguments
 from ..._checkpointing import Checkpointing
 from .._base import check_parameters, named_values
-from ._outcome import FIT_RESULTS, Callback, FitResult, Recorder, all_finite, midpoint
+from ._outcome import (
+    FIT_RESULTS,
+    Callback,
+    FitResult,
+    Recorder,
+    all_finite,
+    check_tolerances,
+    midpoint,
+)
 from ._programs import Programs
 from ._saved import MISSING, SavedFit
 
@@ -53,7 +61,8 @@ def fit(
     - `params`: pytree of floating arrays, usually from `parameters`.
     - `optimizer`: any Optax transformation; `optax.adam(0.05)` and `optax.lbfgs()` are good starts.
     - `max_steps`: maximum number of evaluated iterates.
-    - `rtol`, `atol`, `patience`: stopping criteria; `atol` has the unit of the loss.
+    - `rtol`, `atol`, `patience`: stopping criteria, not negative, `patience` at least 1; `atol` has the unit
+      of the loss.
     - `max_rejections`: how many iterates in a row may be rejected.
     - `callback`: `callback(step, FitProgress)`, called before compiling and after each evaluated
       iterate.
@@ -69,6 +78,9 @@ def fit(
     for parameters that cannot be optimised and for a loss that is not a scalar.
     """
     check_parameters(params)
+    check_tolerances(rtol, atol)
+    if patience < 1:
+        raise ValueError(f"patience must be at least 1, got {patience}.")
     optimizer = optax.with_extra_args_support(optimizer)
     files = None
     if save is not None:

@@ -15,7 +15,7 @@ from .._base import check_of_runs, check_parameters, named_values
 from ..residuals._by_run import ByRun, linearise_by_run
 from ..residuals._linearise import AbstractRobustLoss, Linearisation
 from ..unknowns._chart import Chart
-from ._outcome import FIT_RESULTS, Callback, FitResult, Recorder, all_finite
+from ._outcome import FIT_RESULTS, Callback, FitResult, Recorder, all_finite, check_tolerances
 from ._programs import Programs
 from ._saved import SavedFit
 
@@ -80,6 +80,7 @@ def joint_least_squares(
     H. B. Nielsen, "Damping parameter in Marquardt's method" (1999), IMM-REP-1999-05.
     """
     check_parameters(params)
+    check_tolerances(rtol, atol)
     check_of_runs(unknowns=unknowns, runs=runs)
     chart, files = Chart.of(params), None
     start = jax.jit(lambda p: chart.start(p))(params), unknowns

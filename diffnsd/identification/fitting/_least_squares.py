@@ -32,7 +32,15 @@ from ..residuals._linearise import (
 )
 from ..residuals._over_runs import ResidualOverRuns, Shares
 from ..unknowns._chart import Chart
-from ._outcome import FIT_RESULTS, Callback, FitResult, Recorder, all_finite, midpoint
+from ._outcome import (
+    FIT_RESULTS,
+    Callback,
+    FitResult,
+    Recorder,
+    all_finite,
+    check_tolerances,
+    midpoint,
+)
 from ._programs import Programs
 from ._saved import SavedFit
 
@@ -101,6 +109,7 @@ def least_squares(
     (2004), doi:10.1016/j.cam.2004.02.013.
     """
     check_parameters(params)
+    check_tolerances(rtol, atol)
     solver = optx.LevenbergMarquardt(rtol=rtol, atol=atol) if solver is None else solver
     if not isinstance(solver, optx.AbstractGaussNewton):
         raise TypeError(

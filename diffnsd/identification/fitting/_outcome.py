@@ -12,6 +12,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
+from ..._expects import refuse_below
 from ..._result import RESULTS
 from .._base import named_values
 from ._programs import Programs
@@ -172,6 +173,8 @@ class Recorder:
     ):
         if max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, got {max_steps}.")
+        if max_rejections < 0:
+            raise ValueError(f"max_rejections must be at least 0, got {max_rejections}.")
         self.start = time.perf_counter()
         self.max_steps, self.max_rejections, self.callback = max_steps, max_rejections, callback
         self.programs, self.files = Programs() if programs is None else programs, files
@@ -267,6 +270,12 @@ class Recorder:
 
 
 _FAILURES = (FIT_RESULTS.nonfinite_start, FIT_RESULTS.nonfinite_trial)
+
+
+def check_tolerances(rtol: float, atol: float) -> None:
+    """Refuses stopping criteria that are negative or not finite."""
+    refuse_below("rtol", rtol, 0)
+    refuse_below("atol", atol, 0)
 
 
 def all_finite(tree: PyTree[Array]) -> Bool[Array, ""]:

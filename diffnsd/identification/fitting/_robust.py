@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, PyTree
 
 from ..._arguments import checked_arguments
 from ..._checkpointing import Checkpointing
+from ..._expects import refuse_below
 from ..residuals._linearise import Huber
 from ._least_squares import least_squares
 from ._outcome import FitResult
@@ -79,6 +80,7 @@ def robust_least_squares(
         raise ValueError(
             f"tuning must be positive and rounds at least 1, got {tuning} and {rounds}."
         )
+    refuse_below("scale_rtol", scale_rtol, 0)
     programs = Programs() if programs is None else programs
     given: dict[str, Any] = {"mask": mask, "programs": programs, **options}
     # A plain evaluation at the start: its residuals give the first scale.
