@@ -22,7 +22,7 @@ from ._hulls import hulls
 from ._plan import Plan
 from ._read import BALL, FREE, Reader
 from ._sensors import sensor_plan
-from ._support import softened, without_counterpart, without_ignored
+from ._support import IGNORED, softened, unknown, without_counterpart, without_ignored
 
 
 @checked_arguments
@@ -70,7 +70,8 @@ def load_mjcf(
     state at `qpos0`, at rest, with activations 0.
 
     **Raises:** `ImportError` without MuJoCo; `ValueError`, with the words of the parser, if the file does not
-    parse, or with a list of the elements that change the motion and are not supported.
+    parse, or with a list of the elements that change the motion and are not supported; for names in `ignore`
+    that are neither kinds nor elements of the file.
     """
     mujoco = _mujoco()
     _check_law(law)
@@ -91,6 +92,11 @@ def load_mjcf(
         raise ValueError(
             f"the file has elements that change the motion and have no counterpart:\n{listed}\n"
             f"To load it without them, give ignore={kinds}, or their names."
+        )
+    if strange := unknown(reader, ignored):
+        raise ValueError(
+            f"ignore names {strange[0]!r}, which is no element of the file and no kind; kinds are "
+            f"{', '.join(IGNORED)}."
         )
     if not compiled.nv:
         raise ValueError("nothing in the file can move: it has no joint.")
@@ -164,6 +170,9 @@ def _spec(mujoco: Any, source: str | os.PathLike, assets: dict[str, bytes] | Non
                 f"assets must be the bytes of files by name; {name!r} is {shown(content)}."
             )
     text = _is_text(source)
+    if not text and (not str(source) or Path(source).is_dir()):
+        what = "a folder" if str(source) else "empty"
+        raise ValueError(f"source is {what}: {str(source)!r}; give a file, or the text of one.")
     if not text and not Path(source).is_file():
         raise ValueError(
             f"there is no file {source}; give a path, or the text of an MJCF or URDF file."

@@ -73,6 +73,33 @@ def without_counterpart(reader: Reader, plan: Plan) -> Iterator[tuple[str, str]]
     yield from _of_contacts(reader, m, plan)
 
 
+IGNORED = (
+    "actuator body condim contact equality flag flex fluidshape hull joint pair plugin surfacevel tendon"
+).split()
+"""The kinds of what can be left out."""
+
+
+def unknown(reader: Reader, names: set[str]) -> list[str]:
+    """Names to ignore that are neither kinds nor elements of the file, and so probably misspelt."""
+    m = reader.m
+    counts = {
+        "actuator": m.nactuator,
+        "body": m.nbody,
+        "equality": m.neq,
+        "hull": m.ngeom,
+        "joint": m.njnt,
+        "pair": m.npair,
+        "tendon": m.ntendon,
+    }
+    known = {"flag/override", "flag/sleep"}
+    known |= {f"contact/{a}-{b}" for i, a in enumerate(KINDS) for b in KINDS[i:]}
+    for kind, count in counts.items():
+        of = "geom" if kind == "hull" else kind
+        own = (reader.name(of, k) for k in range(count))
+        known |= {f"hull/{name}" if kind == "hull" else name for name in own}
+    return sorted(names - known - set(IGNORED))
+
+
 def _moved_by_mocap(reader: Reader) -> set[int]:
     return set(np.flatnonzero(reader.m.body_mocapid >= 0).tolist())
 

@@ -270,6 +270,16 @@ def test_what_is_ignored_is_reported():
         assert len(elements.plan.actuators) == 1
     with pytest.raises(ValueError, match="tendon/t"):
         io.load_mjcf(text, ignore=["tendon/u"])
+    for strange in ("tendon/u", "foo"):
+        with pytest.raises(ValueError, match=f"ignore names '{strange}', which is no element"):
+            io.load_mjcf(text, ignore=["tendon", "condim", strange])
+
+
+def test_a_folder_and_nothing_are_no_files(tmp_path):
+    with pytest.raises(ValueError, match="source is a folder"):
+        io.load_mjcf(tmp_path)
+    with pytest.raises(ValueError, match="source is empty"):
+        io.load_mjcf("")
 
 
 def test_torsional_friction_that_is_ignored_leaves_that_of_sliding():
