@@ -213,7 +213,10 @@ def unit_problem(what: str, q, size: int) -> str | None:
     if problem := shape_problem(what, q, (size,)):
         return problem
     norm = float(np.linalg.norm(q))
-    return None if abs(norm - 1) < 1e-3 else f"{what} has norm {norm:.6g}; divide it by its norm"
+    if abs(norm - 1) < 1e-3:
+        return None
+    remedy = "divide it by its norm" if norm else "give that of no rotation, if none is meant"
+    return f"{what} has norm {norm:.6g}; {remedy}"
 
 
 def orthogonality_problem(q: np.ndarray) -> str | None:

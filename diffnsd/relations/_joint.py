@@ -202,6 +202,14 @@ def _joint(q: Pose, point, axis, body1, body2, translations, rotations) -> Joint
     if len(sizes) > 1:
         raise ValueError(f"body1 and body2 must be as long as each other, got {sorted(sizes)}.")
     many = tuple(sizes)
+    ends = (body if isinstance(body, tuple) else (body,) * (*many, 1)[0] for body in bodies)
+    for number, (one, two) in enumerate(zip(*ends, strict=True)):
+        if one == two:
+            where = "the world" if one is None else f"body {one}"
+            which = f"joint {number}" if many else "the joint"
+            raise ValueError(
+                f"{which} connects {where} with itself: give another body1 or body2, None for the world."
+            )
     dtype = q.position.dtype
     given = as_float(point, dtype), as_float(axis, dtype)
     if any(x.shape not in ((3,), (*many, 3)) for x in given):
@@ -248,8 +256,8 @@ def ball_joint(q: Pose, point: Numbers, body1: Indices = 0, body2: Indices = Non
     frame, shape `(3,)`; `body1`, `body2`: the two bodies, `None` for the world. With arrays of
     indices `(j,)`, these are `j` joints, whose points (and axes) may be `(j, 3)`.
 
-    **Raises:** `TypeError` if `q` is no `Pose`, `ValueError` if shapes do not match or bodies do not exist,
-    as for the other joints.
+    **Raises:** `TypeError` if `q` is no `Pose`, `ValueError` if shapes do not match, bodies do not exist, or
+    the two of a joint are the same, as for the other joints.
     """
     return _joint(q, point, (0.0, 0.0, 1.0), body1, body2, (0, 1, 2), ())
 

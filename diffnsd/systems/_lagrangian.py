@@ -36,15 +36,16 @@ class LagrangianSystem(AbstractSystem):
     - `forcing`: force `F`, `forcing(t, state, args) -> (n,)`, on the right; `args` are the
       exogenous inputs passed to `simulate`.
     - `potential_energy`: `V(q) -> ()`; its force is `−dV/dq`.
-    - `n`: dimension, needed only if `mass_matrix` is a function.
+    - `n`: dimension, at least 1, needed only if `mass_matrix` is a function.
     - `space`: configuration group in place of `R^n`, with a constant mass matrix.
 
     Functions may be `equinox.Module`s: their leaves are parameters.
 
     **Raises:** `ValueError` if a constant `mass_matrix` is not square, symmetric and positive definite,
-    if `mass_matrix` is a function and `n` is missing, if a constant `f_ext` does not have the shape
-    `(n,)`, or if the group has another dimension. In a simulation, before it is compiled, if a function
-    returns another shape, or the mass matrix is not symmetric positive definite at the initial state.
+    if `mass_matrix` is a function and `n` is missing, if `n` contradicts it or is less than 1, if a constant
+    `f_ext` does not have the shape `(n,)`, or if the group has another dimension. In a simulation, before
+    it is compiled, if a function returns another shape, or the mass matrix is not symmetric positive
+    definite at the initial state.
 
     Reference: J. Marsden, T. Ratiu, Introduction to mechanics and symmetry (1999), chapter 13,
     doi:10.1007/978-0-387-21792-5.
@@ -79,8 +80,14 @@ class LagrangianSystem(AbstractSystem):
             mass = eval_now(as_float, mass)
             if mass.ndim != 2 or mass.shape[0] != mass.shape[1]:
                 raise ValueError(f"mass_matrix must have shape (n, n), got {mass.shape}.")
+            if n not in (None, mass.shape[0]):
+                raise ValueError(f"n={n}, but mass_matrix has shape {mass.shape}: leave n out.")
             n, dtype = int(mass.shape[0]), mass.dtype
         assert n is not None
+        if n < 1:
+            raise ValueError(
+                f"a system has a coordinate at least: n or mass_matrix is of size {n}."
+            )
         if f_ext is not None and not callable(f_ext):
             f_ext = shaped("f_ext", f_ext, (n,), dtype)
         self.mass_matrix = mass

@@ -30,8 +30,8 @@ class NewtonEulerSystem(AbstractSystem):
       in the body frame of every body, in addition to gravity.
     - `gravity`: acceleration [m/s²], world frame, shape `(3,)`.
 
-    **Raises:** `ValueError` if shapes do not match; in a simulation, before it is compiled, if
-    masses or moments of inertia are not those of a body.
+    **Raises:** `ValueError` if shapes do not match or there is no body; in a simulation, before it is
+    compiled, if masses or moments of inertia are not those of a body.
     """
 
     masses: Float[Array, " b"]
@@ -39,7 +39,7 @@ class NewtonEulerSystem(AbstractSystem):
     gravity: Float[Array, "3"]
     wrench: Annotated[Callable, "(t, state, args)"] | None
 
-    def __init__(self, masses, inertia, wrench: Callable | None = None, gravity=(0.0, 0.0, -9.81)):
+    def __init__(self, masses, inertia, wrench=None, gravity=(0.0, 0.0, -9.81)):
         mass = eval_now(as_float, masses)
         inertia = eval_now(lambda x: as_float(x, mass.dtype), inertia)
         if mass.ndim == 0:
@@ -50,6 +50,8 @@ class NewtonEulerSystem(AbstractSystem):
                 f"masses has shape {mass.shape} and inertia {inertia.shape}; expected (b,) and "
                 "(b, 3) principal moments or (b, 3, 3) matrices."
             )
+        if not b:
+            raise ValueError("masses must be those of one body at least, got none.")
         self.masses = mass
         self.inertia = inertia
         self.gravity = as_float(gravity, mass.dtype)

@@ -123,6 +123,10 @@ def test_bad_joints():
         ball_joint(Q, POINT, 2)
     with pytest.raises(ValueError, match=r"must have shape \(3,\)"):
         hinge(Q, POINT, AXIS[:2])
+    with pytest.raises(ValueError, match="the joint connects the world with itself"):
+        hinge(Q, POINT, AXIS, None, None)
+    with pytest.raises(ValueError, match="joint 1 connects body 1 with itself"):
+        ball_joint(Q, POINT, [0, 1], 1)
 
 
 @pytest.mark.parametrize("q", [State(Q, jnp.zeros(12)), jnp.zeros(3)], ids=["state", "tree"])

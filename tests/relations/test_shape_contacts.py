@@ -180,6 +180,7 @@ def test_rows_on_the_rates_of_joints_are_those_on_bodies_times_their_jacobian():
         (lambda: Geom(shapes.Sphere(-1.0)), "radius of a Sphere must be positive"),
         (lambda: Geom(shapes.Box([0.1, jnp.nan, 0.1])), "half_sizes is not finite"),
         (lambda: Geom(1.0), "shape must be a shape"),
+        (lambda: Geom(shapes.Sphere(1.0), orientation=np.zeros(4)), "orientation: .* norm 0"),
         (lambda: Geom(shapes.Sphere(1.0), 0.5), "body must be a whole number"),
         (lambda: shapes.Box([1.0, 2.0]), r"half_sizes must have shape \(3,\)"),
     ],

@@ -119,6 +119,7 @@ def test_a_point_mass_in_both_descriptions():
         (np.ones(2), np.ones(3), (0, 0, 1), r"masses has shape \(2,\) and inertia \(3,\)"),
         (1.0, np.ones((2, 3)), (0, 0, 1), r"inertia \(2, 3\)"),
         (np.ones((2, 2)), np.ones((2, 3)), (0, 0, 1), r"masses has shape \(2, 2\)"),
+        (np.ones(0), np.ones((0, 3)), (0, 0, 1), "one body at least"),
         (1.0, 1.0, -9.81, r"gravity must have shape \(3,\), got \(\)"),
     ],
 )

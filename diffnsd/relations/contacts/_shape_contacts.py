@@ -11,10 +11,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..._arguments import AbstractChecked, Numbers, checked_arguments
 from ..._block_rows import Bodies
-from ..._jax import eval_now
+from ..._jax import concrete, eval_now, is_traced
 from ..._numerics import as_float, safe_norm
 from ..._types import Config, Scalar
-from ...groups import rotation_matrix
+from ...groups import SO3, rotation_matrix
 from ...shapes import AbstractShape, Closest, Frame, Implicit, closest
 from .._base import body_indices
 from .._joint import world_frame
@@ -28,7 +28,8 @@ class Geom(AbstractChecked):
     `orientation`, unit quaternion, scalar first, `(4,)`: the frame of the shape in that of the body;
     `name`: used in messages, by default the kind of shape and the body.
 
-    **Raises:** `ValueError` if shapes of arrays do not match, or `body` is no integer.
+    **Raises:** `ValueError` if shapes of arrays do not match, `body` is no integer, or a known `orientation`
+    is not of unit length.
     """
 
     shape: AbstractShape
@@ -66,6 +67,9 @@ class Geom(AbstractChecked):
                 f"position must have shape (3,) and orientation (4,), got {self.position.shape} and "
                 f"{self.orientation.shape}."
             )
+        known = concrete(self.orientation)
+        if not is_traced(known) and (problem := SO3().check(np.asarray(known))):
+            raise ValueError(f"orientation: {problem}.")
 
 
 class _Alike(eqx.Module):
