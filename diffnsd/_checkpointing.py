@@ -59,6 +59,11 @@ class Checkpointing(AbstractChecked):
     def __check_init__(self):
         if not isinstance(self.folder, str | os.PathLike):
             raise TypeError(f"folder must be a path, such as 'run1', got {self.folder!r}.")
+        name = os.fspath(self.folder)
+        if not name or "\0" in name:
+            raise ValueError(f"folder must be the path of a folder, such as 'run1', got {name!r}.")
+        if os.path.exists(name) and not os.path.isdir(name):
+            raise ValueError(f"folder {name!r} is a file: choose another path.")
         if self.every < 1:
             raise ValueError(f"every must be at least 1, got {self.every}.")
 
@@ -84,7 +89,10 @@ class Parts:
                 "save=Checkpointing(...) is for one process; leave it out under jax.distributed."
             )
         self._save, self._folder, self._number = save, Path(save.folder), 0
-        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"folder {str(self._folder)!r} cannot be made: {error}.") from None
         self._digest = _digest((save.every, given))
         self._going = True
 
