@@ -29,7 +29,7 @@ from ._argument_rules import (
     shape_of,
     shaped,
 )
-from ._expects import shown
+from ._expects import shown, takes
 from ._jax import eval_now, is_traced
 from ._types import State
 
@@ -191,6 +191,8 @@ def _check(rules: _Rules, args: tuple, kwargs: dict, owner: str) -> inspect.Boun
             if FINITE in rule.what and is_plain(value):
                 raise ValueError(f"{name} must be {rule.what}, in {owner}(...); got {value:.6g}.")
             got = shown(value)
+            if callable(value) and got.startswith("an object") and "a function of" in rule.what:
+                got += takes(value)
             if isinstance(value, list | tuple) and 0 < len(value) < 10:
                 got += " with " + ", ".join(dict.fromkeys(map(shown, value)))
             raise TypeError(f"{name} must be {rule.what}, in {owner}(...); got {got}.")

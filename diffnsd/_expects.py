@@ -1,11 +1,18 @@
 """What users pass, checked where it comes in."""
 
+import functools
+import inspect
+import types
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
+from ._argument_rules import of_numbers
 from ._jax import concrete, is_traced
+from ._types import State
 
 
 def expects(name: str, value, kind, what: str) -> None:
@@ -24,6 +31,16 @@ def expects(name: str, value, kind, what: str) -> None:
 
 def shown(value) -> str:
     """What an object is, in a few words."""
+    if value is None:
+        return "None"
+    if isinstance(value, _FUNCTIONS):
+        return f"a function{takes(value)}"
+    if isinstance(value, State):
+        for name, part in (("q", value.q), ("v", value.v)):
+            strange = [x for x in jax.tree.leaves(part) if not of_numbers(x)]
+            if strange or (name == "v" and part is None):
+                x = strange[0] if strange else None
+                return f"a State whose {name} is {no_reals(x)}"
     of = value if isinstance(value, type) else type(value)
     package, *folders = of.__module__.split(".")
     own = [package, *folders[: 1 - folders[0].startswith("_")]] if package == "diffnsd" else []
@@ -33,6 +50,49 @@ def shown(value) -> str:
     if isinstance(value, jax.Array | np.ndarray):
         return f"an array of shape {value.shape}"
     return f"an object of type {name}"
+
+
+_FUNCTIONS = types.FunctionType | types.MethodType | types.BuiltinFunctionType | functools.partial
+
+
+def takes(function: Callable) -> str:
+    """How many arguments a function takes, as the end of a sentence; empty if that is not known."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return ""
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    count = f"{len(names)} argument{'s' * (len(names) != 1)}, ({', '.join(names)})"
+    return f" that takes {count if names else 'no argument'}"
+
+
+def no_reals(value) -> str:
+    """What is no array of real numbers, in a few words."""
+    numbers = isinstance(value, jax.Array | np.ndarray | np.generic)
+    return f"numbers of type {value.dtype}" if numbers else shown(value)
+
+
+def returned(
+    name: str, value, what: str, *, shape: tuple[int, ...] | None = None, smooth: bool = False
+) -> Array:
+    """What a function of the user returned, as an array.
+
+    **Arguments:** `name`: of the function, with its arguments; `what`: what it must return, in words;
+    `shape`: of that; `smooth`: whether it is differentiated, so that it must return floating-point numbers.
+
+    **Raises:** `TypeError` for what is no array of real numbers, `ValueError` for another shape.
+    """
+    if not of_numbers(value):
+        raise TypeError(f"{name} must return {what}; it returned {no_reals(value)}.")
+    array = jnp.asarray(value)
+    if smooth and not jnp.issubdtype(array.dtype, jnp.floating):
+        raise TypeError(
+            f"{name} must return {what}; it returned numbers of type {array.dtype}, which have no "
+            "derivative: write 1.0 for 1."
+        )
+    if shape is not None and array.shape != shape:
+        raise ValueError(f"{name} must return {what}; it returned shape {array.shape}.")
+    return array
 
 
 def of_shape(name: str, value, *shape: int) -> Array:

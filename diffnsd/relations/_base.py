@@ -339,6 +339,14 @@ def body_indices(name: str, bodies: Indices) -> Bodies:
     return indices if isinstance(listed, list) else indices[0]
 
 
+def check_lengths(*bodies: Bodies) -> tuple[int, ...]:
+    """The shape of lists of bodies: `()` for single ones. **Raises:** `ValueError` if lengths differ."""
+    sizes = {len(body) for body in bodies if isinstance(body, tuple)}
+    if len(sizes) > 1:
+        raise ValueError(f"body1 and body2 must be as long as each other, got {sorted(sizes)}.")
+    return tuple(sizes)
+
+
 def _is_whole(i: Any) -> bool:
     return isinstance(i, Real) and math.isfinite(i) and math.floor(i) == i and abs(float(i)) < 2**31
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Annotated
 
 import equinox as eqx
-import jax.numpy as jnp
 
+from .._expects import returned
 from .._types import Config, Local, PerContact, Scalar, State
 from ..groups import AbstractGroup
 from ._base import AbstractRelation, Contacts, along, linear_part, reads_bodies
@@ -41,7 +41,13 @@ class GapRelation(AbstractRelation):
         return reads_bodies(self.function)
 
     def _values(self, t: Scalar, q: Config) -> Local:
-        values = jnp.asarray(self.function(t, q))
+        what = "gaps, real numbers of shape (c,) or (c, k)"
+        values = returned("the gap function(t, q)", self.function(t, q), what, smooth=True)
+        if not values.size:
+            raise ValueError(
+                "the gap function(t, q) must return one gap at least; it returned none: leave its "
+                "Interaction out."
+            )
         if values.ndim == 1 and self.rows == 1:
             return values[:, None]
         if values.ndim != 2 or values.shape[1] != self.rows:

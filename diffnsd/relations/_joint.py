@@ -24,7 +24,7 @@ from .._jax import concrete, is_traced
 from .._numerics import as_float
 from .._types import Config, Scalar
 from ..groups import Pose, rotation_matrix
-from ._base import Indices, body_indices, out_of_range, reads_bodies
+from ._base import Indices, body_indices, check_lengths, out_of_range, reads_bodies
 from .contacts._body_points import tangents
 
 
@@ -198,10 +198,7 @@ def _joint(q: Pose, point, axis, body1, body2, translations, rotations) -> Joint
     for name, body in zip(("body1", "body2"), bodies, strict=True):
         if problem := out_of_range(name, body, q.position.shape[0]):
             raise ValueError(f"{problem}.")
-    sizes = {len(body) for body in bodies if isinstance(body, tuple)}
-    if len(sizes) > 1:
-        raise ValueError(f"body1 and body2 must be as long as each other, got {sorted(sizes)}.")
-    many = tuple(sizes)
+    many = check_lengths(*bodies)
     ends = (body if isinstance(body, tuple) else (body,) * (*many, 1)[0] for body in bodies)
     for number, (one, two) in enumerate(zip(*ends, strict=True)):
         if one == two:

@@ -1,12 +1,14 @@
 """Local velocities without a gap: rates of a function, and entries of the velocity itself."""
 
 from collections.abc import Callable
+from typing import Annotated
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._arguments import AbstractChecked
+from .._expects import returned
 from .._numerics import as_float
 from .._types import Local, Scalar, State
 from ..groups import AbstractGroup
@@ -22,7 +24,7 @@ class RateRelation(AbstractRelation):
     `equinox.Module`: its leaves are parameters.
     """
 
-    function: Callable
+    function: Annotated[Callable, "(t, q)"]
 
     rows = 1
 
@@ -33,7 +35,12 @@ class RateRelation(AbstractRelation):
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
 
         def value(t, q):
-            return jnp.asarray(self.function(t, q))
+            what = "real numbers of shape (c,) or ()"
+            name, value = "the function(t, q) of RateRelation", self.function(t, q)
+            value = returned(name, value, what, smooth=True)
+            if not value.size:
+                raise ValueError(f"{name} must return {what}; it returned none.")
+            return value
 
         return jnp.atleast_1d(along(value, group, t, state)[1])[:, None]
 
@@ -52,7 +59,7 @@ class PrescribedVelocity(AbstractRelation):
     """
 
     index: tuple[int, ...] = eqx.field(static=True)
-    rate: Callable | Array
+    rate: Annotated[Callable, "(t)"] | Array
 
     rows = 1
 
@@ -64,8 +71,13 @@ class PrescribedVelocity(AbstractRelation):
         self.rate = rate if callable(rate) else as_float(rate)
 
     def _rates(self, t: Scalar, dtype) -> Float[Array, " c"]:
-        rate = self.rate(t) if callable(self.rate) else self.rate
-        return jnp.broadcast_to(as_float(rate, dtype), (len(self.index),))
+        rate, shape = self.rate(t) if callable(self.rate) else self.rate, (len(self.index),)
+        what = f"one real number, or numbers of shape {shape}"
+        returned("rate(t)", rate, what)
+        rate = as_float(rate, dtype)
+        if rate.shape not in ((), shape):
+            raise ValueError(f"rate must be {what}, got shape {rate.shape}.")
+        return jnp.broadcast_to(rate, shape)
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
         v = jnp.stack([state.v[i] for i in self.index])

@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
 from .._arguments import AbstractChecked, checked_arguments
-from .._expects import refuse_below
+from .._expects import refuse_below, returned
 from ._rollout import rollout
 
 
@@ -62,7 +62,12 @@ class _Sample(eqx.Module):
     def __call__(self, sample: tuple[PyTree[Array], Array, Array]) -> Array:
         x, step, direction = sample
         flat, unravel = ravel_pytree(x)
-        return self.estimator.sample(lambda y: self.function(unravel(y)), flat, step, direction)
+
+        def value(y):
+            found, what = self.function(unravel(y)), "one real number"
+            return returned("function(x)", found, what, shape=(), smooth=True)
+
+        return self.estimator.sample(value, flat, step, direction)
 
 
 def _is_numbers(x: Any) -> bool:

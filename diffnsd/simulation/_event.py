@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._arguments import AbstractChecked
+from .._expects import returned
 from .._jax import without_derivative
 from .._numerics import implicit_root, is_least
 from .._types import Args, Scalar, State
@@ -42,16 +43,17 @@ class Event(AbstractChecked):
 
     def measure(self, t: Scalar, state: State, args: Args) -> Array:
         """The condition, shape `()`, differentiable."""
-        value = jnp.asarray(self.condition(t, state, args))
-        if value.shape != () or jnp.issubdtype(value.dtype, jnp.complexfloating):
+        what = "one boolean or one real number"
+        value = returned("the condition of an Event", self.condition(t, state, args), what)
+        if value.shape != ():
             raise ValueError(
                 "the condition of an Event must return one boolean or one real number, got "
                 f"{value.dtype} of shape {value.shape}."
             )
-        if self.locate and value.dtype == bool:
+        if self.locate and not jnp.issubdtype(value.dtype, jnp.floating):
             raise ValueError(
-                "an event with a boolean condition has no time inside of a step; return a real number "
-                "that changes its sign, or leave locate=False."
+                "an event with a boolean or integer condition has no time inside of a step; return a "
+                "real number that changes its sign, or leave locate=False."
             )
         return value
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._arguments import AbstractChecked
+from .._expects import returned
 from .._types import Args, Scalar, State
 from ..model import Interaction, Model
 from ..relations import OnPart
@@ -31,6 +32,14 @@ class Integral(AbstractChecked):
 
     function: Annotated[Callable, "(t, state, args)"]
 
+    def value(self, t: Scalar, state: State, args: Args) -> Array:
+        """The function's value; raises if that is not numbers, at least one."""
+        name, what = "the function of an Integral", "one real number, or several"
+        value = returned(name, self.function(t, state, args), what)
+        if not value.size:
+            raise ValueError(f"{name} must return {what}; it returned shape {value.shape}.")
+        return value
+
 
 class _Rates(eqx.Module):
     """Coupling of a motion with its integrals."""
@@ -39,7 +48,7 @@ class _Rates(eqx.Module):
 
     def __call__(self, t: Scalar, states: tuple[State, ...], args: Args) -> tuple[Array, Array]:
         motion, z = states
-        values = [jnp.ravel(jnp.asarray(i.function(t, motion, args))) for i in self.integrals]
+        values = [jnp.ravel(i.value(t, motion, args)) for i in self.integrals]
         return jnp.zeros_like(motion.v), jnp.concatenate(values).astype(z.v.dtype)
 
 
@@ -77,8 +86,7 @@ class Augmented(eqx.Module):
                 f"a {type(own).__name__} has no integrals along its motion; add them to its states."
             )
         shapes = tuple(
-            jax.eval_shape(lambda i=i: jnp.asarray(i.function(t0, state0, args))).shape
-            for i in integrals
+            jax.eval_shape(lambda i=i: i.value(t0, state0, args)).shape for i in integrals
         )
         count = sum(map(math.prod, shapes))
         sums = FirstOrderSystem(_nothing, n=count, storage=_no_energy)

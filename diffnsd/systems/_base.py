@@ -10,7 +10,9 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array
 
+from .._argument_rules import of_numbers
 from .._arguments import AbstractChecked
+from .._expects import no_reals
 from .._jax import is_traced
 from .._numerics import as_float, lu_solve, matvec, max_abs
 from .._types import Args, Config, Matrix, Scalar, State, Vector
@@ -213,7 +215,12 @@ class AbstractSystem(AbstractChecked):
 
 
 def shaped(name: str, value, shape: tuple[int, ...], dtype) -> Array:
-    """The value of a user's function as an array; raises `ValueError` if it would be broadcast."""
+    """The value of a user's function as an array; raises `ValueError` if it would be broadcast.
+
+    **Raises:** `TypeError` if it is no array of real numbers.
+    """
+    if not of_numbers(value):
+        raise TypeError(f"{name} must be real numbers of shape {shape}, got {no_reals(value)}.")
     array = as_float(value, dtype)
     if array.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {array.shape}.")

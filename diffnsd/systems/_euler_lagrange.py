@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from .._expects import returned
 from .._jax import concrete, is_traced
 from .._types import Args, Config, Matrix, Scalar, State, Vector
 from ..groups import AbstractGroup, Euclidean
@@ -32,17 +33,21 @@ class EulerLagrangeSystem(AbstractSystem):
     def group(self) -> AbstractGroup:
         return Euclidean(self.n)
 
+    def _value(self, q: Config, v: Vector) -> Scalar:
+        value, what = self.lagrangian(q, v), "one real number"
+        return returned("lagrangian(q, v)", value, what, shape=(), smooth=True)
+
     def mass(self, t: Scalar, q: Config) -> Matrix:
         """`d²L/dv²` at `v = 0`, shape `(n, n)`."""
         del t
-        return jax.hessian(self.lagrangian, argnums=1)(q, jnp.zeros_like(q))
+        return jax.hessian(self._value, argnums=1)(q, jnp.zeros_like(q))
 
     def force(self, t: Scalar, state: State, args: Args) -> Vector:
         """`∂L/∂q − (∂²L/∂v∂q) v + F`, shape `(n,)`."""
         q, v = state.q, state.v
-        momentum = jax.grad(self.lagrangian, argnums=1)
+        momentum = jax.grad(self._value, argnums=1)
         _, transport = jax.jvp(lambda x: momentum(x, v), (q,), (v,))
-        total = jax.grad(self.lagrangian)(q, v) - transport
+        total = jax.grad(self._value)(q, v) - transport
         if self.forcing is None:
             return total
         applied = self.forcing(t, state, args)
@@ -51,7 +56,7 @@ class EulerLagrangeSystem(AbstractSystem):
     def potential(self, t: Scalar, q: Config) -> Scalar:
         """Potential energy `−L(q, 0)` [J]."""
         del t
-        return -self.lagrangian(q, jnp.zeros_like(q))
+        return -self._value(q, jnp.zeros_like(q))
 
     def check(self, q: Config | None = None) -> str | None:
         if q is None or is_traced(q):

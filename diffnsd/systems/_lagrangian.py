@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._arguments import Numbers, checked_arguments
+from .._expects import returned
 from .._jax import concrete, eval_now, is_traced
 from .._numerics import as_float, matvec
 from .._types import Args, Config, Matrix, Scalar, State, Vector
@@ -205,14 +206,18 @@ class LagrangianSystem(AbstractSystem):
     def _slope(self, potential: Callable, q: Config, v: Vector) -> Vector:
         """Derivative of the potential energy along the motions of the group."""
         group = self.space
-        return jax.grad(lambda eta: potential(group.compose(q, group.exp(eta))))(jnp.zeros_like(v))
+
+        def along(eta):
+            return _energy(potential, group.compose(q, group.exp(eta)))
+
+        return jax.grad(along)(jnp.zeros_like(v))
 
     def potential(self, t: Scalar, q: Config) -> Scalar:
         """Potential energy: `V(q)`, and on `R^n` also `−F_ext · q` if `F_ext` is a constant."""
         del t
         total = jnp.zeros((), jax.tree.leaves(q)[0].dtype)
         if self.potential_energy is not None:
-            total = total + self.potential_energy(q)
+            total = total + _energy(self.potential_energy, q)
         if isinstance(self.space, Euclidean) and isinstance(self.f_ext, jax.Array):
             total = total - jnp.sum(self.f_ext * q)
         return total
@@ -224,6 +229,10 @@ class LagrangianSystem(AbstractSystem):
             return None
         mass = concrete(self.mass(jnp.zeros((), q.dtype), q))
         return positive_definite("the mass matrix at the initial configuration", mass)
+
+
+def _energy(potential: Callable, q: Config) -> Scalar:
+    return returned("potential_energy(q)", potential(q), "one real number", shape=(), smooth=True)
 
 
 class _LinearForce(eqx.Module):

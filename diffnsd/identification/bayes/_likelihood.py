@@ -9,7 +9,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
-from ..._arguments import AbstractChecked, Numbers
+from ..._arguments import AbstractChecked, Number, Numbers
+from ..._expects import returned
 from .._base import check_parameters
 from ..residuals._linearise import Linearisation, spread_mask
 
@@ -24,8 +25,8 @@ class GaussianNoise(AbstractChecked):
 
     - `residual`: pure function of the parameters that returns a pytree of floating arrays, the
       simulated minus the measured motion.
-    - `deviation`: standard deviation `s` of the noise, in the unit of the residuals, or `None` if it
-      is unknown. Residuals of several units are divided by their deviations first.
+    - `deviation`: standard deviation `s` of the noise, in the unit of the residuals, one number, or
+      `None` if it is unknown. Residuals of several units are divided by their deviations first.
     - `mask`: which residuals count, as in `linearise`.
     - `weight`: `w`, the share of the residuals that count as independent, 1 by default. Where the
       model, not the sensor, makes most of the error, the residuals along a run are alike, and 1
@@ -36,7 +37,7 @@ class GaussianNoise(AbstractChecked):
     """
 
     residual: Callable[[PyTree], PyTree[Array]]
-    deviation: Numbers | None = None
+    deviation: Number | None = None
     mask: PyTree | None = None
     weight: float = 1.0
 
@@ -137,6 +138,11 @@ class Guided(AbstractChecked):
 def _residuals(residual, params, mask) -> tuple[Float[Array, " r"], Array]:
     """Flat residuals, zero where masked, and the number of those that count."""
     leaves, structure = jax.tree.flatten(residual(params))
+    leaves = [returned("residual(params)", x, "floating-point arrays") for x in leaves]
+    if not sum(leaf.size for leaf in leaves):
+        raise ValueError(
+            "residual(params) must return floating-point arrays; it returned no numbers."
+        )
     masks = spread_mask(mask, structure, [tuple(jnp.shape(leaf)) for leaf in leaves])
     kept = [
         jnp.where(keep, leaf, jnp.zeros_like(leaf)).ravel()
@@ -148,7 +154,7 @@ def _residuals(residual, params, mask) -> tuple[Float[Array, " r"], Array]:
 
 def log_density(function: Callable, params: PyTree) -> Float[Array, ""]:
     """`function(params)`, minus infinity where it is not finite. **Raises:** if it is no scalar."""
-    value = jnp.asarray(function(params))
+    value = returned("log_likelihood(params)", function(params), "one floating-point number")
     if value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
         raise ValueError(
             "log_likelihood must return one floating point number; it returns an array of shape "

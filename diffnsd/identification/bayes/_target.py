@@ -76,7 +76,11 @@ def target(
     """
     priors, known = dict(priors or {}), named_values(params)
     if unknown := [name for name in priors if name not in known]:
-        raise ValueError(f"priors for {unknown}, but the parameters are {', '.join(known)}.")
+        named = ", ".join(map(repr, known))
+        raise ValueError(
+            f"priors has {unknown[0]!r}, but the names of the parameters are {named}; parameters(...) makes "
+            "parameters with names of their own."
+        )
     for name, prior in priors.items():
         if not isinstance(prior, AbstractPrior):
             raise TypeError(

@@ -11,6 +11,7 @@ from jaxtyping import Array, PyTree
 
 from ..._arguments import checked_arguments
 from ..._checkpointing import Checkpointing
+from ..._expects import returned
 from .._base import check_parameters, named_values
 from ._outcome import (
     FIT_RESULTS,
@@ -157,7 +158,8 @@ def _with_aux(loss: Callable, params: PyTree) -> tuple[Array, Any]:
     """`loss(params)` as `(scalar, aux)`, checked."""
     out = loss(params)
     value, aux = out if isinstance(out, tuple) and len(out) == 2 else (out, None)
-    value = jnp.asarray(value)
+    what = "one floating-point number, or (number, aux)"
+    value = returned("loss(params)", value, what)
     if value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
         raise ValueError(
             "the loss must return a floating point scalar, or (scalar, aux); it returned shape "

@@ -3,7 +3,7 @@
 import enum
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -88,7 +88,7 @@ class FitProgress(eqx.Module):
     seconds: float
 
 
-Callback = Callable[[int, FitProgress], Any]
+Callback = Annotated[Callable[[int, FitProgress], Any], "(step, progress)"]
 """`callback(step, progress)`; the return value is ignored. Raise `KeyboardInterrupt` to stop a fit."""
 
 

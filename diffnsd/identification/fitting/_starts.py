@@ -11,6 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..._arguments import checked_arguments
+from ..._expects import expects
 from .._base import check_parameters, named_values, parameter_nodes
 from ._outcome import FitResult
 
@@ -87,7 +88,7 @@ def several_starts(
     key = jax.random.key(0) if key is None else key
     flat, unravel = ravel_pytree(params)
     starts = [params, *(unravel(x) for x in _spread_out(params, flat, count - 1, spread, key))]
-    fits = tuple(minimise(start) for start in starts)
+    fits = tuple(_fitted(minimise, start) for start in starts)
     losses = np.array([fit.loss for fit in fits], float)
     if not np.any(np.isfinite(losses)):
         raise ValueError(
@@ -95,6 +96,12 @@ def several_starts(
         )
     valleys = _valleys(fits, np.where(np.isfinite(losses), losses, np.inf), near)
     return Starts(fits[int(np.nanargmin(losses))], fits, valleys, tuple(_about(valleys, count)))
+
+
+def _fitted(minimise: Callable, start: PyTree) -> FitResult:
+    fit, what = minimise(start), "a FitResult, such as that of least_squares"
+    expects("what minimise(params) returns", fit, FitResult, what)
+    return fit
 
 
 def _spread_out(params, flat, count: int, spread: float, key) -> Float[Array, "count p"]:

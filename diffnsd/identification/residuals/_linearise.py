@@ -12,6 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..._arguments import AbstractChecked, checked_arguments
+from ..._expects import returned
 from ..._jax import is_traced
 from .._base import check_parameters, with_axes
 
@@ -305,13 +306,17 @@ def linearise(
         structures[:], shapes[:] = [structure], [tuple(jnp.shape(leaf)) for leaf in leaves]
         parts = []
         for leaf, keep in zip(leaves, spread_mask(mask, structure, shapes), strict=True):
-            leaf = jnp.asarray(leaf)
+            leaf = returned("residual(params)", leaf, "floating-point arrays")
             if not jnp.issubdtype(leaf.dtype, jnp.floating):
                 raise ValueError(f"residuals must be floating point arrays, got {leaf.dtype}.")
             kept = jnp.where(keep, leaf, jnp.zeros_like(leaf)).ravel()
             parts.append(kept if robust is None else robust.weigh(kept))
         if not parts:
-            raise ValueError("the residual function returned no arrays.")
+            raise ValueError(
+                "residual(params) must return floating-point arrays; it returned none."
+            )
+        if not sum(part.size for part in parts):
+            raise ValueError("residual(params) must return numbers; its arrays are empty.")
         return jnp.concatenate(parts)
 
     values, slopes = jacobian(function, flat)

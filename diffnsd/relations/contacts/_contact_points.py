@@ -10,9 +10,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._block_rows import BlockRows, Bodies
+from ..._expects import returned, shown
 from ..._types import Config, PerContact, Scalar
 from ...groups import AbstractGroup
-from .._base import AbstractBodyRelation, Contacts, body_indices
+from .._base import AbstractBodyRelation, Contacts, body_indices, check_lengths
 
 
 class AbstractContactPoints(AbstractBodyRelation):
@@ -30,6 +31,7 @@ class AbstractContactPoints(AbstractBodyRelation):
         name = type(self).__name__
         self.body1 = body_indices(f"{name}.body1", self.body1)
         self.body2 = body_indices(f"{name}.body2", self.body2)
+        check_lengths(self.body1, self.body2)
 
     @abstractmethod
     def frame(self, normal: Float[Array, "d c"]) -> tuple[Array, ...]:
@@ -58,7 +60,11 @@ class AbstractContactPoints(AbstractBodyRelation):
         return jax.eval_shape(lambda t, q: self._points(t, q), t, q)[0].shape[0]
 
     def _points(self, t: Scalar, q: Config) -> tuple[Array, Array, Array]:
-        points = tuple(map(jnp.asarray, self.function(t, q)))
+        given, name = self.function(t, q), "the contact function(t, q)"
+        what = f"(p1, p2, n), three arrays of real numbers, each (c, {self.dimension})"
+        if not isinstance(given, tuple | list):
+            raise TypeError(f"{name} must return {what}; it returned {shown(given)}.")
+        points = tuple(returned(name, x, what) for x in given)
         shapes, d = [x.shape for x in points], self.dimension
         if len(points) != 3 or len(set(shapes)) > 1 or shapes[0][1:] != (d,):
             raise ValueError(

@@ -351,11 +351,11 @@ class TestWarnings:
 
 class TestBadInput:
     def test_a_likelihood_that_is_not_one_number(self):
-        with pytest.raises(ValueError, match="one floating point number.*GaussianNoise"):
+        with pytest.raises(ValueError, match="one floating.point number.*GaussianNoise"):
             ident.posterior(Line.residual, Line.params())
 
     def test_an_unknown_parameter(self):
-        with pytest.raises(ValueError, match=r"priors for \['c'\].*a, b"):
+        with pytest.raises(ValueError, match=r"priors has 'c'.*'a', 'b'"):
             ident.posterior(noise(), Line.params(), priors={"c": Normal(0.0, 1.0)})
 
     def test_a_key_that_is_none(self):
