@@ -8,6 +8,9 @@ from .._numerics import as_float
 from .._types import State
 from ..model import skip_if_traced
 
+MOST_STEPS = 2**31 - 1
+"""Steps are counted by integers of 32 bits."""
+
 
 def number_of_steps(t0, t1, dt) -> int:
     for name, value in (("t0", t0), ("t1", t1), ("dt", dt)):
@@ -20,6 +23,11 @@ def number_of_steps(t0, t1, dt) -> int:
     if not (np.isfinite([t0, t1, dt]).all() and dt > 0 and t1 >= t0):
         raise ValueError(f"need finite t0 <= t1 and dt > 0, got t0={t0}, t1={t1}, dt={dt}.")
     exact = (t1 - t0) / dt
+    if not exact <= MOST_STEPS:
+        raise ValueError(
+            f"(t1 - t0)/dt = {exact:.3g} steps are too many: at most 2**31 - 1; take a larger dt or "
+            "a shorter run."
+        )
     steps = round(exact)
     if abs(exact - steps) > 1e-6 * max(1.0, exact):
         raise ValueError(

@@ -22,7 +22,7 @@ from .._types import Args, State
 from ..integrators import AbstractIntegrator
 from ..model import Model
 from ._checkpointing import run_saved
-from ._checks import checked, not_kept, number_of_steps
+from ._checks import MOST_STEPS, checked, not_kept, number_of_steps
 from ._event import Event, EventPoint
 from ._integral import Augmented, Integral, OfMotion
 from ._run import COMPILATIONS, Grid, run
@@ -99,6 +99,10 @@ def simulate(
             f"(t1 - t0)/dt = {steps} steps, and max_steps={max_steps!r} must be a whole number of "
             "at least as many; raise max_steps, or shorten the run."
         )
+    if max_steps is not None and max_steps > MOST_STEPS:
+        raise ValueError(f"max_steps must be at most 2**31 - 1, got {max_steps}.")
+    if not start_tolerance >= 0:
+        raise ValueError(f"start_tolerance must be at least 0, got {start_tolerance}.")
     h = (float(t1) - float(t0)) / max(steps, 1)
     state0 = checked(model, integrator, t0, h, state0, args, start_tolerance)
     # Arrays, so that new times do not need a new program.
