@@ -184,7 +184,7 @@ KINDS = {
     ),
     "a function for a relation": (
         lambda: Interaction(lambda t, q: q, NewtonImpact()),
-        r"relation must be a relation, such as GapRelation\(function\).* type function",
+        r"relation must be a relation, such as GapRelation\(function\).* a function that takes 2",
     ),
     "a class for a law": (
         lambda: Interaction(GAP, NewtonImpact),

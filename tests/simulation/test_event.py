@@ -202,9 +202,9 @@ def test_new_levels_do_not_compile_again():
     ("condition", "words"),
     [
         (lambda t, s, a: s.q, r"one boolean or one real number, got float64 of shape \(1,\)"),
-        (lambda t, s, a: jnp.asarray(1j), r"got complex128 of shape \(\)"),
+        (lambda t, s, a: jnp.asarray(1j), r"numbers of type complex128"),
     ],
 )
 def test_conditions_that_are_refused(condition, words):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((TypeError, ValueError), match=words):
         fall(Event(condition))
