@@ -306,6 +306,19 @@ def resting(slow: Array, h: Scalar, gap: Array, rate: Array) -> Array:
     return (gap <= slow * h) & (jnp.abs(rate) <= slow)
 
 
+LONG = 20.0
+"""Steps after which a bounce sequence should have ended by itself, where it is ended at once."""
+
+
+def lasts_long(slow: float, pressed: Array, rate: Array, back: Array) -> Array:
+    """Which bounce sequences that are ended here, after a rebound `back` from `rate`, would go on for long.
+
+    A flight takes `2 slow back / pressed` steps, and each is shorter than the one before by `back / rate`.
+    """
+    # Without division, as either may be zero.
+    return 2 * slow * back * -rate > LONG * pressed * (-rate - back)
+
+
 def impact(
     model: Model, t: Scalar, h: Scalar, state: State, solver, adjoint: AbstractAdjoint | None = None
 ):

@@ -182,6 +182,11 @@ def ended(model, integrator, grid: Grid, args, saveat, event, start: _Loop, loop
     if event is not None and event.locate:
         point = _event_point(event, model, integrator, grid, loop, args)
     info = saved.info  # per step, so without an entry for the start
+    if loop.peaks is not None:
+        last = loop.peaks.at_last()
+        if loop.watch is not None:
+            last = jnp.where(loop.watch.step < 0, last, 0)
+        info = eqx.tree_at(lambda i: i.struck, info, info.struck.at[-1].add(last))
     if saveat.t0:
         nothing = jax.tree.map(lambda x: jnp.zeros_like(x, shape=x.shape[1:]), info)
         first = _snapshot(model, integrator, grid, start, jnp.zeros((), int), nothing)
@@ -331,13 +336,16 @@ def _summary(infos: StepInfo, made: Count) -> StepInfo:
     details = jax.tree.map(
         lambda x: x[last] if x.shape[0] else jnp.zeros_like(x, shape=x.shape[1:]), infos.details
     )
+    counts = {name: jnp.sum(getattr(infos, name), dtype=jnp.int32) for name in _COUNTED}
+    if infos.drifted.shape[0]:
+        counts["drifted"] = infos.drifted[last]  # only what is saved can be apart
     return StepInfo(
         impulses=jax.tree.map(lambda x: jnp.sum(x, axis=0), infos.impulses),
         margin=jnp.min(infos.margin, initial=jnp.inf),
         details=details,  # of the last step
         impacts=jnp.min(infos.impacts, axis=0, initial=jnp.inf),
         **{name: jnp.max(getattr(infos, name), initial=0) for name in _LARGEST},
-        **{name: jnp.sum(getattr(infos, name), dtype=jnp.int32) for name in _COUNTED},
+        **counts,
     )
 
 

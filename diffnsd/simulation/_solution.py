@@ -34,11 +34,12 @@ class StepStatistics(eqx.Module):
       forces produce from rest within one step, `(s,)`. `merged`: contacts that struck together with
       another one, `(s,)`.
     - `struck`: impacts that were stepped over by a method that does not differentiate their times,
-      `(s,)`: steps in which a contact has an impulse several times those before and after. One in the
-      last step is not seen, and neither are those of `neighbour_contacts`. `turned`: contacts whose
+      `(s,)`: steps in which a contact has an impulse several times those before and after; those of
+      `neighbour_contacts` are not seen. `turned`: contacts whose
       friction, or relays whose multiplier, went from one bound to the opposite one within two steps, without
-      a derivative of that time, `(s,)`; not in the first two steps. `drifted`: steps at whose ends the
-      values of `Corrected` and the motion of its derivatives are more than 5 steps apart, `(s,)`.
+      a derivative of that time, `(s,)`; not in the first two steps. `drifted`: 1 where the values of
+      `Corrected` and the motion of its derivatives are apart at the saved time, by more than 5 steps or by a
+      twentieth of the fastest velocity, as on two sides of an impact, `(s,)`.
     - `kinks`: contacts under `Located` and `Corrected` that lasted on a curved surface, let go or began to
       slip, `(s,)`. Second derivatives are not true after them, and overflow. `curved`: those that lasted
       on a curved surface while `contacts_at` of the method inside was not `HalfExplicit()`, `(s,)`.
@@ -113,8 +114,9 @@ class StepStatistics(eqx.Module):
             ),
             (
                 self.drifted,
-                "at the end of {} steps the values of Corrected and the motion of its derivatives are "
-                "more than 5 steps apart: take shorter steps, or use Located(...)",
+                "at {} saved times the values of Corrected and the motion of its derivatives are apart, by "
+                "more than 5 steps or as on two sides of an impact: take shorter steps, save at other "
+                "times, or use Located(...)",
             ),
             (
                 self.curved,

@@ -8,6 +8,8 @@ A turn is a friction, or a relay, at a bound of its law two steps after it was a
 or output has changed sign without being held at zero.
 """
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -57,14 +59,21 @@ class Peaks(eqx.Module):
         if not which or integrator.keeps_impact_times:
             return None
         counts, dtype = model.contacts(t0, state0.q), state0.v.dtype
-        never = tuple(jnp.full(counts[k], jnp.inf, dtype) for k in which)
+        none = tuple(jnp.zeros(counts[k], dtype) for k in which)
         laws = tuple(model.interactions[k].law for k in which)
         rebounds = tuple(law.needs_implicit_positions for law in laws)
-        return Peaks(never, never, jnp.zeros((), dtype), which, rebounds)
+        return Peaks(none, none, jnp.zeros((), dtype), which, rebounds)
 
     def then(self, info: StepInfo) -> tuple["Peaks", Int[Array, ""]]:
         """After the next step, and how many impacts there were in the step before it."""
-        latest = tuple(jax.lax.stop_gradient(info.impulses[k][:, 0]) for k in self.which)
+        return self._followed_by([info.impulses[k][:, 0] for k in self.which])
+
+    def at_last(self) -> Int[Array, ""]:
+        """How many impacts there were in the last step, after which nothing is known."""
+        return self._followed_by([jnp.zeros_like(p) for p in self.newer])[1]
+
+    def _followed_by(self, latest: Sequence[Array]) -> tuple["Peaks", Int[Array, ""]]:
+        latest = tuple(map(jax.lax.stop_gradient, latest))
         total = jnp.zeros((), jnp.int32)
         largest = self.largest
         parts = zip(self.older, self.newer, latest, self.rebounds, strict=True)

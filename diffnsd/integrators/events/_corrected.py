@@ -27,6 +27,8 @@ from ._refusals import curvature_problem, locating_problem
 
 FAR_APART = 5.0
 """Steps: the values and the located motion count as far apart if their distance takes more at top speed."""
+ASIDE = 0.05
+"""And if their velocities differ by this part of the top speed, as on the two sides of an impact."""
 
 
 class Corrected(AbstractWrappedIntegrator):
@@ -40,8 +42,10 @@ class Corrected(AbstractWrappedIntegrator):
 
     Values have the error of `inner`, which is first order in the step after impacts. In long and
     chaotic motions small differences grow and the two trajectories diverge; the derivative is then no
-    longer that of a motion near the values. Steps at whose ends they are further apart than the fastest
-    motion so far goes in 5 steps are counted (`Solution.stats.drifted`) and said in `Solution.message`.
+    longer that of a motion near the values. Nor is it within a step or so of an impact, where the two may
+    be on different sides of it. Saved times at which they are further apart than the fastest motion so far
+    goes in 5 steps, or in velocity by a twentieth of it, are counted (`Solution.stats.drifted`) and said in
+    `Solution.message`.
 
     Gaps and energies of a `Solution` have the derivative of those of the located motion. What is computed
     from its states has the derivative of the states at the values: `m v dv` of a kinetic energy, with
@@ -131,8 +135,9 @@ class Corrected(AbstractWrappedIntegrator):
         seen = seen.seeing(missed=failed(found)[None])
         counts = "located", "missed", "slow", "merged", "impacts", "kinks", "curved"
         ahead, speed = jax.lax.stop_gradient((ahead, jnp.maximum(carry.speed, max_abs(end.v))))
-        moved = max_abs(ahead[: len(end.v)])
-        drifted = (moved > FAR_APART * h * speed).astype(seen.located.dtype)
+        moved, faster = (max_abs(part) for part in jnp.split(ahead, [len(end.v)]))
+        apart = (moved > FAR_APART * h * speed) | (faster > ASIDE * speed)
+        drifted = apart.astype(seen.located.dtype)
         if state.q is None:
             drifted = jnp.zeros_like(drifted)  # without velocities there is no length of a step
         info = dataclasses.replace(

@@ -23,6 +23,7 @@ from .._impact import (
     crossing,
     crossing_times,
     impact,
+    lasts_long,
     motion,
     normal_motion,
     one_slip,
@@ -78,14 +79,13 @@ class Located(AbstractWrappedIntegrator):
       law. Their derivative is that of `inner`: finite, but without the derivative of impact times.
     - A rebound so slow that forces bring the contact back within `2 slow` steps is none: the contact
       stays closed, at the time of this impact. So an infinite bounce sequence ends with the derivative of
-      its limit, under constant forces to 1e-7 at every h. At these thresholds, values change by the
-      order of `slow` times `h²` in positions and `h` in velocities, until the true sequence ends.
+      its limit, under constant forces to 1e-7 at every h. Until it ends, values change by the order of
+      `slow` times `h²` in positions and `h` in velocities; if that takes 20 steps, it is counted as slow.
     - Contacts that rest or slide at the time of an impact take part in it with their laws.
     - Contacts that cross within `simultaneous` (a fraction of the step) of the first, and are coupled
       to it, strike together, at the root of the sum of their gaps. Their order, on which the derivative
       may depend, is not resolved. Contacts that are not coupled strike one after the other.
-    - A contact that is already closed and closes fast strikes where its motion crossed, up to one step
-      before; a deeper one strikes where it is.
+    - A contact that is closed and closes fast strikes where it crossed, at most one step before.
     - Impacts beyond `max_impacts` of a step are left to `inner`; their times have no derivative.
 
     **Arguments:**
@@ -289,7 +289,8 @@ class Located(AbstractWrappedIntegrator):
         # A contact that forces would bring back within a few steps stays closed: the end of its bounces.
         given = without_derivative((model, t, h, before))
         back = rebounds(*given, gap=gap, rate=rate)
-        stays = jnp.where(group & (back < run.pressed), 0, 1).astype(rate.dtype)
+        ends = group & (back < run.pressed)
+        stays = jnp.where(ends, 0, 1).astype(rate.dtype)
         masked = model.masked(t, before.q, touching & ~turns & ~again, touching, stays)
         v, impulses, stats, crowded = impact(masked, t, curve.h, before, self.solver, self.adjoint)
         after = State(before.q, v)
@@ -307,7 +308,7 @@ class Located(AbstractWrappedIntegrator):
         merged = jnp.maximum(jnp.sum(group, dtype=jnp.int32) - 1, 0)
         struck = eqx.tree_at(
             lambda i: (i.solved_by, i.located, i.merged, i.impacts),
-            struck,
+            struck.seeing(slow=ends & lasts_long(self.slow, run.pressed, rate, back)),
             (own, one, merged, times),
         )
         made = run.before.then(run.trial.shortened(s / curve.h)).then(struck)
