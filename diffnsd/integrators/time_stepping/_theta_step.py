@@ -18,10 +18,12 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
+from ..._jax import where
 from ..._numerics import UNROLL_LIMIT, newton_solve
-from ..._result import first_error
+from ..._result import RESULTS, first_error
 from ..._types import Args, Config, Scalar, State, Vector
 from ...complementarity import Block, MixedProblem
 from ...laws import Context
@@ -291,15 +293,16 @@ def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, inpu
     step = Step(scheme, reduced, t0, h, state, args, z0, input0, linear)
     if model.system.is_large(t0, state, args):
         v, z, stats, result = large_step(step, z0)
-        end, multipliers, crowded = _ended(step, selections, v, z)
+        end, left, multipliers, crowded = _ended(step, selections, v, z)
         info = StepInfo.of(multipliers, stats, crowded=crowded)
-        return end, info, first_error(result, overflowed(crowded)), memory(multipliers)
+        result = first_error(first_error(left, result), overflowed(crowded))
+        return end, info, result, memory(multipliers)
     guess = jnp.concatenate([step.guess(), *own_parts(interactions, z0)])
     v, z, stats, converged = solve_step(
         Step.equations, step, guess, z0, scheme.solver, scheme.newton, scheme.adjoint
     )
-    end, multipliers, crowded = _ended(step, selections, v[: state.v.shape[0]], z)
-    result = outcome(stats, converged, end.v, crowded)
+    end, left, multipliers, crowded = _ended(step, selections, v[: state.v.shape[0]], z)
+    result = first_error(left, outcome(stats, converged, end.v, crowded))
     known = model, t0, state, h, scheme.prediction
     switch = nearest_switch(*known, selections, multipliers)
     stats = eqx.tree_at(lambda s: s.margin, stats, jnp.minimum(stats.margin, switch))
@@ -307,11 +310,24 @@ def theta_step(scheme, model: Model, t0, h, state: State, warm, args: Args, inpu
 
 
 def _ended(step: Step, selections, v: Vector, z):
-    """The state at the end, the multipliers of all contacts, and the first one left out."""
-    end = step.at(1, v)
+    """The state at the end, whether it is in the chart, the multipliers of all contacts, the first left out.
+
+    Where a body turns by half a revolution the state stays as it was: what the midpoint of such a step says
+    of the turning forces is no approximation, and they would feed it with energy.
+    """
+    end, state = step.at(1, v), step.state
     pairs = zip(selections, z, strict=True)
     multipliers = tuple(s.spread(jnp.moveaxis(part, 1, 0)) for s, part in pairs)
-    return end, multipliers, left_out(selections, end.v, step.h)
+    crowded, left = left_out(selections, end.v, step.h), RESULTS.successful
+    if state.q is not None:
+        theta = step.scheme.theta
+        turn = step.h * (theta * end.v + (1 - theta) * state.v)
+        inside = step.model.system.group.angle_squared(turn) < np.pi**2
+        # What is not finite has a result of its own.
+        exceeds = ~inside & jnp.all(jnp.isfinite(turn))
+        left = RESULTS.where(exceeds, RESULTS.chart_exceeded, RESULTS.successful)
+        end = where(exceeds, state, end)
+    return end, left, multipliers, crowded
 
 
 def rows(problem: MixedProblem) -> tuple[Array, Array]:
