@@ -29,6 +29,10 @@ Lanes = Float[Array, "..."]
 """A number for every contact."""
 
 
+LIFTED = 1e-5, 1e-8
+"""Gaps that count as closed, relative to the size of the coordinates, in float32 and float64."""
+
+
 class Context(eqx.Module):
     """The data that a law may use about its contacts before the step is solved.
 
@@ -39,7 +43,7 @@ class Context(eqx.Module):
       relations without a gap, which are always closed.
     - `h`: length of the step [s], shape `(...)`.
     - `gamma`: the fraction of the step over which closing is predicted, shape `(...)`.
-    - `size`: magnitude of the coordinates [m], to which the rounding of a gap is relative; shape
+    - `size`: magnitude of the coordinates [m], to which the errors of a gap are relative; shape
       `(...)` or a number.
     """
 
@@ -56,8 +60,12 @@ class Context(eqx.Module):
 
     @property
     def closed(self) -> Bool[Array, "..."]:
-        """Whether the predicted gap is closed; a gap of rounding size counts as closed."""
-        return self.predicted_gap <= 64 * jnp.finfo(self.gap.dtype).eps * self.size
+        """Whether the predicted gap is closed; a gap of rounding size counts as closed.
+
+        So does one that the tolerance of a step leaves under a lasting contact, which if it counted as open
+        would fall freely for a step.
+        """
+        return self.predicted_gap <= LIFTED[jnp.finfo(self.gap.dtype).bits >= 64] * self.size
 
 
 class AbstractLaw(AbstractChecked):
