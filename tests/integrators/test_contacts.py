@@ -7,7 +7,7 @@ import pytest
 from quick import quick_jit
 from scipy.special import ellipj
 
-from diffnsd import RESULTS, BackwardEuler, Interaction, Model, MoreauJean, Newton, State
+from diffnsd import RESULTS, BackwardEuler, Interaction, Model, MoreauJean, Newton, State, simulate
 from diffnsd.laws import (
     Complementarity,
     CoulombFriction,
