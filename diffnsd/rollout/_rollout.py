@@ -1,9 +1,11 @@
 """Mapping a function over the elements of a batch."""
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
+from contextlib import suppress
 from functools import lru_cache, partial
 from numbers import Integral
 from typing import Annotated, TypeVar
@@ -40,9 +42,9 @@ def rollout(
     other on an accelerator). Inside `jit`, `vmap` or a derivative, they run one after the other, and
     `simulate_fn` may close over values that are being differentiated. The result is the same.
 
-    Ctrl-C ends a rollout with the chunks that are running; inside `jit` all chunks are one program, which
-    the process still runs to its end. A progress meter of `simulate` shows every chunk by itself, on
-    every device.
+    Ctrl-C ends a rollout within a second, and the process after the chunks that are running; inside `jit`
+    all chunks are one program, which the process still runs to its end. A progress meter of `simulate`
+    shows every chunk by itself, on every device.
 
     For a gradient on all cores, map the gradient: `rollout(jax.value_and_grad(loss_of_one), batch)`,
     and sum.
@@ -119,34 +121,63 @@ def _starts(lanes: int, size: int) -> list[int]:
 
 
 def _on_threads(program, batch, lanes, size, workers):
-    """Runs the chunks of a batch, each on the next free core."""
+    """Runs the chunks of a batch, each on the next free core.
+
+    The main thread only waits: Ctrl-C interrupts it, and a chunk of its own would go on in XLA with nobody
+    to wait for it, which crashes the process if that ends at once. Chunks of worker threads are waited for
+    at exit. Any other thread, which Ctrl-C does not reach, takes chunks itself: a chunk may have called it
+    back, while all workers are busy with chunks.
+    """
     starts = _starts(lanes, size)
     # Compile once here; otherwise several threads would compile at the same time.
     program.prepare(_cut(batch, 0, size), size)
     waiting, outs = deque(starts), {}
+    wide = jax.config.read("jax_enable_x64")  # in a `with` statement it is of this thread alone
 
     def work():
-        while waiting:
-            try:
-                start = waiting.popleft()
-            except IndexError:  # another thread was faster
-                return
-            outs[start] = jax.block_until_ready(program(_cut(batch, start, size), size, None))
+        with jax.enable_x64(wide):
+            while waiting:
+                try:
+                    start = waiting.popleft()
+                except IndexError:  # another thread was faster
+                    return
+                try:
+                    out = program(_cut(batch, start, size), size, None)
+                    outs[start] = jax.block_until_ready(out)
+                except BaseException:
+                    waiting.clear()  # the caller gets it, after the chunks that run
+                    raise
 
-    others = [_threads(workers).submit(work) for _ in range(min(workers, len(starts)) - 1)]
+    helps = threading.current_thread() is not threading.main_thread()
+    others = []
     try:
-        work()
+        for _ in range(min(workers, len(starts)) - helps):
+            others.append(_threads(workers).submit(work))
+        if helps:
+            work()
+        for i, other in enumerate(others):
+            # What has not begun is not waited for, where another has found no more chunks.
+            if not ((helps or i) and other.cancel()):
+                _result(other)
     finally:
         waiting.clear()
         for other in others:
-            if not other.cancel():
-                other.result()
+            other.cancel()
     return _joined([outs[start] for start in starts], lanes)
+
+
+def _result(future: Future) -> None:
+    """Waits for a thread, and raises what it raised."""
+    while not future.done():
+        with suppress(TimeoutError):
+            # With a limit: on Windows, Ctrl-C does not end a wait without one.
+            future.result(timeout=0.5)
+    future.result()
 
 
 @lru_cache(maxsize=1)
 def _threads(workers: int) -> ThreadPoolExecutor:
-    """Worker threads that help the calling one; kept, because starting one takes longer than a call."""
+    """Worker threads; kept, because starting one takes longer than a call."""
     return ThreadPoolExecutor(workers, "rollout")
 
 

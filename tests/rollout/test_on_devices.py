@@ -162,6 +162,29 @@ run(repeats)  # a minute
 """
 
 
+ALONE = """
+import threading, time
+import jax, jax.numpy as jnp
+from diffnsd import rollout
+
+def often(lane):
+    x, repeats = lane
+    return jax.lax.fori_loop(0, repeats, lambda _, y: jnp.sin(y + 1), x)
+
+def run(repeats):
+    batch = jnp.linspace(0.0, 1.0, 4000)
+    rollout(often, (batch, jnp.full(len(batch), repeats)), chunk=1)
+
+run(1)  # Ctrl-C while XLA compiles would crash it
+threading.Timer(0.5, lambda: print("ready", flush=True)).start()
+before = time.monotonic()
+try:
+    run(100_000_000)
+except KeyboardInterrupt:
+    print("after", time.monotonic() - before)
+"""
+
+
 @pytest.mark.slow
 def test_on_three_five_and_eight_devices():
     """13 lanes divide over none of them: padded and cut; and no reduction in what only maps."""
@@ -208,3 +231,11 @@ def test_ctrl_c_ends_a_rollout_with_the_chunks_that_run():
     code, _, errors, seconds = interrupted(COMMON + LONG, devices=8)
     assert code == -signal.SIGINT and "KeyboardInterrupt" in errors
     assert seconds < 20, seconds
+
+
+@pytest.mark.slow
+def test_a_process_ends_well_just_after_ctrl_c():
+    """A second after its begin, while chunks of a second or more run: the exit waits for these."""
+    code, out, errors, seconds = interrupted(ALONE, devices=1)
+    assert code == 0 and out.startswith("after"), (code, out, errors)
+    assert float(out.split()[1]) < 3 and seconds < 60, (out, seconds)

@@ -1,5 +1,7 @@
 """Rollouts equal a loop over lanes, whatever the chunks and wherever they run."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -98,3 +100,36 @@ def test_leaves_of_different_length_are_refused():
         rollout(stop, (jnp.ones(3), jnp.ones(4)))
     with pytest.raises(ValueError, match=r"such as jnp.array\(\[0.1, 0.2\]\)"):
         rollout(stop, [0.1, 0.2])
+
+
+def looped(x):
+    return jax.lax.fori_loop(0, 3, lambda _, y: jnp.sin(y), x)
+
+
+def with_host(host):
+    """A function with a loop, of which every pass calls the host."""
+
+    def called(x):
+        shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return jax.pure_callback(host, shape, x, vmap_method="sequential")
+
+    return lambda x: jax.lax.fori_loop(0, 2, lambda _, y: called(y), x)
+
+
+def test_rollouts_of_other_threads():
+    """They take chunks themselves."""
+    batch = jnp.linspace(0.0, 1.0, 12)
+    with ThreadPoolExecutor(3) as threads:
+        several = [threads.submit(rollout, looped, batch, chunk=2) for _ in range(6)]
+    for each in several:
+        np.testing.assert_allclose(each.result(), jax.vmap(looped)(batch))
+
+
+def test_errors_of_a_chunk_reach_the_caller():
+    def refuses(x):
+        if x > 0.5:
+            raise ArithmeticError("too large")
+        return x
+
+    with pytest.raises(Exception, match="too large"):
+        rollout(with_host(refuses), jnp.linspace(0.0, 1.0, 12), chunk=2)
