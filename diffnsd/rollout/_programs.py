@@ -46,6 +46,21 @@ def on_devices(function: Callable, mesh: Mesh | None) -> Callable:
     return jax.shard_map(function, mesh=mesh, in_specs=share, out_specs=share, check_vma=False)
 
 
+def with_automatic_axis(mesh: Mesh) -> Mesh:
+    """The devices of a mesh of one axis, whatever its type.
+
+    An explicit one, the default of `jax.make_mesh`, would want every array to be put on the devices before.
+
+    **Raises:** `ValueError` if the mesh has more than one axis.
+    """
+    if not isinstance(mesh, Mesh) or len(mesh.axis_names) != 1:
+        raise ValueError(
+            "mesh must have one axis of devices, jax.make_mesh((len(jax.devices()),), ('run',)), "
+            f"got {getattr(mesh, 'axis_names', mesh)!r}."
+        )
+    return Mesh(mesh.devices, mesh.axis_names)
+
+
 def find_program(function: Callable, batch: PyTree, transformed: bool) -> Program:
     """The program that maps a function of one batch element over a batch, not yet compiled.
 

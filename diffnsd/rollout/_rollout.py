@@ -19,7 +19,7 @@ from jax.extend.core import get_opaque_trace_state
 from jaxtyping import PyTree
 
 from .._arguments import checked_arguments
-from ._programs import find_program, on_devices
+from ._programs import find_program, on_devices, with_automatic_axis
 
 Out = TypeVar("Out")
 
@@ -80,7 +80,8 @@ def rollout(
             f"chunk must be a whole number of batch elements, at least 1, got {chunk!r}."
         )
     limit = CHUNK if chunk is None else int(chunk)
-    share = lanes if mesh is None else _share(lanes, mesh)
+    mesh = None if mesh is None else with_automatic_axis(mesh)
+    share = lanes if mesh is None else -(-lanes // mesh.size)  # for each device
     if lanes == 0:
         # Only traced, to get the shapes of the outputs.
         one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), batch)
@@ -216,13 +217,6 @@ def _transformed() -> bool:
     here = get_opaque_trace_state()
     with jax.core.eval_context():
         return here != get_opaque_trace_state()
-
-
-def _share(lanes: int, mesh: jax.sharding.Mesh) -> int:
-    """Number of batch elements per device."""
-    if len(mesh.axis_names) != 1:
-        raise ValueError(f"the mesh must have one axis of devices, got {mesh.axis_names}.")
-    return -(-lanes // mesh.size)
 
 
 def _padded(batch: PyTree, extra: int) -> PyTree:

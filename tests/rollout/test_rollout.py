@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from diffnsd import models
+from diffnsd.identification import SumOverRuns
 from diffnsd.integrators import MoreauJean
 from diffnsd.rollout import rollout
 from diffnsd.simulation import SaveAt, simulate
@@ -76,6 +77,14 @@ def test_on_a_mesh_and_differentiated(batch, one_by_one):
     np.testing.assert_allclose(rollout(stop, batch, mesh=mesh), one_by_one, atol=1e-12)
     slope = jax.grad(lambda s: jnp.sum(rollout(lambda x: jnp.sin(s * x), batch[1], mesh=mesh)))
     np.testing.assert_allclose(slope(0.3), np.sum(batch[1] * np.cos(0.3 * batch[1])), rtol=1e-12)
+
+
+def test_the_default_mesh():
+    """Its axis is explicit, unlike that of `Mesh`."""
+    mesh, batch = jax.make_mesh((1,), ("lane",)), jnp.linspace(0.0, 1.0, 7)
+    np.testing.assert_allclose(rollout(looped, batch, mesh=mesh), jax.vmap(looped)(batch))
+    summed = SumOverRuns(lambda p, x: p * looped(x), batch, mesh)
+    np.testing.assert_allclose(summed(jnp.asarray(2.0)), 2 * jnp.sum(jax.vmap(looped)(batch)))
 
 
 def test_no_lane_gives_empty_outputs(batch):

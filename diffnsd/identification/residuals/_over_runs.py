@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from ..._arguments import AbstractChecked
 from ..._jax import is_traced
 from ...rollout import rollout
+from ...rollout._programs import with_automatic_axis
 from .._base import check_of_runs
 from ._linearise import AbstractJacobian, AbstractRobustLoss, Linearisation, linearise, spread_mask
 
@@ -39,8 +40,7 @@ class AbstractOverRuns(AbstractChecked):
         *,
         chunk: int | None = None,
     ):
-        if not isinstance(mesh, Mesh) or len(mesh.axis_names) != 1:
-            raise ValueError("mesh must have one axis of devices: Mesh(jax.devices(), ('run',)).")
+        mesh = with_automatic_axis(mesh)
         check_of_runs(runs=runs)
         leaves = [np.shape(x) for x in jax.tree.leaves(runs)]
         counts = {shape[0] if shape else 0 for shape in leaves}
