@@ -5,6 +5,7 @@ from dataclasses import replace
 from numbers import Integral as Whole
 
 import diffrax
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -162,7 +163,8 @@ def simulate(
         COMPILATIONS.warn_if_repeated(compiled, "simulate", parts)
     if throw:
         bad = failed(solution.result)
-        if is_traced(bad):
+        # Under a derivative the result may be known where the statistics, which a message needs, are not.
+        if any(map(is_traced, jax.tree.leaves((solution.result, solution.stats)))):
             states = solution.result.error_if(solution.states, bad)
             solution = replace(solution, states=states)
         elif np.any(bad):

@@ -10,6 +10,7 @@ from quick import quick_jit
 from diffnsd import (
     EulerMoreau,
     Interaction,
+    Located,
     Model,
     MoreauJean,
     Pose,
@@ -444,3 +445,18 @@ def test_checks_of_a_first_order_system_leave_nothing_in_a_program():
     assert all(str(e.primitive) in ("stop_gradient", "copy") for e in jaxpr.eqns)
     with pytest.raises(ValueError, match="reached by no multiplier"):
         jax.make_jaxpr(lambda x: x + hidden(known)[0])(jnp.zeros(()))
+
+
+@pytest.mark.slow
+def test_a_failure_under_a_derivative_says_the_result():
+    """The result of this method is known there, unlike its statistics."""
+
+    def end(d):
+        relation = FirstOrderLinear(C=[[1.0]], B=[[1.25]], D=(-d)[None, None], e=[-1.0])
+        system = FirstOrderSystem.linear([[-1.0]], b=[1.25])
+        model, start = Model(system, Interaction(relation, Relay())), system.state([0.2])
+        return simulate(model, Located(EulerMoreau()), 0.0, 3.0, 0.01, start).states.v[-1, 0]
+
+    for derivative in (jax.grad, jax.jacfwd):
+        with pytest.raises(RuntimeError, match="did not reach its tolerance"):
+            derivative(end)(jnp.asarray(0.2))
