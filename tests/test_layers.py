@@ -50,6 +50,7 @@ SIDEWAYS_ALLOWED = {
     ("_block_diagonal", "_numerics"),
     ("_arguments", "_argument_rules"),
     ("_arguments", "_expects"),
+    ("_expects", "_argument_rules"),
     ("_checkpointing", "_arguments"),
     ("_checkpointing", "_outline"),
     ("linear", "_arguments"),

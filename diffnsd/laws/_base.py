@@ -30,7 +30,7 @@ Lanes = Float[Array, "..."]
 
 
 LIFTED = 1e-5, 1e-8
-"""Gaps that count as closed, relative to the size of the coordinates, in float32 and float64."""
+"""Gaps under lasting contacts that count as closed, relative to the coordinates, in float32 and float64."""
 
 
 class Context(eqx.Module):
@@ -62,10 +62,13 @@ class Context(eqx.Module):
     def closed(self) -> Bool[Array, "..."]:
         """Whether the predicted gap is closed; a gap of rounding size counts as closed.
 
-        So does one that the tolerance of a step leaves under a lasting contact, which if it counted as open
-        would fall freely for a step.
+        So does one that the tolerance of a step has left under a contact that neither opens nor closes: if
+        it counted as open, the contact would fall freely for a step.
         """
-        return self.predicted_gap <= LIFTED[jnp.finfo(self.gap.dtype).bits >= 64] * self.size
+        lifted = LIFTED[jnp.finfo(self.gap.dtype).bits >= 64] * self.size
+        lasts = (self.gap <= lifted) & (self.h * jnp.abs(self.u_minus[0]) <= lifted)
+        rounding = 64 * jnp.finfo(self.gap.dtype).eps * self.size
+        return (self.predicted_gap <= rounding) | lasts
 
 
 class AbstractLaw(AbstractChecked):

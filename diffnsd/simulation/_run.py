@@ -182,7 +182,7 @@ def ended(model, integrator, grid: Grid, args, saveat, event, start: _Loop, loop
     if event is not None and event.locate:
         point = _event_point(event, model, integrator, grid, loop, args)
     info = saved.info  # per step, so without an entry for the start
-    if loop.peaks is not None:
+    if loop.peaks is not None and info.struck.shape[0]:
         last = loop.peaks.at_last()
         if loop.watch is not None:
             last = jnp.where(loop.watch.step < 0, last, 0)
