@@ -318,7 +318,7 @@ def test_an_event_that_does_not_happen():
 def test_what_is_refused():
     with pytest.raises(TypeError, match="integrals must be an Integral"):
         run(PARAMETERS, LOCATED, 1e-2, integrals=(squared_speed,))
-    with pytest.raises(ValueError, match="boolean condition has no time"):
+    with pytest.raises(ValueError, match="boolean or integer condition has no time"):
         run(PARAMETERS, LOCATED, 1e-2, event=nsd.Event(lambda t, s, a: s.q[0] < 0, locate=True))
     with pytest.raises(ValueError, match="impacts"):
         nsd.SaveAt(impacts=-1)
