@@ -85,7 +85,7 @@ class Located(AbstractWrappedIntegrator):
     - Contacts that cross within `simultaneous` (a fraction of the step) of the first, and are coupled
       to it, strike together, at the root of the sum of their gaps. Their order, on which the derivative
       may depend, is not resolved. Contacts that are not coupled strike one after the other.
-    - A contact that is closed and closes fast strikes where it crossed, at most one step before.
+    - A closed contact closing fast strikes where it crossed, up to a step before; a deeper one where it is.
     - Impacts beyond `max_impacts` of a step are left to `inner`; their times have no derivative.
 
     **Arguments:**

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
 from ..._jax import where
@@ -26,6 +25,7 @@ from ..._numerics import UNROLL_LIMIT, newton_solve
 from ..._result import RESULTS, first_error
 from ..._types import Args, Config, Scalar, State, Vector
 from ...complementarity import Block, MixedProblem
+from ...groups import Exponential
 from ...laws import Context
 from ...model import Interaction, Model
 from .._base import AbstractIntegrator, AbstractMemory, StepInfo, WarmStart
@@ -322,7 +322,7 @@ def _ended(step: Step, selections, v: Vector, z):
     if state.q is not None:
         theta = step.scheme.theta
         turn = step.h * (theta * end.v + (1 - theta) * state.v)
-        inside = step.model.system.group.angle_squared(turn) < np.pi**2
+        inside = Exponential().inside(step.model.system.group, turn)
         # What is not finite has a result of its own.
         exceeds = ~inside & jnp.all(jnp.isfinite(turn))
         left = RESULTS.where(exceeds, RESULTS.chart_exceeded, RESULTS.successful)
