@@ -125,3 +125,14 @@ def test_a_drift_of_the_values_is_said(end, is_far):
     solution = simulate(model, method, 0.0, end, 1e-2, start, saveat=SaveAt.end())
     assert ("Corrected and the motion of its derivatives" in solution.message) is is_far
     assert bool(solution.stats.drifted.sum()) is is_far
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("end", "apart"), [(0.40, 0), (0.452, 1), (0.60, 0)])
+def test_values_before_an_impact_and_a_motion_after_it_are_said(end, apart):
+    """The ball strikes at 0.45152 s: the plain scheme one step later."""
+    model = bouncing_ball(e=0.9)
+    given = Corrected(MoreauJean()), 0.0, end, end / 50, model.system.state([1.0])
+    solution = simulate(model, *given, saveat=SaveAt.end())
+    assert int(solution.stats.drifted) == apart
+    assert ("two sides of an impact" in solution.message) is bool(apart)

@@ -342,6 +342,26 @@ def test_what_was_not_located_is_counted(method, height, end, counts, words):
     assert solution.message.startswith(words) and bool(solution.message) == bool(words)
 
 
+@pytest.mark.slow
+def test_a_bounce_sequence_that_is_ended_long_before_its_end_is_counted():
+    """At e = 0.9 it lasts ten times as long as its first flight, at e = 0.5 (above) twice as long."""
+    model = bouncing_ball(e=0.9)
+    start = model.system.state([0.05])
+    runs = [simulate(model, Located(MoreauJean()), 0.0, 1.5, h, start) for h in (1e-2, 7.5e-3)]
+    # The motion is at -0.2015 m/s: the first run has stopped long before.
+    assert [float(run.states.v[-1, 0]) for run in runs] == pytest.approx([0, -0.20147], abs=1e-4)
+    assert [int(run.stats.slow.sum()) for run in runs] == [1, 0]
+    assert runs[0].message.startswith("1 slow impacts") and not runs[1].message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("height", "steps"), [(3e-3, 2), (4.9e-3, 4), (1.49e-2, 2)])
+def test_an_impact_in_the_first_or_the_last_step_is_counted(height, steps):
+    model, start = bouncing_ball(e=0.9), State(jnp.array([height]), jnp.array([-1.0]))
+    solution = simulate(model, MoreauJean(), 0.0, 1e-2 * steps, 1e-2, start)
+    assert int(solution.stats.struck.sum()) == 1
+
+
 @pytest.mark.nightly
 def test_a_joint_that_is_switched_off_does_not_hold():
     """A ball whose force grows with height, thrown against its floor beside a joint that is off."""
