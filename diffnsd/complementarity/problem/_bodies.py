@@ -1,6 +1,7 @@
 """`W = H A^-1 H^T` of contacts between free bodies, through products with their blocks."""
 
 import functools
+import math
 from typing import Any
 
 import equinox as eqx
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._block_diagonal import BlockDiagonal
+from ._dense import norm
 from ._problem import join, split
 
 SIGNS = 8
@@ -47,7 +49,7 @@ class ManyBodies(eqx.Module):
         m = sum(c * k for c, k in self.shapes)
         signs = jax.random.rademacher(jax.random.key(0), (SIGNS, m), dtype=self.scale.dtype)
         images = jax.lax.map(lambda x: self(x[:, None])[:, 0], signs)
-        return jnp.sqrt(jnp.mean(jnp.sum(images * images, axis=1)))[None]
+        return norm(images.reshape(-1))[None] / math.sqrt(SIGNS)
 
     def steps(self, shapes) -> Array:
         """One over the mean diagonal of each contact's block of W, for all of its rows, `(m, 1)`."""

@@ -79,8 +79,10 @@ class Contacts(eqx.Module):
 
 
 def norm(x: Array) -> Array:
-    """Euclidean norm over the first axis."""
-    return jnp.sqrt(jnp.sum(x * x, axis=0))
+    """Euclidean norm over the first axis, of numbers whose squares may leave the range too."""
+    top = jnp.max(jnp.abs(x), axis=0, initial=0)
+    unit = jnp.where((top > 0) & jnp.isfinite(top), top, 1)
+    return unit * jnp.sqrt(jnp.sum((x / unit[None]) ** 2, axis=0))
 
 
 def ratio(a: Array, b: Array) -> Array:
@@ -139,7 +141,7 @@ class DenseProblem(eqx.Module):
             return self.sizes[1]
         if callable(self.W):
             return self.W.frobenius()
-        return jnp.sqrt(jnp.sum(self.W * self.W, axis=(1, 2)))
+        return norm(self.W.reshape((len(self.W), -1)).T)
 
     def velocity(self, z: Array) -> Array:
         """`w = W z + q`."""

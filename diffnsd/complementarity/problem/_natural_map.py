@@ -33,6 +33,10 @@ def tilt_for(dtype) -> float:
     return 1e-6 if jnp.finfo(dtype).bits >= 64 else 1e-3
 
 
+STRICTEST = 4e3
+"""How much smaller than the tolerance the residual of a contact must be, at most: rounding leaves no more."""
+
+
 class UnderLaw(Protocol):
     """Contacts under one law, with or without the matrices of a step."""
 
@@ -164,13 +168,17 @@ def distances(problem: MixedProblem, w, z, x, rho, size: Array) -> tuple[Array, 
     """
     margin = jnp.full_like(size, jnp.inf)
     power, motion = jnp.zeros_like(size), jnp.zeros_like(size)
+    unit = 1 / jnp.where(size > 0, size, 1)
     for block, u, p, y, r in zip(problem.blocks, w, z, x, rho, strict=True):
         distance = jnp.where(block.active, block.law.set().margin(y), jnp.inf)
         margin = jnp.minimum(margin, jnp.min(distance, axis=0, initial=jnp.inf))
-        power = jnp.maximum(power, jnp.max(r * lost_power(block, u, p), axis=0, initial=0))
+        r = unit[None] * r  # noqa: PLW2901
+        lost = unit[None] * lost_power(block, u, p) * r
+        power = jnp.maximum(power, jnp.max(lost, axis=0, initial=0))
         motion = motion + short_sum(jnp.where(block.active, dot(u, u) * r * r, 0), 0)
-    norm = jnp.sqrt(squared(tuple(z))) * jnp.maximum(jnp.sqrt(motion), size)
-    return margin / jnp.where(size > 0, size, 1), power / jnp.where(norm > 0, norm, 1)
+    norm = jnp.sqrt(squared(tuple(unit[None, None] * p for p in z)))
+    norm = norm * jnp.sqrt(jnp.maximum(motion, jnp.where(size > 0, jnp.ones_like(size), 0)))
+    return unit * margin, power / jnp.where(norm > 0, norm, 1)
 
 
 def wedged(problem: MixedProblem, mobility: Array | None, z) -> Array:
@@ -242,29 +250,68 @@ def lost_power(block: UnderLaw, w: Array, z: Array) -> Array:
     return jnp.where(block.active, jnp.abs(dot(z, u)), 0)
 
 
-def scale(problem: MixedProblem, v: Array, rho: tuple[Array, ...]) -> Array:
-    """Size `|rho w_free|` of the problem, `v` the velocity without multipliers, shape `(...)`.
+def scale(problem: MixedProblem, v: Array, rho: tuple[Array, ...]) -> tuple[Array, Array]:
+    """Sizes `|rho w_free|` and `|w_free|` of the problem, shape `(...)`.
 
-    Only contacts that would close at that velocity count, because distant contacts do not make a solution
-    less accurate. Where contacts close only by rounding, the size is that of the rounded terms; where
-    none closes, it is that of all contacts.
+    Only contacts that would close at the velocity without multipliers, `v`, count, because distant contacts
+    do not make a solution less accurate. Where contacts close only by rounding, the size is that of the
+    rounded terms; where none closes, it is that of all contacts.
     """
-    met, rounded, every = (jnp.zeros_like(problem.rhs[0]) for _ in range(3))
+    # Relative to the largest `rho`: squares of very light or heavy bodies leave the range of numbers.
+    unit = largest(problem, rho)
+    own, parts, closes, weights = [], [], [], []
     for block, r in zip(problem.blocks, rho, strict=True):
         w = jnp.where(block.active[None], block.local(v) + block.offset, 0)
-        closes = jnp.any(projected(block, argument(block, w, jnp.zeros_like(w), r)) != 0, axis=0)
-        parts = apply(jax.tree.map(jnp.abs, block.output), jnp.abs(v)) + jnp.abs(block.offset)
-        own = dot(w, w) * r * r
-        every = every + short_sum(own, 0)
-        met = met + short_sum(jnp.where(closes, own, 0), 0)
-        rounded = rounded + short_sum(jnp.where(closes, dot(parts, parts) * r * r, 0), 0)
-    size = jnp.maximum(met, ROUNDED[jnp.finfo(v.dtype).bits >= 64] ** 2 * rounded)
-    return jnp.sqrt(jnp.where(size > 0, size, every))
+        x = argument(block, w, jnp.zeros_like(w), r)
+        closes.append(jnp.any(projected(block, x) != 0, axis=0))
+        terms = apply(jax.tree.map(jnp.abs, block.output), jnp.abs(v)) + jnp.abs(block.offset)
+        own.append(dot(w, w))
+        parts.append(dot(terms, terms))
+        weights.append(jnp.where(block.active, r / unit[None], 0) ** 2)
+
+    def total(squares, weights, where):
+        each = zip(squares, weights, where, strict=True)
+        return sum(short_sum(jnp.where(on, w * x, 0), 0) for x, w, on in each)
+
+    def length(weights):
+        met, rounded = total(own, weights, closes), total(parts, weights, closes)
+        size = jnp.maximum(met, ROUNDED[jnp.finfo(v.dtype).bits >= 64] ** 2 * rounded)
+        everywhere = list(map(jnp.ones_like, closes))
+        return jnp.sqrt(jnp.where(size > 0, size, total(own, weights, everywhere)))
+
+    return unit * length(weights), length(list(map(jnp.ones_like, weights)))
+
+
+def largest(problem: MixedProblem, rho: tuple[Array, ...]) -> Array:
+    """The largest `rho` of an active contact, shape `(...)`; 1 where none is active."""
+    most = jnp.zeros_like(problem.rhs[0])
+    for block, r in zip(problem.blocks, rho, strict=True):
+        most = jnp.maximum(most, jnp.max(jnp.where(block.active, r, 0), axis=0, initial=0))
+    return jnp.where(most > 0, most, 1)
+
+
+def shares(rho: tuple[Array, ...], size: Array, speed: Array) -> tuple[Array, ...] | None:
+    """Weights of residuals by which velocities count too, at least 1, `(c, ...)`; `None` if all are 1.
+
+    An impulse is known relative to the largest ones: between bodies of 1e4 and 1e-4 kg, to no more than what
+    moves the light body by as much as the heavy ones. So the velocity `F / rho` has to be small as well,
+    a hundredth as strictly, as far as rounding allows.
+    """
+    if jnp.finfo(size.dtype).bits < 64:
+        return None
+    strict = 0.01 * size / jnp.where(speed > 0, speed, 1)
+    return tuple(jnp.clip(strict[None] / jnp.where(r > 0, r, 1), 1, STRICTEST) for r in rho)
 
 
 def squared(parts: tuple[Array, ...]) -> Array:
     """Sum of squares over rows and contacts of all blocks, shape `(...)`."""
     return sum(short_sum(dot(part, part), 0) for part in parts)  # pyright: ignore[reportReturnType]
+
+
+def within(parts: tuple[Array, ...], limit, z: tuple[Array, ...], size: Array) -> Array:
+    """Whether `|parts| <= limit |z|`, shape `(...)`; in units of `size`, so that squares stay in range."""
+    unit = (1 / jnp.where(size > 0, size, 1))[None, None]
+    return squared(tuple(unit * p for p in parts)) <= limit**2 * squared(tuple(unit * p for p in z))
 
 
 def relative(residuals: tuple[Array, ...], z: tuple[Array, ...], size: Array) -> Array:
@@ -275,7 +322,8 @@ def relative(residuals: tuple[Array, ...], z: tuple[Array, ...], size: Array) ->
     """
     if not residuals:
         return jnp.zeros_like(size)
-    reference = jnp.clip(jnp.sqrt(squared(z)), size, 1e3 * size)
-    norm = jnp.sqrt(squared(residuals))
+    unit = (1 / jnp.where(size > 0, size, 1))[None, None]
+    reference = jnp.clip(jnp.sqrt(squared(tuple(unit * p for p in z))), 1, 1e3)
+    norm = jnp.sqrt(squared(tuple(unit * p for p in residuals)))
     # A residual that is NaN stays NaN: the point is not a solution.
-    return jnp.where(norm == 0, 0, norm / jnp.where(reference > 0, reference, 1))
+    return jnp.where(norm == 0, 0, norm / reference)

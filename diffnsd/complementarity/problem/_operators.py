@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from ..._arguments import AbstractChecked
 from ..._jax import one_by_one
 from ..._numerics import as_float
+from ._dense import norm
 
 DENSE_LIMIT = 4000
 """Largest number of unknowns for which an operator is converted to an array."""
@@ -80,11 +81,11 @@ class Products(eqx.Module):
         """`|W|`: exact for a sparse matrix, else estimated from products with 16 fixed sign vectors."""
         data = getattr(self.operator, "data", None)
         if data is not None:
-            return jnp.sqrt(jnp.sum(data * data))[None]
+            return norm(data.reshape(-1))[None]
         m = self.operator.in_size() if hasattr(self.operator, "in_size") else self.operator.shape[1]
         signs = jax.random.rademacher(jax.random.key(0), (16, m), dtype=float)
         images = jax.lax.map(lambda x: self(x[:, None])[:, 0], signs)
-        return jnp.sqrt(jnp.mean(jnp.sum(images * images, axis=1)))[None]
+        return norm(images.reshape(-1))[None] / math.sqrt(len(signs))
 
     def steps(self, shapes) -> Array:
         """The step of the natural map, equal for all rows: `sqrt(m) / |W|`, shape `(m, 1)`."""

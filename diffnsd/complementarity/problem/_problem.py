@@ -164,7 +164,7 @@ def row_steps(shapes, W: Array) -> Array:
     """
     out, m = [], W.shape[0]
     diagonal = jnp.abs(jnp.moveaxis(jnp.diagonal(W), -1, 0))
-    rows = jnp.sqrt(jnp.sum(W * W, axis=1) / max(m, 1))
+    rows = jnp.sum(jnp.abs(W), axis=1) / max(m, 1)
     for a, b, (_, k) in zip(split(shapes, diagonal), split(shapes, rows), shapes, strict=True):
         a, b = jnp.mean(a, axis=0), jnp.mean(b, axis=0)
         size = jnp.where(a > 1e-3 * b, a, b)

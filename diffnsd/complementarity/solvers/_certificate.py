@@ -61,7 +61,7 @@ def _rows(bound, x: Array) -> Array:
 
 def _proves(problem: DenseProblem, y: Array) -> Array:
     back = jnp.einsum("lij,il->jl", problem.W, y)
-    matrix = jnp.sqrt(jnp.sum(problem.W * problem.W, axis=(1, 2)))
+    matrix = problem.frobenius()
     gain = jnp.sum(y * problem.q, axis=0)
     outside = jnp.zeros_like(gain)
     for contacts, x in zip(problem.contacts, split(problem.shapes, back), strict=True):

@@ -9,6 +9,7 @@ however often it occurs, and the residual is compiled once for all methods.
 """
 
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -251,7 +252,7 @@ def solve_step(solver: Any, problem: MixedProblem, z0: tuple[Array, ...]):
     active = join([jnp.broadcast_to(b.active[None], b.offset.shape) for b in problem.blocks])
     W = jnp.where(active[:, None] & active[None], W, 0).reshape((*W.shape[:2], -1))
     q = jnp.where(active, q, 0).reshape((len(q), -1))
-    size = jnp.sqrt(jnp.sum(W * W, axis=(0, 1)) / len(q))
+    size = norm(W.reshape((-1, *W.shape[2:]))) / math.sqrt(len(q))
     scale = 1 / jnp.where(size > 0, size, 1)
     dense = DenseProblem(jnp.moveaxis(W * scale[None, None], 2, 0), q * scale[None], contacts)
     best = solve_batch(solver, dense, join(z0).reshape(q.shape))

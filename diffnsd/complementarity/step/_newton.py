@@ -43,6 +43,7 @@ from ..problem._natural_map import (
     squared,
     tilt_for,
     wedged,
+    within,
 )
 from ..problem._problem import MixedProblem, moved
 from ._hard_problems import capacity, is_gathered, on_hard_problems
@@ -194,7 +195,7 @@ def _stage(task: Task, it: Iterate, point: Point, options: StepOptions, weaken) 
     longer &= (residual > it.before) & ~it.is_cut
     # Rounding bends steps that are shorter.
     least = 1e5 * float(jnp.finfo(task.size.dtype).eps)
-    longer &= squared(it.taken) > least**2 * squared(point.z)
+    longer &= ~within(it.taken, least, point.z, task.size)
     return _Stage(solved, on_path, landing, short, more, longer, eps)
 
 
@@ -227,9 +228,8 @@ def _advance(
     drift = jnp.where(landing, s * it.tilt, 0)
     dz = _newton_step(task, point.z, w, x, s, keeps, drift, right, eps, pending)
     z = by_block(jnp.add, point.z, dz)
-    stays = solved & (
-        squared(dz) <= (10 * max(options.tolerance, SLIGHT * tilt)) ** 2 * squared(point.z)
-    )
+    slight = 10 * max(options.tolerance, SLIGHT * tilt)
+    stays = solved & within(dz, slight, point.z, task.size)
     # To first order, the tilted solution of a limit `z` is `z − (tilt / eps) U z`.
     tilted_z = where(landing, point.z, by_block(lambda z, d: z + d / SLIGHT, point.z, dz))
     # Rounding must not move `z` out of the sets.

@@ -7,7 +7,15 @@ from jaxtyping import Array
 
 from ..._jax import staged, where
 from ..._numerics import matrix_inverse
-from ..problem._natural_map import argument, projected, relative, scale, squared, tilt_for
+from ..problem._natural_map import (
+    argument,
+    projected,
+    relative,
+    scale,
+    shares,
+    tilt_for,
+    within,
+)
 from ..problem._problem import MixedProblem, moved
 
 
@@ -34,6 +42,7 @@ class Task(eqx.Module):
     mobility: Array | None
     rho: tuple[Array, ...]
     size: Array
+    weights: tuple[Array, ...] | None
 
 
 class Iterate(eqx.Module):
@@ -150,13 +159,14 @@ def visit(task: Task, it: Iterate, pending, options) -> tuple[Iterate, Point]:
     if is_redundant(problem):
         tilted_x, tilted_f = staged(pending, tilted, problem, x, z, it.tilt, it.stride)
 
-    def measured(f, g, z, size, s):
-        exact = squared(f) <= options.tolerance**2 * squared(z)
-        short = relative(g, z, size) / s
-        return relative(f, z, size), short, exact, squared(z) == 0
+    def measured(f, g, z, size, weights, s):
+        exact = within(f, options.tolerance, z, size)
+        if weights is not None:
+            f = by_block(lambda x, w: w[None] * x, f, weights)
+        return relative(f, z, size), relative(g, z, size) / s, exact, within(z, 0, z, size)
 
     norm, tilted_norm, exact, unloaded = staged(
-        pending, measured, f, tilted_f, z, task.size, it.stride
+        pending, measured, f, tilted_f, z, task.size, task.weights, it.stride
     )
     settled = ~it.is_tilted | unloaded
     polished = it.has_tilted & (it.before < jnp.inf)
@@ -177,8 +187,9 @@ def prepare(problem: MixedProblem) -> Task:
     if problem.matrix is not None:
         mobility = staged(some, matrix_inverse, problem.matrix)
     free = staged(some, moved, mobility, problem.rhs)
-    size = staged(some, scale, problem, free, rho)
-    return Task(problem, mobility, rho, size)
+    size, speed = staged(some, scale, problem, free, rho)
+    weights = shares(rho, size, speed) if is_redundant(problem) else None
+    return Task(problem, mobility, rho, size, weights)
 
 
 def start(problem: MixedProblem, z0) -> Iterate:
@@ -221,7 +232,7 @@ def straight_part(task: Task, it: Iterate, point: Point) -> Array:
         first = where(i == 0, there, first)
         slope = where(i == 1, by_block(lambda p, q: (p - q) / small, there, first), slope)
         bends = by_block(lambda p, q, d: p - q - part[None, None] * d, there, first, slope)
-        straight = squared(bends) <= (BENT * part) ** 2 * squared(it.taken)
+        straight = within(bends, BENT * part, it.taken, task.size)
         low = jnp.where((i > 1) & straight, part, low)
         return low, jnp.where((i > 1) & ~straight, part, high), first, slope
 
