@@ -429,15 +429,16 @@ class MjxRollout:
 
 def mjx_rollout(task: Task, dtype: Any = np.float64, cone: str = "pyramidal") -> MjxRollout:
     """A workload in MJX: `jax.jit(mjx_rollout(task))(qpos, qvel)` gives the final states."""
-    return _mjx(task.model(cone), task.steps, dtype)
+    return mjx_steps(task.model(cone), task.steps, dtype)
 
 
 def mjx_ball(ball: Ball = BALL, dtype: Any = np.float64) -> MjxRollout:
     """Dropped balls in MJX: `jax.jit(mjx_ball())(gap, speed)` gives the final states."""
-    return _mjx(ball_model(ball), ball.steps, dtype)
+    return mjx_steps(ball_model(ball), ball.steps, dtype)
 
 
-def _mjx(model: Any, steps: int, dtype: Any) -> MjxRollout:
+def mjx_steps(model: Any, steps: int, dtype: Any = np.float64) -> MjxRollout:
+    """Steps of any model in MJX."""
     import jax
     import jax.numpy as jnp
     from mujoco import mjx
@@ -550,7 +551,7 @@ def slide_check(
     """
     import jax
 
-    rollout = _mjx(cube_model(cube, cone), cube.steps, np.float64)
+    rollout = mjx_steps(cube_model(cube, cone), cube.steps)
     qpos, qvel = slides(batch, seed, cube)
 
     def travelled(q):

@@ -1,13 +1,14 @@
-"""Mechanisms from MJCF files: diffnsd beside MuJoCo (C, all cores), and what of a file is loaded.
+"""Mechanisms from MJCF files: diffnsd beside MuJoCo (C, all cores) and MJX, and what of a file is loaded.
 
     python benchmarks/mechanisms.py FILE.xml [FILE.xml ...] --json mechanisms.json --batches 1 256
     python benchmarks/mechanisms.py quadruped.xml --ignore condim contact --only-load
+    python benchmarks/mechanisms.py hopper.xml --batches 256 --mjx
 
 Of every file: whether it loads; the largest relative difference of mass matrix, forces, frames and
 Jacobians from those of MuJoCo at 20 random states; a step of a fall from its reference without
 controls, its gradient by the initial velocity (reverse mode), and what both cost to compile. A file
 with other forces than MuJoCo's is not timed. MuJoCo's contacts are soft and ours are hard, so that the
-motions differ after the first contact.
+motions differ after the first contact. `--mjx` times MJX too, which compiles for minutes.
 """
 
 import json
@@ -22,6 +23,7 @@ import mujoco.rollout
 import numpy as np
 
 import _harness
+import _peers
 import diffnsd as nsd
 from diffnsd import io
 from diffnsd.groups import rotation_matrix
@@ -137,11 +139,28 @@ def their_time(m: Any, batch: int) -> float:
     return float(np.median(times[1:])) / batch / STEPS * 1e6
 
 
+def mjx_times(m: Any, batch: int) -> dict:
+    """Microseconds of a step of MJX on the same device, and seconds of compiling it."""
+    run = _peers.mjx_steps(m, STEPS)
+    velocities = np.random.default_rng(0).normal(size=(batch, m.nv)) / 10
+    given = jnp.tile(jnp.asarray(m.qpos0), (batch, 1)), jnp.asarray(velocities)
+    begin = time.perf_counter()
+    compiled = jax.jit(run).lower(*given).compile()
+    compile_s, times = time.perf_counter() - begin, []
+    for _ in range(REPETITIONS + 1):
+        begin = time.perf_counter()
+        jax.block_until_ready(compiled(*given))
+        times.append(time.perf_counter() - begin)
+    step = float(np.median(times[1:])) / batch / STEPS * 1e6
+    return {"mjx_compile_s": compile_s, "mjx_us_per_step": step}
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = _harness.parser(__doc__ or "", (1, 256))
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--ignore", nargs="*", default=[], help="elements left out, see load_mjcf")
     parser.add_argument("--only-load", action="store_true", help="compare, do not time")
+    parser.add_argument("--mjx", action="store_true", help="time MJX too")
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
     rows = []
@@ -169,6 +188,9 @@ def main(arguments: list[str] | None = None) -> None:
             ours = our_times(model, elements.timestep, start, controls, batch)
             theirs = their_time(m, batch)
             ours |= {"mujoco_us_per_step": theirs, "ratio": theirs / ours["us_per_step"]}
+            if options.mjx:
+                ours |= mjx_times(m, batch)
+                ours["mjx_ratio"] = ours["mjx_us_per_step"] / ours["us_per_step"]
             print(f"  batch {batch}:", {k: float(f"{v:.3g}") for k, v in ours.items()}, flush=True)
             rows.append(row | {"batch": batch} | ours)
     if options.json:

@@ -10,6 +10,7 @@ from diffnsd import (
     ComplementarityProblem,
     EulerMoreau,
     Interaction,
+    Located,
     Model,
     simulate,
     solve_complementarity,
@@ -150,6 +151,20 @@ def test_a_relay_with_coupled_bounds_in_a_first_order_system():
     diamond = NormalCone([[1.0, 1], [1, -1], [-1, 1], [-1, -1]], -np.ones(4))
     # The corner (−1, 0): all control goes to the larger output.
     np.testing.assert_allclose(end(diamond, 2), [0.4, -0.4], atol=1e-9)
+
+
+@pytest.mark.slow
+def test_a_switch_of_a_relay_with_coupled_bounds_is_said():
+    """Outputs that cross against weak relays: from corner to corner, whose times no method locates."""
+    triangle = NormalCone([[1.0, 0], [0, 1], [-1, -1]], -0.5 * np.ones(3))
+    system = FirstOrderSystem.linear(np.zeros((2, 2)), np.array([1.0, 0.3]))
+    relation = FirstOrderLinear(np.eye(2), 0.2 * np.eye(2), rows_per_contact=2)
+    model = Model(system, Interaction(relation, triangle))
+    start = system.state([-0.5037, -0.303])
+    for method in (EulerMoreau(), Located(EulerMoreau())):
+        solution = simulate(model, method, 0.0, 2.0, 0.01, start)
+        assert int(np.sum(solution.stats.turned)) == 2
+        assert "a relay switched (2 times" in solution.message
 
 
 def test_what_is_refused():
