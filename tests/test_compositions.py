@@ -409,7 +409,6 @@ RIGHT = [
     ("plain", "D1MinusLinear", "joint and stop", 6.3e-3, 0),
     ("plain", "LieVariational", "friction", 8.1e-3, 0),
     ("plain", "ElasticImpact", "elastic impact", 1.6e-5, 9.0e-4),
-    ("Located", "MoreauJean", "joint and stop", 5.5e-5, 5.7e-5),
     ("Projected", "MoreauJean", "joint and stop", 3.1e-2, 0),
     ("TripleJump", "LieVariational", "joint", 9.6e-8, 0),
     ("Sampled(Located)", "MoreauJean", "sampled impact", 1.5e-15, 4.6e-15),
@@ -427,6 +426,7 @@ MORE = [
     ("Sampled(Corrected)", "MoreauJean", "sampled impact", 1.1e-2, 1.5e-15),
 ]
 LONG = [
+    ("Located", "MoreauJean", "joint and stop", 5.5e-5, 5.7e-5),
     ("Located", "MoreauJean", "friction", 4.4e-13, 6.1e-14),
     ("Located(Projected)", "MoreauJean", "joint and stop", 3.1e-5, 5.7e-5),
     ("plain", "EventDriven", "impact", 2e-15, 4e-16),

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import nightly, slow
 from typer.testing import CliRunner
 
 from diffnsd.apps.cli import app
@@ -227,7 +226,8 @@ def _interrupted(command, result, sent):
         running.kill()
 
 
-@pytest.mark.parametrize("sent", [slow(signal.SIGINT), nightly(signal.SIGTERM)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_keeps_the_best_so_far(data_file, tmp_path, sent):
     """Ctrl-C, or being told to stop, in the middle of a fit of the command itself."""
     # A process that a shell started in the background ignores Ctrl-C, and so do its children.
@@ -388,7 +388,7 @@ def test_the_upward_face_of_a_cube():
     assert upward_face(np.array([half, 0.0, half, 0.0])) == -1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_plain_rollouts_of_the_measured_tosses(data_dir):
     """mu = 0.18, e = 0, four steps a frame: the accuracy of a rigid solver on real data."""
     tosses = load_tosses(data_dir / "tossed_cube" / "tossed_cube_open.npz")

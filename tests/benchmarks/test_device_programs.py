@@ -26,8 +26,8 @@ SLOW = [
 
 
 def is_long(program) -> bool:
-    """Whether its method multiplies the program of more than a circuit."""
-    return program[1] != "plain" and program[:2] != ("circuit", "Located")
+    """Whether its method multiplies the program."""
+    return program[1] != "plain"
 
 
 @pytest.mark.parametrize(

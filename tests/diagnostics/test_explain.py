@@ -36,7 +36,7 @@ def located():
     return explain_gradient(speed, AT, build, Located(MoreauJean()), 0.0, 1.2, 0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_gradient_is_that_of_the_motion(located):
     known = jax.grad(lambda p: ball_state(1.2, p["height"], 0.0, p["e"]).v[0])(AT)
     for name in AT:
@@ -118,7 +118,7 @@ def test_a_plain_scheme_is_warned_of():
     assert "step 45" in str(found)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_contact_was_reached():
     found = explain_gradient(speed, AT, build, Located(MoreauJean()), 0.0, 0.3, 0.01)
     (warning,) = found.warnings

@@ -120,7 +120,7 @@ def test_pages_with_code_are_the_claimed_ones():
     assert len(blocks("README")) == 3
 
 
-LONG = "identification mechanisms batches elastic from_dojo from_mujoco".split()
+LONG = "identification mechanisms batches elastic from_dojo from_mujoco rotations gradients".split()
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ def test_the_pendulum_at_many_lengths():
     assert np.max(fine) < 1e-7
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_thirty_impacts():
     """The derivative is that of the motion; the values are far from it, which is said if far enough."""
     problem, method = PROBLEMS["ball, thirty impacts"], Corrected(MoreauJean())

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from impacts import PROBLEMS, cases, final, program
+from impacts import PROBLEMS, final, program
 from oracles import ball
-from quick import quick_jit
+from quick import nightly, quick_jit
 
 from diffnsd import EventDriven, Interaction, Model, MoreauJean, SaveAt, State, simulate
 from diffnsd.laws import NewtonImpact
@@ -23,11 +23,9 @@ SMOOTH = [
 ]
 
 
-LONG = "corner", "three", "rod", "oblique, s", "column", "pendulum at a wall", "slider", "four-bar"
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", cases(SMOOTH, long=LONG))
+# The others repeat in kind what the ball proves.
+@pytest.mark.parametrize("name", [n if n.startswith("ball") else nightly(n) for n in SMOOTH])
 def test_sensitivities_are_exact(name):
     """In one step from the start to the end."""
     problem = PROBLEMS[name]
@@ -54,7 +52,7 @@ def test_steps_do_not_matter(bouncing):
     assert ok and errors[0] < 1e-11 and errors[1] < 1e-10
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_thirty_impacts(bouncing):
     """In steps with room for the 16 of each, and in one that has too little, which says so."""
     problem = PROBLEMS["ball, thirty impacts"]

@@ -36,7 +36,7 @@ def with_slopes(run):
     return quick_jit(jax.jacfwd(twice, has_aux=True))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["line"])
 def test_random_mechanisms(name):
     """Against an oracle in other code: impacts, and slips that stop, turn and begin again."""

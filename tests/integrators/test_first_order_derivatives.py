@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import nightly, quick_jit, slow
+from quick import quick_jit
 
 from diffnsd import (
     EulerMoreau,
@@ -119,9 +119,8 @@ def gene(thresholds, rate=40.0, steps=40, method=EulerMoreau()):  # noqa: B008
 THRESHOLDS = jnp.array([4.0, 4.0, 8.0, 8.0]) * 0.99
 
 
-@pytest.mark.parametrize(
-    "name", [slow("theta-gamma"), nightly("Euler-Moreau"), nightly("remembered input")]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["theta-gamma", "Euler-Moreau", "remembered input"])
 def test_both_modes_batches_and_differences_of_a_nonlinear_relation(name):
     """Bilinear input: events stay in their steps for such small changes of the thresholds."""
 

@@ -113,8 +113,8 @@ def with_slopes(build, scheme, h, p, end=1.0):
     # Measured; the plain scheme is 57 to 68 % off in the derivative.
     [
         (limited, Located, 1e-2, 2e-15, 2e-15),
-        slow(in_the_plane, Located, 1e-3, 2e-10, 3e-9),
-        slow(in_space, Located, 1e-3, 2e-10, 3e-9),
+        nightly(in_the_plane, Located, 1e-3, 2e-10, 3e-9),
+        nightly(in_space, Located, 1e-3, 2e-10, 3e-9),
         slow(limited, Corrected, 1e-2, 1.1e-2, 2e-15),
         nightly(in_the_plane, Corrected, 1e-3, 9.1e-4, 3e-9),
         nightly(in_space, Corrected, 1e-3, 9.1e-4, 3e-9),
@@ -142,7 +142,12 @@ def test_a_plain_scheme_says_that_sliding_reversed(build, steps):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "scheme",
-    [BackwardEuler(), LieVariational(), SchatzmanPaoli(), Projected(MoreauJean())],
+    [
+        BackwardEuler(),
+        nightly(LieVariational()),
+        nightly(SchatzmanPaoli()),
+        Projected(MoreauJean()),
+    ],
     ids=lambda s: type(s).__name__,
 )
 def test_other_plain_schemes_say_it(scheme):
@@ -212,20 +217,30 @@ def rubbed_on_rows(law, rows):
     return Model(block, Interaction(relation, law)), start
 
 
+RUBBED = {
+    "gap stabilised in space": (GapStabilized(CoulombFriction(1.5 / WEIGHT)), 3),
+    "four rows": (CoulombFriction(1.5 / WEIGHT), 4),
+    "two limits": (DryFriction(1.5), 2),
+    "three limits": (DryFriction(1.5), 3),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("wrap", [Located, Corrected])
 @pytest.mark.parametrize(
-    ("law", "rows"),
+    ("name", "wrap"),
     [
-        (GapStabilized(CoulombFriction(1.5 / WEIGHT)), 3),
-        (CoulombFriction(1.5 / WEIGHT), 4),
-        (DryFriction(1.5), 2),
-        (DryFriction(1.5), 3),
+        nightly("gap stabilised in space", Located),
+        nightly("gap stabilised in space", Corrected),
+        ("four rows", Located),
+        nightly("four rows", Corrected),
+        ("two limits", Located),
+        ("two limits", Corrected),
+        nightly("three limits", Located),
+        nightly("three limits", Corrected),
     ],
-    ids=["gap stabilised in space", "four rows", "two limits", "three limits"],
 )
-def test_turns_that_nothing_locates_are_said(wrap, law, rows):
-    model, start = rubbed_on_rows(law, rows)
+def test_turns_that_nothing_locates_are_said(name, wrap):
+    model, start = rubbed_on_rows(*RUBBED[name])
     out = simulate(model, wrap(MoreauJean(theta=1.0)), 0.0, 0.6, 1e-2, start)
     assert float(out.states.v[-1, 0]) < -0.4
     assert int(out.stats.turned.sum()) == 1 and "sliding reversed" in out.message
@@ -236,7 +251,7 @@ def test_turns_that_nothing_locates_are_said(wrap, law, rows):
 @pytest.mark.parametrize(
     ("name", "coarse", "fine"),
     # Measured over 25 lengths near each, the worst; medians are 5e-5 and 5e-9, 1.4e-3 and 1.4e-7.
-    [("belt turns round", 6.6e-5, 6.2e-9), ("pendulum with friction", 1.8e-3, 1.8e-7)],
+    [("belt turns round", 6.6e-5, 6.2e-9), nightly("pendulum with friction", 1.8e-3, 1.8e-7)],
 )
 def test_two_turns_of_friction(name, coarse, fine, wrap):
     """Of second order in the step, at several lengths, since one may be lucky."""

@@ -10,7 +10,6 @@ from impacts import PROBLEMS, errors
 from oracles import four_bar, four_bar_tree, read, unchanged
 from oracles._event_by_event import motion
 from oracles._joints import FOUR_BAR, FourBar, bars_apart, bars_in_the_tree
-from quick import nightly, slow
 
 from diffnsd import Located, MoreauJean, Projected, SaveAt, simulate
 
@@ -24,10 +23,8 @@ MEASURED = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [slow("slider with a stop"), *(nightly(n) for n in MEASURED if n != "slider with a stop")],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", MEASURED)
 def test_located_is_of_second_order(name):
     values, slopes = errors(PROBLEMS[name], Located(Projected(MoreauJean())), LENGTHS)
     value, slope = MEASURED[name]

@@ -7,7 +7,7 @@ import pytest
 from impacts import PROBLEMS, cases, errors, final, program
 from oracles import KnownMotion, ball, pair, read, rod, unchanged
 from oracles._bodies import pendulum, pendulum_at_wall
-from quick import quick_jit, slow_but
+from quick import nightly, quick_jit, slow_but
 from scipy.integrate import solve_ivp
 
 from diffnsd import (
@@ -31,10 +31,20 @@ MIDPOINT = Located(MoreauJean())
 # Elsewhere forces vary, or impacts have no end; joints have their own tests.
 OTHERS = "corner, no friction", "pendulum at a wall", "slider", "four-bar", "bounces"
 EXACT = [n for n in PROBLEMS if not n.startswith(OTHERS)]
+# Each repeats in kind what a shorter row proves.
+LONG = (
+    "oblique, slips",
+    "column",
+    "two at once",
+    "rod",
+    "corner, sticks",
+    "corner, slips",
+    "three-ball billiard",
+)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", cases(EXACT, long=("corner", "three-ball")))
+@pytest.mark.parametrize("name", [nightly(n) if n in LONG else n for n in EXACT])
 def test_constant_forces_are_exact(name):
     """The midpoint rule is exact between impacts: so are values and sensitivities through them."""
     values, slopes = errors(PROBLEMS[name], MIDPOINT, [1e-3])
@@ -178,7 +188,7 @@ def test_an_impact_too_many_is_said(method):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "method", [MIDPOINT, Corrected(MoreauJean())], ids=["located", "corrected"]
+    "method", [MIDPOINT, nightly(Corrected(MoreauJean()))], ids=["located", "corrected"]
 )
 def test_bounces_to_rest_have_the_derivative_of_their_limit(method):
     """Where a sliding block ends depends on when it rests, after infinitely many rebounds."""
@@ -223,7 +233,7 @@ def test_reverse_mode(derivatives):
     np.testing.assert_allclose(found, jax.jacfwd(problem.exact)(jnp.asarray(problem.x)), rtol=1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_hessian_vector_products(derivatives):
     """Second derivatives of a rollout through two impacts, against those of the closed form."""
     problem, _, product, _ = derivatives
@@ -236,7 +246,7 @@ def test_hessian_vector_products(derivatives):
     np.testing.assert_allclose(product(x, d), known, rtol=1e-9)  # 1e-12 measured
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_derivatives_where_forces_are_not_constant():
     """A pendulum at a wall, which it strikes once, and twice: values, first and second derivatives along
     one direction, second order.

@@ -214,8 +214,15 @@ def problem(request):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fusion_emitters", [True, False])
-@pytest.mark.parametrize("name", ["tangential restitution", "friction, 3 rows"])
+@pytest.mark.parametrize(
+    ("name", "fusion_emitters"),
+    [
+        ("tangential restitution", True),
+        ("tangential restitution", False),
+        nightly("friction, 3 rows", True),
+        ("friction, 3 rows", False),
+    ],
+)
 def test_derivatives_do_not_depend_on_how_the_compiler_rounds(name, fusion_emitters):
     """Two compilers: a sliding or sticking contact has velocities that are rounding and nothing else."""
     motion, true = PROBLEMS[name]
@@ -227,7 +234,16 @@ def test_derivatives_do_not_depend_on_how_the_compiler_rounds(name, fusion_emitt
     )  # measured at most 4e-15; 1e-3 to 1 before
 
 
+# Each repeats in kind what a shorter row proves.
+REPEATED = "friction, 5 rows", "rolling friction", "stiffness of a spring", "tangential restitution"
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "problem",
+    [nightly(name) if name in LONG + REPEATED else name for name in PROBLEMS],
+    indirect=True,
+)
 def test_forward_is_reverse_is_central_differences(problem):
     true, evaluate = problem
     step = 1e-5 * true

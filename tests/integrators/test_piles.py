@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
+from quick import nightly, quick_jit
 
 from diffnsd import RESULTS, Interaction, Located, Model, MoreauJean, simulate
 from diffnsd._block_diagonal import BlockDiagonal
@@ -158,7 +158,7 @@ def test_rows_of_listed_contacts_are_those_of_the_array():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("solver", [TURNS, SWEEPS], ids=["gradients", "sweeps"])
+@pytest.mark.parametrize("solver", [nightly(TURNS), SWEEPS], ids=["gradients", "sweeps"])
 def test_a_step_through_products_is_that_of_the_dense_solver(solver):
     problem = random_step()
     z0 = (jnp.zeros((3, 9)),)
@@ -286,7 +286,7 @@ def fallen():
     return quick_jit(lambda: heap(Auto(tolerance=1e-7).by_bodies(), 40))()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_momentum_is_balanced_and_the_laws_hold_in_a_heap(fallen):
     model, (before, after, info, result) = fallen
     assert bool(jnp.all(result == RESULTS.successful))
@@ -375,7 +375,7 @@ def test_a_ball_that_rolls_is_slowed_by_the_couple_of_its_contact():
     close(late, np.full(2, slowing * 0.2), 1e-3 * slowing * 0.2 + creep * slowing * 0.2)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_short_list_is_differentiated_and_the_smallest_pile_stands_from_tan_15_degrees():
     """Two discs and a third one on top: in closed form, it needs friction of tan 15 degrees."""
 
@@ -435,7 +435,7 @@ def tumbling(reach=0.02, **limits):
     return model, system.state(x, turns, [0.0, 0.0, -1.0])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_boxes_fall_the_same_if_only_near_places_are_kept():
     ends = []
     for limits in ({}, {"contacts": 40}):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from oracles._event_by_event import motion
 from oracles._mechanisms import FAMILIES, draws, off
-from quick import quick_jit
+from quick import nightly, quick_jit
 
 from diffnsd import RESULTS, Located, MoreauJean, SaveAt, simulate
 
@@ -30,7 +30,7 @@ def simulated(family, p):
     ("name", "value", "slope"),
     # Measured: values at most 2.3e-4 and 8.7e-5, slopes in the median 1.0e-4 and 3.0e-4, at most 1.1e-3
     # and 3.8e-3. Of 120 mechanisms each the slopes were off by 1.5e-4 and 2.1e-4 in the median.
-    [("line", 5e-4, 3e-4), ("arm", 2e-4, 6e-4)],
+    [("line", 5e-4, 3e-4), nightly("arm", 2e-4, 6e-4)],
 )
 def test_derivatives_are_true_or_said_to_be_missing(name, value, slope):
     """Eight mechanisms, for the time that it takes to find their truth."""
@@ -174,7 +174,7 @@ def test_the_oracle_sees_a_mass_that_rests_for_a_moment():
         assert not kinds or abs(events[1].time - loose) < 1e-10
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_masses_that_break_loose_and_part():
     """What begins and ends without a jump costs no order: one slips on, and two let go while both slide."""
     line, width = FAMILIES["line"], 1e-30

@@ -28,14 +28,18 @@ MEASURED = {
 
 
 QUICK = ("circuit_rlcd", "friction_oscillator")
+# Repeats in kind what a shorter case proves.
+LONG = ("onestep_relay_suite",)
+
+
+def marks(case):
+    if case.name in QUICK:
+        return ()
+    return pytest.mark.nightly if case.name in LONG else pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, id=case.name, marks=() if case.name in QUICK else pytest.mark.slow)
-        for case in CASES
-    ],
+    "case", [pytest.param(case, id=case.name, marks=marks(case)) for case in CASES]
 )
 def test_reference_case(case, data_dir):
     difference, tolerance = case.difference(data_dir / "reference_trajectories")

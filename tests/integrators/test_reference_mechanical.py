@@ -35,14 +35,18 @@ MEASURED = {
 
 
 QUICK = ("bouncing_ball_ts",)
+# Each repeats in kind what a shorter case proves.
+LONG = ("sphere_rolling_friction", "spherical_joint_pendulum")
+
+
+def marks(case):
+    if case.name in QUICK:
+        return ()
+    return pytest.mark.nightly if case.name in LONG else pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, id=case.name, marks=() if case.name in QUICK else pytest.mark.slow)
-        for case in CASES
-    ],
+    "case", [pytest.param(case, id=case.name, marks=marks(case)) for case in CASES]
 )
 def test_reference_case(case, data_dir):
     difference, tolerance = case.difference(data_dir / "reference_trajectories")

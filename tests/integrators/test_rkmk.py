@@ -218,7 +218,7 @@ X3 = np.array([0.4, -0.7, 0.3])
 @pytest.mark.parametrize(
     ("action", "y0", "exact"),
     [
-        (StiefelAction(3, 2), np.eye(3)[:, :2], lambda e, y: e @ y),
+        nightly(StiefelAction(3, 2), np.eye(3)[:, :2], lambda e, y: e @ y),
         (IsospectralAction(3), np.diag([1.0, 2.0, 4.0]), lambda e, y: e @ y @ e.T),
     ],
 )
@@ -264,7 +264,7 @@ def test_second_order_system_in_closed_form():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("inertia", [(1.0, 2.0, 2.5), np.diag([1.0, 2.0, 2.5]) + 0.1])
+@pytest.mark.parametrize("inertia", [(1.0, 2.0, 2.5), nightly(np.diag([1.0, 2.0, 2.5]) + 0.1)])
 def test_newton_euler_is_the_free_body(inertia):
     """The same body as second-order system, and its spatial spin constant."""
     model = Model(NewtonEulerSystem(2.0, inertia, gravity=(0.0, 0.0, -9.81)))
@@ -446,7 +446,7 @@ def test_rkmk_is_no_poisson_map():
     assert 1e-4 < found < 1e-1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_symplecticity_defect():
     """Gauss is symplectic on a vector space, and the classical method is not."""
     system = LagrangianSystem(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from impacts import errors, final
 from oracles import KNOWN_MOTIONS
-from quick import quick_jit, slow, slow_but
+from quick import nightly, quick_jit, slow_but
 
 from diffnsd import Corrected, EulerMoreau, Located, ThetaGamma, ZeroOrderHold, simulate
 
@@ -32,7 +32,7 @@ def test_corrected_switches_are_exact(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["relay switches", "conduction angle", slow("resonator with diode")]
+    "name", ["relay switches", "conduction angle", nightly("resonator with diode")]
 )
 def test_what_does_not_cross_stays_true(name):
     values, slopes = errors(KNOWN_MOTIONS[name], LOCATED, [1e-2, 1e-3])

@@ -59,7 +59,7 @@ def known(count):
     return tuple(np.stack(x) for x in zip(*found, strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("method", "limit", "values_limit"),
     # Derivatives, measured: 2e-7 to 1.1e-6, of second order in the step; the other below its limit.

@@ -212,9 +212,9 @@ TILTED = State(SO3().exp(jnp.array([0.3, -0.2, 0.5])), jnp.array([0.6, 0.9, 0.3]
     "integrator",
     [
         LieVariational(Cayley()),
-        slow(LieVariational(Exponential())),
+        nightly(LieVariational(Exponential())),
         slow(LieVariational(QuaternionVector())),
-        slow(Galerkin(2)),
+        nightly(Galerkin(2)),
         slow(TripleJump(LieVariational())),
         MoreauJean(newton=Newton(20)),
         BackwardEuler(),

@@ -41,7 +41,7 @@ def rolling(roll):
     return f * G, creep(f)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_spinning_and_a_rolling_ball_are_slowed_and_stopped():
     """The list of contacts that are solved is shorter than that of all: lengths are picked with them."""
     _, elements, start = io.load_mjcf(BALLS, max_active=1)

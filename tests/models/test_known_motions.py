@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 from impacts import errors
 from oracles import KNOWN_MOTIONS
-from quick import slow_but
+from quick import nightly, slow_but
 from scipy.integrate import solve_ivp
 
 from diffnsd import EulerMoreau, MoreauJean
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KNOWN_MOTIONS)
+@pytest.mark.parametrize(
+    "name", [nightly(n) if n.startswith("four-bar") else n for n in KNOWN_MOTIONS]
+)
 def test_closed_forms_are_finite_and_named(name):
     motion = KNOWN_MOTIONS[name]
     value, slopes = motion.known()

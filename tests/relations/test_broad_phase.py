@@ -44,7 +44,7 @@ def rolled(near, max_active=None):
     return nsd.simulate(model, nsd.MoreauJean(), 0.0, 0.4, 4e-3, start(), throw=False)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_motion_is_that_of_all_pairs():
     every, nearest = rolled(None), rolled(12, max_active=22)
     assert every.result == nearest.result == nsd.RESULTS.successful

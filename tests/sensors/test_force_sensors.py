@@ -69,7 +69,7 @@ def test_a_box_at_rest_reads_its_weight(at_rest):
     np.testing.assert_array_equal(on_block()["corner"](model, run), got["corner"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_readings_of_a_batch_and_their_derivatives():
     """A ball at rest reads `m g`, so `d(reading)/dm = g`; its acceleration does not depend on the mass."""
     ball = nsd.NewtonEulerSystem(MASS, 0.1)

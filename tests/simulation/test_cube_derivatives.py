@@ -135,7 +135,7 @@ def test_forward_equals_reverse(evaluate, parameters):
     assert np.sum(clear) >= 168 and np.max(error[clear]) < 6e-8
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_second_of_clear_steps(parameters):
     """150 steps, until most cubes rest on a face: the same motion for 4 and 8 candidates, and derivatives."""
     h = 1 / 148

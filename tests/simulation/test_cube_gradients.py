@@ -69,7 +69,7 @@ def test_forward_equals_reverse_through_impacts(start, reverse_mode):
     np.testing.assert_allclose(forward, reverse, rtol=1e-9, atol=1e-10 * scale)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_checkpointing_changes_nothing(start, reverse_mode):
     segments = Checkpointed(segment_steps=6)
     parts = quick_jit(jax.value_and_grad(lambda x: final(x, adjoint=segments)))((PARAMETERS, start))

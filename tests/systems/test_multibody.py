@@ -181,7 +181,7 @@ def two_rods(**options) -> Multibody:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_double_pendulum_moves_as_its_lagrangian_says():
     """In value and in the derivative by masses: the joints measure the second angle from the first rod."""
 
@@ -293,7 +293,7 @@ def test_impacts_of_joints_are_located():
     np.testing.assert_allclose(located, exact, rtol=1e-3)  # measured: 5e-6 and 1.7e-4
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_loop_is_closed_by_a_joint_between_frames():
     """A four-bar linkage falls: the loop stays closed, and the energy is kept to the order of the step."""
 
@@ -321,7 +321,7 @@ def test_a_loop_is_closed_by_a_joint_between_frames():
     assert float(jnp.max(jnp.abs(energy - energy[0]))) < 0.05 * float(jnp.ptp(run.states.v))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_relations_between_bodies_follow_the_joints():
     """Rates of gaps and angles are those of the functions themselves, along the motion of the joints."""
     pair = chain(2)

@@ -98,7 +98,7 @@ def pendulum(tmp_path_factory):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_damping_of_a_pendulum_from_motions_of_mujoco(pendulum):
     result, _ = pendulum
     found = result["parameters"]["joint/pivot/damping"]

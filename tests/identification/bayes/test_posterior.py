@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick import nightly
 from scipy import stats
 
 import diffnsd as nsd
@@ -76,7 +77,7 @@ def test_laplace_is_exact_for_a_linear_model():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", [NUTS(draws=600), Ensemble(draws=600)], ids=repr)
+@pytest.mark.parametrize("sampler", [NUTS(draws=600), nightly(Ensemble(draws=600))], ids=repr)
 def test_samplers_find_the_normal_posterior(sampler):
     mean, covariance = Line.exact()
     found = ident.posterior(noise(), Line.params(), priors=Line.priors, sampler=sampler)

@@ -146,7 +146,7 @@ def loaded(body, load, parts=1):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_small_deflections():
     """`F L³/(3 E I)`, `F L²/(2 E I)`, `T L/(G J)`, whatever the elements, about both axes of the section."""
     force, torque = 1e-4, 1e-5

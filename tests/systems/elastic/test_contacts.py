@@ -108,7 +108,7 @@ def test_a_block_slides_as_a_rigid_one():
     assert load.min() > 0 and mean[-1] > 0.9
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_derivatives_through_contacts():
     """By all moduli at once, by friction and by the start, against central differences of wide and narrow
     steps. Measured 1.3e-7 (errors of the differences), forward against reverse 1.1e-8.
