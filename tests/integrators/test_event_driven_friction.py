@@ -115,7 +115,7 @@ def turns_exactly(x, until=0.9):
     ("run", "exact", "x"),
     [
         slow(rolls, rolls_exactly, [0.3, 0.4, 0.5, 2.0, 1.0]),
-        (turns, turns_exactly, [0.2, 0.5, 0.05, 3.0]),
+        slow(turns, turns_exactly, [0.2, 0.5, 0.05, 3.0]),
     ],
     ids=["slides, then rolls", "falls, slides up and back"],
 )

@@ -140,6 +140,7 @@ def test_a_block_stops_on_the_level(slope_program):
         np.testing.assert_allclose(found[:, np.array([0, 2, 3])], known, rtol=0, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1.5, 3.0, 8.0])
 def test_variations_across_a_straight_way(slope_program, k):
     """Straight down until it stops: a variation across fades as `(t* − t)^(k / (k − 1))`."""
