@@ -1,6 +1,7 @@
 """Compliant relations of mechanical systems: positions that yield to multipliers."""
 
 from collections.abc import Callable
+from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -42,7 +43,7 @@ class CompliantRelation(AbstractCounted):
     doi:10.1007/978-3-540-75392-6.
     """
 
-    h: Callable
+    h: Annotated[Callable, "(t, q, lam)"]
     contacts: int = eqx.field(static=True)
     rows_per_contact: int = eqx.field(default=1, static=True)
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._arguments import Numbers
+from .._expects import returned
 from .._jax import eval_now
 from .._numerics import as_float, matvec
 from .._types import Config, Local, Scalar, State, Vector, at_time
@@ -45,8 +46,8 @@ class AbstractCounted(AbstractRelation):
 class AbstractFunctionRelation(AbstractCounted):
     """Common code of relations defined by two functions: `h` for the output, `g` for the input."""
 
-    h: Callable
-    g: Callable
+    h: Annotated[Callable, "(t, x, lam)"]
+    g: Annotated[Callable, "(t, lam)"]
     contacts: int = eqx.field(static=True)
     rows_per_contact: int = eqx.field(default=1, static=True)
 
@@ -78,6 +79,8 @@ class FirstOrderRelation(AbstractFunctionRelation):
     doi:10.1007/978-3-540-75392-6.
     """
 
+    g: Annotated[Callable, "(t, x, lam)"]
+
     def input(self, group: AbstractGroup, t: Scalar, state: State, lam: Local) -> Vector:
         return _inputs("g(t, x, lam)", self.g(t, state.v, shown(lam)), state)
 
@@ -100,6 +103,8 @@ class FirstOrderType1(AbstractFunctionRelation):
 
     **Raises:** as `FirstOrderRelation`.
     """
+
+    h: Annotated[Callable, "(t, x)"]
 
     has_feedthrough = False
 
@@ -205,17 +210,12 @@ def shown(lam: Local) -> Array:
 
 def outputs(name: str, value, lam: Local, multiplier: str = "multiplier") -> Local:
     """Outputs of a user's function, one for each multiplier, `(c, k)`."""
-    y = as_float(value, lam.dtype)
-    if y.shape != shown(lam).shape:
-        raise ValueError(
-            f"{name} must have shape {shown(lam).shape}, one output for every {multiplier}, got "
-            f"{y.shape}."
-        )
-    return y.reshape(lam.shape)
+    what = f"real numbers of shape {shown(lam).shape}, one output for every {multiplier}"
+    return as_float(returned(name, value, what, shape=shown(lam).shape), lam.dtype).reshape(
+        lam.shape
+    )
 
 
 def _inputs(name: str, value, state: State) -> Vector:
-    r = as_float(value, state.v.dtype)
-    if r.shape != state.v.shape:
-        raise ValueError(f"{name} must have shape {state.v.shape}, that of x, got {r.shape}.")
-    return r
+    what = f"real numbers of shape {state.v.shape}, that of x"
+    return as_float(returned(name, value, what, shape=state.v.shape), state.v.dtype)

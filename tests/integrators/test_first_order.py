@@ -296,11 +296,11 @@ def test_relations_of_the_wrong_kind():
     [
         (
             FirstOrderType1(lambda t, x: x[:1], lambda t, z: z, 2),
-            r"h\(t, x\) must have shape \(2,\)",
+            r"h\(t, x\) must return real numbers of shape \(2,\)",
         ),
         (
             FirstOrderType1(lambda t, x: x, lambda t, z: z[:1], 2),
-            r"g\(t, lam\) must have shape \(2,\)",
+            r"g\(t, lam\) must return real numbers of shape \(2,\)",
         ),
         (FirstOrderLinear(np.ones((1, 3)), np.ones((3, 1))), r"C must have shape \(1, 2\)"),
     ],
@@ -373,3 +373,21 @@ def test_a_solver_without_enough_passes_says_so():
     method = EulerMoreau(solver=Auto(newton_steps=1, rounds=0))
     with pytest.raises(RuntimeError, match="did not reach its tolerance"):
         attempt(model, method, (1.0, -2.0, 3.0), dt=1.0)
+
+
+def test_functions_of_relations_are_checked_by_name():
+    with pytest.raises(TypeError, match=r"h must be a function of \(t, x, lam\), .* 1 argument"):
+        FirstOrderRelation(lambda t: t, lambda t, x, lam: lam, 1)
+    with pytest.raises(TypeError, match=r"g must be a function of \(t, lam\)"):
+        FirstOrderType1(lambda t, x: x, lambda t, x, lam: lam, 1)
+    system = FirstOrderSystem.linear(np.zeros((1, 1)))
+    relation = FirstOrderRelation(lambda t, x, lam: x + lam, lambda t, x, lam: None, 1)
+    with pytest.raises(TypeError, match=r"g\(t, x, lam\) must return real numbers of shape \(1,\)"):
+        simulate(
+            Model(system, Interaction(relation, Relay())),
+            EulerMoreau(),
+            0.0,
+            0.1,
+            0.01,
+            system.state([1.0]),
+        )

@@ -179,7 +179,7 @@ REFUSED = {
     "another shape": (
         stop(Complementarity(), CompliantRelation(wrong, 1)),
         MoreauJean(),
-        r"h\(t, q, lam\) must have shape \(1,\), one output for every force, got \(2,\)",
+        r"h\(t, q, lam\) must return real numbers of shape \(1,\), one output for every force; it ",
     ),
     "another system": (
         stop(Complementarity(), CompliantRelation.linear([[1.0, 0.0]], [[0.1]])),

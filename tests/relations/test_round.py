@@ -97,3 +97,13 @@ def test_a_ball_rolls_down_a_slope():
     end = simulate(model, MoreauJean(), 0.0, 0.5, 1e-2, start, saveat=SaveAt.end()).states
     speed = np.linalg.norm(end.v[:3])
     np.testing.assert_allclose(speed, 5 / 7 * 9.81 * np.sin(steepness) * 0.5, rtol=1e-10)
+
+
+def test_radii_of_another_number_than_the_contacts_are_refused():
+    for radii in (np.ones(3), np.ones((2, 1))):
+        with pytest.raises(ValueError, match=r"one for each contact, shape \(2,\)"):
+            sphere_on_plane(radii, body=[0, 1])
+        with pytest.raises(ValueError, match=r"radius2 must be one number, or one for each"):
+            sphere_on_sphere(0.1, radii, [0, 1], 2)
+    with pytest.raises(ValueError, match=r"shape \(1,\), got \(3,\)"):
+        sphere_on_plane(np.ones(3))

@@ -113,33 +113,38 @@ def _round_on_plane(contact: Any, name: str, radius, normal, offset, body, rolli
     """Spheres or disks on a plane or line; `name`: of their bodies, in error messages."""
     body = body_indices(name, body)
     centre = _Centre(body, contact.dimension == 2)
-    function = _OnPlane(centre, *_plane(contact.dimension, radius, normal, offset))
+    normal, offset = _plane(contact.dimension, normal, offset)
+    function = _OnPlane(centre, _radius("radius", radius, body), normal, offset)
     return contact(function, body, None, rolling)
 
 
-def _radius(name: str, value) -> Array:
+def _radius(name: str, value, *bodies) -> Array:
+    """Radii as an array, refused if they are negative or others than the contacts are many."""
     refuse_below(name, radius := eval_now(as_float, value), 0)
+    count = max([len(body) for body in bodies if isinstance(body, tuple)], default=1)
+    if radius.shape not in ((), (count,)):
+        raise ValueError(
+            f"{name} must be one number, or one for each contact, shape ({count},), got {radius.shape}."
+        )
     return radius
 
 
-def _plane(dimension: int, radius, normal, offset) -> tuple[Array, Array, Array]:
-    """Radius, normal and offset as arrays, refused where they make no sense."""
+def _plane(dimension: int, normal, offset) -> tuple[Array, Array]:
+    """Normal and offset as arrays, refused where they make no sense."""
     normal = eval_now(as_float, normal)
     if normal.shape != (dimension,):
         raise ValueError(f"normal must have shape ({dimension},), got {normal.shape}.")
     if problem := not_unit(normal):
         raise ValueError(f"{problem}.")
-    return _radius("radius", radius), normal, as_float(offset)
+    return normal, as_float(offset)
 
 
 def _round_pairs(contact: Any, name: str, radii, bodies, rolling: bool) -> Any:
     """Pairs of spheres or disks."""
     bodies = [body_indices(f"{name}.body{i}", body) for i, body in enumerate(bodies, start=1)]
     centre1, centre2 = (_Centre(body, contact.dimension == 2) for body in bodies)
-    function = _BetweenTwo(
-        centre1, centre2, _radius("radius1", radii[0]), _radius("radius2", radii[1])
-    )
-    return contact(function, *bodies, rolling)
+    radii = [_radius(f"radius{i}", radius, *bodies) for i, radius in enumerate(radii, start=1)]
+    return contact(_BetweenTwo(centre1, centre2, *radii), *bodies, rolling)
 
 
 @checked_arguments
@@ -192,7 +197,10 @@ def sphere_on_surface(
     """
     body = body_indices("sphere_on_surface.body", body)
     return ContactFrame(
-        _OnSurface(_Centre(body, False), _radius("radius", radius), height), body, None, rolling
+        _OnSurface(_Centre(body, False), _radius("radius", radius, body), height),
+        body,
+        None,
+        rolling,
     )
 
 
@@ -211,7 +219,7 @@ def capsule_on_plane(
     ends = _Ends(body, as_float(half_axis))
     if ends.half_axis.shape != (3,):
         raise ValueError(f"half_axis must have shape (3,), got {ends.half_axis.shape}.")
-    plane = _OnPlane(ends, *_plane(3, radius, normal, offset))
+    plane = _OnPlane(ends, _radius("radius", radius), *_plane(3, normal, offset))
     return ContactFrame(plane, 2 * body if isinstance(body, tuple) else body)
 
 
