@@ -17,7 +17,7 @@ def slow(*values):
 
 
 def nightly(*values):
-    """Parameters of a test of a minute or so, of a kind that a shorter one proves."""
+    """Parameters of a test of a kind that a shorter one proves, or of one that takes a minute."""
     return pytest.param(*values, marks=pytest.mark.nightly)
 
 
