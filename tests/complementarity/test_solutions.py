@@ -407,7 +407,7 @@ def test_arguments_of_another_kind_are_refused():
         solve_complementarity(ComplementarityProblem(jnp.eye(3), jnp.ones(3), laws))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_one_contact_of_two_rows_is_two_of_one_row():
     """`(HalfLine(), (1, 2))` is the quadrant; only `active` counts contacts."""
     W, q = jnp.array([[2.0, 0.5], [0.3, 1.0]]), jnp.array([-1.0, 0.4])

@@ -93,7 +93,7 @@ def test_what_makes_it_wrong_is_said_with_step_time_and_contact(located, name):
     assert words.startswith("2 ") and f"first in step {step} ({when})" in words
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sliding_that_reverses_is_said_with_step_time_and_contact():
     """A block that is thrown up a slope at 2 m/s stops after 2/5.5 s, and slides back."""
 

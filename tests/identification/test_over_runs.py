@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 from forced_devices import answers, interrupted, python
+from quick import nightly
 
 from diffnsd import identification
 
@@ -158,7 +159,7 @@ def test_on_eight_devices():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["fit", "least_squares"])
+@pytest.mark.parametrize("method", ["fit", nightly("least_squares")])
 def test_ctrl_c_ends_a_fit_on_eight_devices_with_the_best_so_far(method):
     code, out, errors, seconds = interrupted(COMMON + LONG, method, devices=8)
     assert code == 0, errors

@@ -95,7 +95,7 @@ def test_second_derivatives(ball):
     np.testing.assert_allclose(quick_jit(lambda: product(corrected))(), known, rtol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_columns_of_a_batch():
     """What `least_squares` does: lanes inside, derivatives outside, columns around both."""
     heights = jnp.linspace(0.9, 1.1, 3)

@@ -171,7 +171,7 @@ def test_resistance_and_capacitance_from_a_waveform():
     np.testing.assert_allclose(found, truth, rtol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_thresholds_of_a_gene_network_from_its_motion():
     """Those along which it slides; the others are crossed, and not even that here."""
     data = gene(THRESHOLDS)

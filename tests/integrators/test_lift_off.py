@@ -145,7 +145,7 @@ def test_modes_that_end_unlocated_are_counted(contact, force, v, step):
     assert np.sum(stats.kinks) <= 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_second_derivatives_after_lift_off_overflow():
     """`f = b t − 3` lets go at `3/b`: the velocity at the end is `b (1 − 3/b)²/2`."""
 

@@ -34,6 +34,8 @@ EXACT = [n for n in PROBLEMS if not n.startswith(OTHERS)]
 # Each repeats in kind what a shorter row proves.
 LONG = (
     "oblique, slips",
+    "oblique, sticks",
+    "three in 1.2 ms",
     "column",
     "two at once",
     "rod",
@@ -153,7 +155,7 @@ def test_rest_beside_an_impact():
     np.testing.assert_allclose(slopes[:, [0, 2]], known[:, [0, 2]], atol=5e-3)  # 1.7e-3 measured
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_both_ends_at_once():
     """A rod that lands flat strikes with both ends: it bounces like a ball, and stays level."""
     value, slopes, ok = program(rod, MIDPOINT)(

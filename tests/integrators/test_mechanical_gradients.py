@@ -202,6 +202,8 @@ def in_both_modes(motion):
 
 
 LONG = "friction of a hinge", "hinge, Projected", "arm of a ball joint"
+# Each repeats in kind what another one proves.
+LONG += "friction, 5 rows", "rolling friction", "stiffness of a spring", "tangential restitution"
 
 
 @pytest.fixture(
@@ -217,10 +219,10 @@ def problem(request):
 @pytest.mark.parametrize(
     ("name", "fusion_emitters"),
     [
-        ("tangential restitution", True),
+        nightly("tangential restitution", True),
         ("tangential restitution", False),
         nightly("friction, 3 rows", True),
-        ("friction, 3 rows", False),
+        nightly("friction, 3 rows", False),
     ],
 )
 def test_derivatives_do_not_depend_on_how_the_compiler_rounds(name, fusion_emitters):
@@ -234,16 +236,7 @@ def test_derivatives_do_not_depend_on_how_the_compiler_rounds(name, fusion_emitt
     )  # measured at most 4e-15; 1e-3 to 1 before
 
 
-# Each repeats in kind what a shorter row proves.
-REPEATED = "friction, 5 rows", "rolling friction", "stiffness of a spring", "tangential restitution"
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "problem",
-    [nightly(name) if name in LONG + REPEATED else name for name in PROBLEMS],
-    indirect=True,
-)
 def test_forward_is_reverse_is_central_differences(problem):
     true, evaluate = problem
     step = 1e-5 * true

@@ -206,7 +206,7 @@ def on_ground(t, q):
     return q.position - 0.1 * up, q.position * (1 - up), up
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_rolling_friction_stops_a_sphere():
     """`v² = 2 a x` with `a = 5/7 mu_r g/R`, and the derivative by the coefficient."""
 

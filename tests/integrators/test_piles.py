@@ -353,7 +353,7 @@ def test_rows_of_rotation_are_those_of_contacts_between_fixed_pairs(lengths):
         close(seen.velocity(v), expected.velocity(v), 1e-14)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_ball_that_rolls_is_slowed_by_the_couple_of_its_contact():
     balls = [Geom(Sphere(RADIUS), body=i) for i in range(2)]
     roll, mass = 0.002, 0.5
@@ -448,7 +448,7 @@ def test_boxes_fall_the_same_if_only_near_places_are_kept():
     assert float(jnp.abs(every.states.v[-1] - every.states.v[0]).max()) > 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_contacts_that_do_not_fit_are_reported():
     """All of eight boxes are near each other or the floor; and corners of boxes that spin move far."""
     model, state = tumbling(reach=0.1, contacts=2)
@@ -464,7 +464,7 @@ def test_contacts_that_do_not_fit_are_reported():
         assert bool(missing(state.q, spinning)) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_list_of_near_places_is_differentiated():
     """Two boxes slide apart on the floor, with end velocities by `v t − mu g t (t + h)/2` each."""
     boxes = [Geom(Box((0.1, 0.1, 0.05)), body=i) for i in range(2)]

@@ -114,7 +114,7 @@ def test_a_batch_makes_no_difference():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "max_active"),
-    [(jax.jacfwd, 4), nightly(jax.jacfwd, None), nightly(jax.jacrev, 4), (jax.jacrev, None)],
+    [(jax.jacfwd, 4), nightly(jax.jacfwd, None), nightly(jax.jacrev, 4), nightly(jax.jacrev, None)],
 )
 def test_the_derivative_is_that_of_the_motion(mode, max_active):
     derivative = quick_jit(mode(lambda *x: step(*x, max_active)[0], argnums=(0, 1)))

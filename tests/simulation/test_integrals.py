@@ -308,7 +308,7 @@ def test_single_precision():
     assert 0 < solution.event.integrals[0] < solution.integrals[0][-1]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_event_that_does_not_happen():
     event = nsd.Event(above, locate=True)
     solution = run(PARAMETERS, LOCATED, 1e-2, event=event, integrals=SQUARE, args=-1.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.linalg
-from quick import quick_jit, slow
+from quick import nightly, quick_jit, slow
 from scipy.spatial.transform import Rotation
 
 import diffnsd as nsd
@@ -70,7 +70,7 @@ def evaluate(body, q, v, w, h):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_forces_and_matrices():
     """Forces are the slope of the energy, gyroscopic moments those of the general formula, and the matrix
     of a step the derivative of its equations, where nodes turn by a radian in the step."""
@@ -162,7 +162,7 @@ def test_small_deflections():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moments", [(0.0, 1.0), (0.6, -0.8)])
+@pytest.mark.parametrize("moments", [nightly((0.0, 1.0)), (0.6, -0.8)])
 def test_a_beam_is_rolled_to_a_circle(moments):
     """A moment of 2π EI/L across the tip closes a beam with a round section, whatever the elements."""
     body, size = cantilever(8, MOMENT_Y, MOMENT_Y), 2 * np.pi * YOUNG * MOMENT_Y / LENGTH
