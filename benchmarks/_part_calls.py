@@ -31,6 +31,10 @@ def _output(t, x):
     return x[:1]
 
 
+def _fed_through(t, x, lam):
+    return x[:1] + lam
+
+
 def _input(t, lam):
     return lam[:, 0]
 
@@ -153,7 +157,7 @@ def part_calls() -> dict:
             relations.FirstOrderType1, (_output, _input), dict(contacts=1, rows_per_contact=1),
         ),
         "FirstOrderType2": (
-            relations.FirstOrderType2, (_output, _input), dict(contacts=1, rows_per_contact=1),
+            relations.FirstOrderType2, (_fed_through, _input), dict(contacts=1, rows_per_contact=1),
         ),
         "tangents": (relations.tangents, (jnp.asarray([0.0, 0.0, 1.0]),), {}),
         # sensors
