@@ -417,6 +417,7 @@ RIGHT = [
     ("Located", "EulerMoreau", "relay", 6.0e-16, 5.2e-16),
 ]
 MORE = [
+    ("Located", "MoreauJean", "joint and stop", 5.5e-5, 5.7e-5),
     ("plain", "MoreauJean", "friction", 1.7e-2, 0),
     ("plain", "BackwardEuler", "friction", 1.2e-3, 0),
     ("plain", "SchatzmanPaoli", "friction", 1.5e-2, 0),
@@ -426,7 +427,6 @@ MORE = [
     ("Sampled(Corrected)", "MoreauJean", "sampled impact", 1.1e-2, 1.5e-15),
 ]
 LONG = [
-    ("Located", "MoreauJean", "joint and stop", 5.5e-5, 5.7e-5),
     ("Located", "MoreauJean", "friction", 4.4e-13, 6.1e-14),
     ("Located(Projected)", "MoreauJean", "joint and stop", 3.1e-5, 5.7e-5),
     ("plain", "EventDriven", "impact", 2e-15, 4e-16),

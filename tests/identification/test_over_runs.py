@@ -169,7 +169,7 @@ def test_ctrl_c_ends_a_fit_on_eight_devices_with_the_best_so_far(method):
     assert seconds < 20  # measured 1 to 3: an evaluation that runs is not cut off
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_in_two_processes():
     """Tosses in two processes that know each other by `jax.distributed` give the estimate of one."""
     with socket.socket() as free:

@@ -248,7 +248,7 @@ def test_hessian_vector_products(derivatives):
     np.testing.assert_allclose(product(x, d), known, rtol=1e-9)  # 1e-12 measured
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_derivatives_where_forces_are_not_constant():
     """A pendulum at a wall, which it strikes once, and twice: values, first and second derivatives along
     one direction, second order.

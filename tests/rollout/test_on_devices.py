@@ -200,7 +200,7 @@ def test_on_three_five_and_eight_devices():
         assert devices == int(count) and traced_again == 0 and lanes == 13
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_eight_times_256_cubes():
     """Landing, on eight and on three devices as on one; chunks of one size, which sets the rounding."""
     (found,) = answers(python(COMMON + CUBES, devices=8))

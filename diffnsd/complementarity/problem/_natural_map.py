@@ -27,14 +27,13 @@ more slowly than the tilt moves it, but slides, is merely near."""
 ROUNDED = 0.1, 3e-6
 """Least size of a problem relative to the terms of its velocities, above rounding error: float32, float64."""
 
+STRICTEST = 4e3
+"""How many times the residual of a contact counts, at most: a tolerance of 1e-9 is then 1000 roundings."""
+
 
 def tilt_for(dtype) -> float:
     """The compliance, relative to a contact's own, that selects a solution where impulses are not unique."""
     return 1e-6 if jnp.finfo(dtype).bits >= 64 else 1e-3
-
-
-STRICTEST = 4e3
-"""How much smaller than the tolerance the residual of a contact must be, at most: rounding leaves no more."""
 
 
 class UnderLaw(Protocol):
@@ -291,11 +290,10 @@ def largest(problem: MixedProblem, rho: tuple[Array, ...]) -> Array:
 
 
 def shares(rho: tuple[Array, ...], size: Array, speed: Array) -> tuple[Array, ...] | None:
-    """Weights of residuals by which velocities count too, at least 1, `(c, ...)`; `None` if all are 1.
+    """Weights of the residuals of contacts, at least 1, `(c, ...)`; `None` in single precision.
 
-    An impulse is known relative to the largest ones: between bodies of 1e4 and 1e-4 kg, to no more than what
-    moves the light body by as much as the heavy ones. So the velocity `F / rho` has to be small as well,
-    a hundredth as strictly, as far as rounding allows.
+    A residual relative to the largest impulses leaves the velocity of a light body between heavy ones open.
+    The velocity error `F / rho` therefore counts as well, relative to a hundred times the velocities.
     """
     if jnp.finfo(size.dtype).bits < 64:
         return None

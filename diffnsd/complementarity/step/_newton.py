@@ -40,7 +40,6 @@ from ..problem._natural_map import (
     distance_of_choice,
     distances,
     projected,
-    squared,
     tilt_for,
     wedged,
     within,
@@ -374,7 +373,7 @@ def _statistics(task: Task, it: Iterate, options: StepOptions, tilted_v: Array) 
         tilted_w = task.problem.local(tilted_v)
         tilted_x = by_block(argument, task.problem.blocks, tilted_w, it.tilted_z, task.rho)
         choice = distance_of_choice(task.problem, x, tilted_x, task.size, it.tilted_at)
-        unloaded = squared(it.best_z) == 0
+        unloaded = within(it.best_z, 0, it.best_z, task.size)
         rounding = 64 * float(jnp.finfo(choice.dtype).eps)
         # A start that is the limit, recognised in one pass, has the residual with which it was accepted.
         agrees = it.best_residual <= jnp.maximum(CONTRADICTION * it.tilted_at, rounding)

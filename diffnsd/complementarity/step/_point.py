@@ -36,7 +36,10 @@ class StepOptions(eqx.Module):
 
 
 class Task(eqx.Module):
-    """A problem with the quantities that are computed from it once."""
+    """A problem with the quantities that are computed from it once.
+
+    **Arguments:** `mobility`: `A^-1`; `size`: `|rho w_free|`, see `scale`; `weights`: of residuals, `shares`.
+    """
 
     problem: MixedProblem
     mobility: Array | None
