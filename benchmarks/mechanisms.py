@@ -83,6 +83,19 @@ def largest_difference(model: nsd.Model, elements: io.Elements, m: Any) -> float
     return worst
 
 
+def timed(name: str, function: Any, *given: Any) -> dict:
+    """Seconds of compiling a function of a batch, and microseconds of a step of it."""
+    begin = time.perf_counter()
+    compiled = jax.jit(function).lower(*given).compile()
+    compile_s, times = time.perf_counter() - begin, []
+    for _ in range(REPETITIONS + 1):
+        begin = time.perf_counter()
+        jax.block_until_ready(compiled(*given))
+        times.append(time.perf_counter() - begin)
+    step = float(np.median(times[1:])) / len(given[0]) / STEPS * 1e6
+    return {f"{name}compile_s": compile_s, f"{name}us_per_step": step}
+
+
 def our_times(model: nsd.Model, h: float, start: nsd.State, controls, batch: int) -> dict:
     """Microseconds of a step and of its gradient, and seconds of compiling them."""
     velocities = jax.random.normal(jax.random.key(0), (batch, len(start.v)), start.v.dtype) / 10
@@ -108,16 +121,7 @@ def our_times(model: nsd.Model, h: float, start: nsd.State, controls, batch: int
     both = jax.vmap(run), jax.vmap(jax.grad(lambda v: failed(v)[0]))
     found: dict = {}
     for name, function in zip(("", "gradient_"), both, strict=True):
-        begin = time.perf_counter()
-        compiled = jax.jit(function).lower(velocities).compile()
-        found[f"{name}compile_s"] = time.perf_counter() - begin
-        jax.block_until_ready(compiled(velocities))
-        times = []
-        for _ in range(REPETITIONS):
-            begin = time.perf_counter()
-            jax.block_until_ready(compiled(velocities))
-            times.append(time.perf_counter() - begin)
-        found[f"{name}us_per_step"] = float(np.median(times)) / batch / STEPS * 1e6
+        found |= timed(name, function, velocities)
     solved = jax.jit(jax.vmap(lambda v: failed(v)[1]))(velocities)
     return found | {"failed": int(batch - np.sum(np.asarray(solved)))}
 
@@ -141,18 +145,9 @@ def their_time(m: Any, batch: int) -> float:
 
 def mjx_times(m: Any, batch: int) -> dict:
     """Microseconds of a step of MJX on the same device, and seconds of compiling it."""
-    run = _peers.mjx_steps(m, STEPS)
     velocities = np.random.default_rng(0).normal(size=(batch, m.nv)) / 10
-    given = jnp.tile(jnp.asarray(m.qpos0), (batch, 1)), jnp.asarray(velocities)
-    begin = time.perf_counter()
-    compiled = jax.jit(run).lower(*given).compile()
-    compile_s, times = time.perf_counter() - begin, []
-    for _ in range(REPETITIONS + 1):
-        begin = time.perf_counter()
-        jax.block_until_ready(compiled(*given))
-        times.append(time.perf_counter() - begin)
-    step = float(np.median(times[1:])) / batch / STEPS * 1e6
-    return {"mjx_compile_s": compile_s, "mjx_us_per_step": step}
+    places = jnp.tile(jnp.asarray(m.qpos0), (batch, 1))
+    return timed("mjx_", _peers.mjx_steps(m, STEPS), places, jnp.asarray(velocities))
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -171,11 +171,11 @@ def distances(problem: MixedProblem, w, z, x, rho, size: Array) -> tuple[Array, 
     for block, u, p, y, r in zip(problem.blocks, w, z, x, rho, strict=True):
         distance = jnp.where(block.active, block.law.set().margin(y), jnp.inf)
         margin = jnp.minimum(margin, jnp.min(distance, axis=0, initial=jnp.inf))
-        r = unit[None] * r  # noqa: PLW2901
-        lost = unit[None] * lost_power(block, u, p) * r
+        step = unit[None] * r
+        lost = unit[None] * lost_power(block, u, p) * step
         power = jnp.maximum(power, jnp.max(lost, axis=0, initial=0))
-        motion = motion + short_sum(jnp.where(block.active, dot(u, u) * r * r, 0), 0)
-    norm = jnp.sqrt(squared(tuple(unit[None, None] * p for p in z)))
+        motion = motion + short_sum(jnp.where(block.active, dot(u, u) * step * step, 0), 0)
+    norm = jnp.sqrt(squared(z, size))
     norm = norm * jnp.sqrt(jnp.maximum(motion, jnp.where(size > 0, jnp.ones_like(size), 0)))
     return unit * margin, power / jnp.where(norm > 0, norm, 1)
 
@@ -301,15 +301,19 @@ def shares(rho: tuple[Array, ...], size: Array, speed: Array) -> tuple[Array, ..
     return tuple(jnp.clip(strict[None] / jnp.where(r > 0, r, 1), 1, STRICTEST) for r in rho)
 
 
-def squared(parts: tuple[Array, ...]) -> Array:
-    """Sum of squares over rows and contacts of all blocks, shape `(...)`."""
-    return sum(short_sum(dot(part, part), 0) for part in parts)  # pyright: ignore[reportReturnType]
+def squared(parts: tuple[Array, ...], size: Array) -> Array:
+    """Sum of squares over rows and contacts of all blocks, in units of `size`, shape `(...)`.
+
+    In other units squares of impulses of very light or heavy bodies leave the range of numbers.
+    """
+    unit = (1 / jnp.where(size > 0, size, 1))[None, None]
+    scaled = (unit * part for part in parts)
+    return sum(short_sum(dot(x, x), 0) for x in scaled)  # pyright: ignore[reportReturnType]
 
 
 def within(parts: tuple[Array, ...], limit, z: tuple[Array, ...], size: Array) -> Array:
-    """Whether `|parts| <= limit |z|`, shape `(...)`; in units of `size`, so that squares stay in range."""
-    unit = (1 / jnp.where(size > 0, size, 1))[None, None]
-    return squared(tuple(unit * p for p in parts)) <= limit**2 * squared(tuple(unit * p for p in z))
+    """Whether `|parts| <= limit |z|`, shape `(...)`."""
+    return squared(parts, size) <= limit**2 * squared(z, size)
 
 
 def relative(residuals: tuple[Array, ...], z: tuple[Array, ...], size: Array) -> Array:
@@ -320,8 +324,7 @@ def relative(residuals: tuple[Array, ...], z: tuple[Array, ...], size: Array) ->
     """
     if not residuals:
         return jnp.zeros_like(size)
-    unit = (1 / jnp.where(size > 0, size, 1))[None, None]
-    reference = jnp.clip(jnp.sqrt(squared(tuple(unit * p for p in z))), 1, 1e3)
-    norm = jnp.sqrt(squared(tuple(unit * p for p in residuals)))
+    reference = jnp.clip(jnp.sqrt(squared(z, size)), 1, 1e3)
+    norm = jnp.sqrt(squared(residuals, size))
     # A residual that is NaN stays NaN: the point is not a solution.
     return jnp.where(norm == 0, 0, norm / reference)
