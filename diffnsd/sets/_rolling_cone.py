@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._numerics import safe_norm
+from .._numerics import length_and_direction
 from ._base import AbstractSet, Blocks, Rows, bisect, positive_root
 
 
@@ -40,21 +40,22 @@ class RollingCone(AbstractSet):
     def _parts(self, z: Rows):
         half = (z.shape[0] - 1) // 2
         mu, mu_r, normal = self.mu, self.mu_r, z[0]
-        a, b = safe_norm(z[1 : 1 + half]), safe_norm(z[1 + half :])
+        (a, slip), (b, roll) = map(length_and_direction, (z[1 : 1 + half], z[1 + half :]))
         both = normal + mu * a + mu_r * b
         height = jnp.maximum(
             jnp.maximum(normal, both / (1 + mu * mu + mu_r * mu_r)),
             jnp.maximum((normal + mu * a) / (1 + mu * mu), (normal + mu_r * b) / (1 + mu_r * mu_r)),
         )
-        return height, ((mu, a, z[1 : 1 + half]), (mu_r, b, z[1 + half :]))
+        return height, ((mu, a, slip), (mu_r, b, roll))
 
     def project(self, z: Rows) -> Rows:
+        half = (z.shape[0] - 1) // 2
         height, parts = self._parts(z)
         height = jnp.maximum(height, 0)
         rows = [height[None]]
-        for mu, length, part in parts:
-            scale = mu * height / jnp.where(length > 0, length, 1)
-            rows.append(jnp.where(_outside(mu, length, height), scale, 1)[None] * part)
+        for (mu, length, e), part in zip(parts, (z[1 : 1 + half], z[1 + half :]), strict=True):
+            outside = _outside(mu, length, height)
+            rows.append(jnp.where(outside[None], (mu * height)[None] * e, part))
         return jnp.concatenate(rows)
 
     def jacobian(self, z: Rows) -> Blocks:
@@ -66,9 +67,8 @@ class RollingCone(AbstractSet):
         height, parts = self._parts(z)
         on = jnp.where(height > 0, jnp.ones_like(height), jnp.zeros_like(height))
         slope, spread, sides = [on], on, []
-        for mu, length, part in parts:
+        for mu, length, e in parts:
             s = jnp.where(_outside(mu, length, height), on, 0)
-            e = part / jnp.where(length > 0, length, 1)[None]
             turn = s * mu * height / jnp.where(length > 0, length, 1)
             slope += [s * mu * x for x in e]
             spread = spread + s * mu * mu
@@ -94,7 +94,8 @@ class RollingCone(AbstractSet):
         function.
         """
         half = (z.shape[0] - 1) // 2
-        sides = (self.mu, safe_norm(z[1 : 1 + half])), (self.mu_r, safe_norm(z[1 + half :]))
+        a, b = (length_and_direction(part)[0] for part in (z[1 : 1 + half], z[1 + half :]))
+        sides = (self.mu, a), (self.mu_r, b)
         given = z[0], sides, jnp.broadcast_to(jnp.asarray(kappa, z.dtype), z[0].shape)
         n, low = _root(*jax.lax.stop_gradient(given))
         for _ in range(2):

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._numerics import safe_norm
+from .._numerics import length_and_direction
 from ._base import AbstractSet, Blocks, Rows, bisect, positive_root
 
 
@@ -27,12 +27,11 @@ class SecondOrderCone(AbstractSet):
     mu: Array
 
     def _parts(self, z: Rows):
-        normal, length = z[0], safe_norm(z[1:])
+        normal, (length, direction) = z[0], length_and_direction(z[1:])
         reach = self.mu * normal
         inside = (length <= reach) & (reach > 0)
         apex = (self.mu * length <= -normal) & ~inside
         on_ray = (normal + self.mu * length) / (1 + self.mu * self.mu)
-        direction = z[1:] / jnp.where(length > 0, length, 1)[None]
         return normal, length, inside, apex, on_ray, direction
 
     def unilateral(self) -> bool:
@@ -42,11 +41,11 @@ class SecondOrderCone(AbstractSet):
         return None if rows >= 2 else f"SecondOrderCone needs at least 2 rows, got {rows}"
 
     def project(self, z: Rows) -> Rows:
-        normal, length, inside, apex, on_ray, _ = self._parts(z)
-        scale = self.mu * on_ray / jnp.where(length > 0, length, 1)
-        new_normal = jnp.where(inside, normal, jnp.where(apex, 0, on_ray))
-        factor = jnp.where(inside, 1, jnp.where(apex, 0, scale))
-        return jnp.concatenate([new_normal[None], factor[None] * z[1:]])
+        normal, _, inside, apex, on_ray, direction = self._parts(z)
+        height = jnp.where(apex, 0, on_ray)
+        sliding = (self.mu * height)[None] * direction
+        new_normal = jnp.where(inside, normal, height)
+        return jnp.concatenate([new_normal[None], jnp.where(inside[None], z[1:], sliding)])
 
     def jacobian(self, z: Rows) -> Blocks:
         """`1` inside, `0` at the apex, and on the lateral surface, with `e = z_T / |z_T|`,
@@ -78,7 +77,7 @@ class SecondOrderCone(AbstractSet):
         coefficient, not even at `mu = 0`. The root is found without derivatives; two further Newton
         steps give it the derivatives of the implicit function, to the second order.
         """
-        given = z[0], safe_norm(z[1:]), self.mu, kappa
+        given = z[0], length_and_direction(z[1:])[0], self.mu, kappa
         low, high = _spectral_values(*jax.lax.stop_gradient(given))
         for _ in range(2):
             low, high = _newton_step(low, high, *given)

@@ -178,9 +178,11 @@ def test_in_two_processes():
     first, second, alone = answers(
         python(PROCESS, address, "0"), python(PROCESS, address, "1"), python(PROCESS)
     )
+    # The program on a mesh is another one: a processor may round so that a step's solve ends an iteration
+    # earlier. Measured 0 on one machine, 1e-12 m on another.
     for found in (first, second):
-        np.testing.assert_allclose(found["ends"], alone["ends"], rtol=1e-12)
-        np.testing.assert_allclose(found["params"], alone["params"], rtol=1e-10)
+        np.testing.assert_allclose(found["ends"], alone["ends"], rtol=0, atol=1e-10)
+        np.testing.assert_allclose(found["params"], alone["params"], rtol=1e-8)
     np.testing.assert_allclose(alone["params"], (0.2, 0.3), atol=0.02)
 
 

@@ -153,6 +153,19 @@ def test_projection(name, data):
     assert np.linalg.norm(p - other) <= np.linalg.norm(z - y) + size
 
 
+@pytest.mark.parametrize("name", ["cone", "planar cone", "rolling cone", "planar rolling cone"])
+@pytest.mark.parametrize("unit", [2.0**-100, 2.0**100])
+def test_cones_in_float32_know_no_unit(name, unit):
+    """`P(s z) = s P(z)` to rounding where the square of `s z` is 0 or infinite."""
+    k, rows = CASES[name]
+    k = jax.tree.map(lambda x: x.astype(np.float32), k)
+    for z in np.random.default_rng(0).normal(size=(20, rows)).astype(np.float32):
+        for one in (k.project, k.jacobian, jax.jacfwd(k.project), jax.jacrev(k.project), k.margin):
+            scale = unit if one in (k.project, k.margin) else 1.0
+            here, there = map(np.asarray, (one(jnp.asarray(z)), one(jnp.asarray(z * unit))))
+            np.testing.assert_allclose(there, scale * here, rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(data=st.data())

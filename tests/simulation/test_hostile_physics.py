@@ -8,7 +8,7 @@ import pytest
 
 import diffnsd as nsd
 from diffnsd import models, relations, shapes
-from diffnsd.laws import CoulombFriction, GapStabilized, NewtonImpact
+from diffnsd.laws import CoulombFriction, GapStabilized, NewtonImpact, RollingFriction
 
 TOLERANCE = 1e-8
 
@@ -99,8 +99,21 @@ def spheres(masses, dtype, drop=0.0):
     )
     heights = r * (1 + 2 * np.arange(n)) + drop * (1 + np.arange(n))
     place = np.stack([0 * heights, 0 * heights, heights], 1)
-    model, state = nsd.Model(system, contacts), system.state(place)
-    return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, (model, state))
+    return in_precision(dtype, nsd.Model(system, contacts), system.state(place))
+
+
+def in_precision(dtype, *trees):
+    return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, trees)
+
+
+def sliding_spheres(mass, dtype, law, rolling):
+    """A sphere that slides over a plane and one that spins on it."""
+    r = 0.1
+    system = nsd.NewtonEulerSystem(np.full(2, mass), np.full((2, 3), 0.4 * mass * r**2))
+    contact = nsd.Interaction(relations.sphere_on_plane(r, rolling=rolling), law)
+    speed, spin = [[1.0, 0.5, 0.0], [0.0, 0.0, 0.0]], [[0.0, 0.0, 0.0], [3.0, 1.0, 2.0]]
+    state = system.state([0.0, 0.0, r], velocity=speed, angular_velocity=spin)
+    return in_precision(dtype, nsd.Model(system, contact), state)
 
 
 def test_weights_of_a_column_between_heavy_and_light_bodies():
@@ -120,20 +133,29 @@ def test_weights_of_a_column_between_heavy_and_light_bodies():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_units_of_mass(dtype):
+@pytest.mark.parametrize("kind", ["stand", "slide", "roll"])
+def test_units_of_mass(kind, dtype):
     """The motion is the same for bodies of any mass: squares of impulses neither vanish nor overflow.
 
-    In float32 bodies of 1e-16 kg were solved differently, and those of 1e-19 kg fell through the ground with
-    the residual 0.
+    In float32 bodies of 1e-16 kg were solved differently, those of 1e-19 kg fell through the ground with the
+    residual 0, and those that should slide or roll stuck.
     """
-    largest = {np.float32: 1e30, np.float64: 1e200}[dtype]
+    make, largest = {
+        "stand": (lambda unit: spheres(np.full(2, unit), dtype, drop=0.01), 1e200),
+        "slide": (lambda unit: sliding_spheres(unit, dtype, CoulombFriction(0.3), False), 1e150),
+        "roll": (
+            lambda unit: sliding_spheres(unit, dtype, RollingFriction(0.3, 0.01), True),
+            1e150,
+        ),
+    }[kind]
+    largest = 1e30 if dtype == np.float32 else largest
     ends = []
     for unit in (1.0, 1 / largest, largest):
-        model, state = spheres(np.full(2, unit), dtype, drop=0.01)
+        model, state = make(unit)
         run = nsd.simulate(model, nsd.MoreauJean(), 0.0, 0.1, 1e-3, state, throw=False)
         assert run.result == nsd.RESULTS.successful
         ends.append(run.states.q.position[-1])
-    # Measured: 1e-8 (float32), 2e-14 (float64)
+    # Measured: 3e-7 (float32), 2e-14 (float64)
     tolerance = 2e-6 if dtype == np.float32 else 1e-9
     np.testing.assert_allclose(ends[1], ends[0], atol=tolerance)
     np.testing.assert_allclose(ends[2], ends[0], atol=tolerance)
