@@ -21,7 +21,7 @@ from ._arguments import AbstractChecked
 from ._jax import is_traced
 from ._outline import global_names, in_library, module_of
 
-FORMAT = 6
+FORMAT = 7
 LARGEST_HEADER = 2**16
 """Bytes of a file's header, and what an array's own header may take."""
 

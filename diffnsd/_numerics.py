@@ -74,7 +74,7 @@ def safe_norm(x: Array) -> Array:
 
 
 def length_and_direction(x: Array) -> tuple[Array, Array]:
-    """Euclidean norm over the first axis and the unit vector, zero where `x` is; their derivatives are finite.
+    """Euclidean norm over the first axis and the unit vector, 0 where `x` is; their derivatives are finite.
 
     In float32 relative to the largest entry: the square of an impulse on a speck of dust (1e-19 kg) would
     vanish. Float64 does without, from 1e-150 to 1e150.

@@ -232,6 +232,11 @@ class AbstractIntegrator(AbstractChecked):
         """Whether derivatives through impacts include that of the impact time."""
         return False
 
+    @property
+    def off_centre(self) -> tuple[float, float] | None:
+        """`theta − 1/2` and `gamma − 1/2` of a method for first-order systems that has them, else `None`."""
+        return None
+
     def second_derivative_problem(self, model: Model) -> str | None:
         """Why second derivatives are not true for a model, with the remedy, or `None`.
 

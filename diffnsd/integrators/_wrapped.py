@@ -46,6 +46,10 @@ class AbstractWrappedIntegrator(AbstractIntegrator):
     def keeps_impact_times(self) -> bool:
         return self.inner.keeps_impact_times
 
+    @property
+    def off_centre(self) -> tuple[float, float] | None:
+        return self.inner.off_centre
+
     def second_derivative_problem(self, model: Model) -> str | None:
         return self.inner.second_derivative_problem(model)
 

@@ -15,6 +15,7 @@ from .._types import Count, Scalar, State
 from ..integrators import StepInfo
 from ..model import Energy
 from ._event import Event, EventPoint, happened, located
+from ._resolution import Resolution
 from ._solution import Solution, StepStatistics
 from ._struck import Peaks, Turns
 
@@ -84,6 +85,7 @@ class _Loop(eqx.Module):
     watch: _Watch | None
     peaks: Peaks | None
     turns: Turns | None
+    resolution: Resolution | None
     impacts: Array
     meter_state: Any
 
@@ -136,6 +138,11 @@ def stepper(model, integrator, grid: Grid, args, event: Event | None, meter):
         if turns is not None:
             turns, turned = turns.then(model, grid.h, info)
             info = info.seeing(turned=going & turned)
+        resolution = loop.resolution
+        if resolution is not None:
+            between = loop.state, state
+            later = resolution.then(model, grid.time(i + 1), grid.h, between, info)
+            resolution = where(going, later, resolution)
         if watch is not None:
             assert event is not None
             ended = watch.step >= 0
@@ -152,7 +159,8 @@ def stepper(model, integrator, grid: Grid, args, event: Event | None, meter):
         part = jnp.asarray(i + 1, float) / jnp.maximum(jnp.asarray(grid.steps, float), 1)
         impacts = _first_times(loop.impacts, info.impacts)
         meter_state = meter.step(loop.meter_state, part)
-        return _Loop(state, memory, record, watch, peaks, turns, impacts, meter_state), info
+        followed = peaks, turns, resolution
+        return _Loop(state, memory, record, watch, *followed, impacts, meter_state), info
 
     return step
 
@@ -172,8 +180,8 @@ def started(model, integrator, grid: Grid, state0, args, saveat, event: Event | 
         watch = _Watch(event.value(grid.t0, state0, args), none, before)
     never = jnp.full(saveat.impacts, jnp.inf, zero.dtype)
     given = model, integrator, grid.t0, state0
-    peaks, turns = Peaks.of(*given), Turns.of(*given)
-    return _Loop(state0, memory, record, watch, peaks, turns, never, meter.init())
+    followed = Peaks.of(*given), Turns.of(*given), Resolution.of(*given)
+    return _Loop(state0, memory, record, watch, *followed, never, meter.init())
 
 
 def ended(model, integrator, grid: Grid, args, saveat, event, start: _Loop, loop: _Loop, saved):
@@ -316,8 +324,9 @@ _COUNTED = (
 def _statistics(
     model, grid: Grid, loop: _Loop, info: StepInfo, names: tuple[str, ...]
 ) -> StepStatistics:
-    record, watch = loop.record, loop.watch
+    record, watch, resolution = loop.record, loop.watch, loop.resolution
     return StepStatistics(
+        coarse=jnp.zeros_like(grid.h) if resolution is None else resolution.part_lost(),
         worst_step=record.worst[0],
         failed_step=record.failed[0],
         failed_residual=record.failed[1],

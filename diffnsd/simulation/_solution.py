@@ -14,6 +14,9 @@ from ..integrators._base import NEAR_EDGE
 from ..model import Energy
 from ._event import EventPoint
 
+COARSE = 0.02
+"""Part of the range of a state that steps may have lost (`coarse`) before it is said."""
+
 
 class StepStatistics(eqx.Module):
     """How well the steps were solved; one entry per saved time, for the steps since the previous one.
@@ -45,6 +48,8 @@ class StepStatistics(eqx.Module):
       on a curved surface while `contacts_at` of the method inside was not `HalfExplicit()`, `(s,)`.
     - `wedged`: contacts that slid where `mu W_NT` exceeds `W_NN` in their own block of `W` (Painlevé), so
       that a step may have no or several solutions, `(s,)`; not counted where bodies are many.
+    - `coarse`: for a first-order system, an estimate of what the steps have lost since `theta` or `gamma` of
+      the method is not 1/2, relative to the range of a state, `()`; 0 where each step loses little.
     - `worst_step`: index of the step with the largest residual of the run, `()`. `failed_step`: index
       of the first step that failed, -1 if none did, `()`; `failed_residual`: its relative residual,
       `()`; `crowded`: the first contact for which it had no room, as its interaction and its place
@@ -71,6 +76,7 @@ class StepStatistics(eqx.Module):
     struck: Int[Array, " s"]
     turned: Int[Array, " s"]
     wedged: Int[Array, " s"]
+    coarse: Scalar
     worst_step: Count
     failed_step: Count
     failed_residual: Scalar
@@ -122,6 +128,12 @@ class StepStatistics(eqx.Module):
                 self.curved,
                 "contacts lasted on curved surfaces ({} steps of a contact), and derivatives after them have "
                 "only first order: use contacts_at=HalfExplicit() of the method inside, or shorter steps",
+            ),
+            (
+                np.asarray(self.coarse) > COARSE,
+                "steps were long for a method of first order: a state may be off by "
+                f"{np.max(np.asarray(self.coarse), initial=0):.0%} of its range, and derivatives with it; "
+                "take shorter steps, or theta = gamma = 1/2",
             ),
             (
                 self.wedged,

@@ -142,7 +142,7 @@ def test_files_of_another_format_are_refused(folder):
     with np.load(folder / "part_000000.npz") as archive:
         header = json.loads(str(archive["header"])) | {"format": 3}
     changed(folder / "part_000000.npz", header=np.array(json.dumps(header)))
-    with pytest.raises(ValueError, match=r"part_000000.npz has the format 3, .* reads 6"):
+    with pytest.raises(ValueError, match=r"part_000000.npz has the format 3, .* reads 7"):
         run(folder)
 
 

@@ -68,6 +68,10 @@ class AbstractFirstOrderTheta(AbstractFirstOrderScheme):
     def order(self) -> int:
         return 2 if self.theta == self.gamma == 0.5 else 1
 
+    @property
+    def off_centre(self) -> tuple[float, float]:
+        return self.theta - 0.5, self.gamma - 0.5
+
     def smooth(self, step: Step) -> Smooth:
         return theta_rule(step)
 
