@@ -229,6 +229,20 @@ def test_gradients_beside_their_closed_forms(tmp_path):
 
 
 @pytest.mark.nightly
+def test_a_few_tosses(tmp_path):
+    """Three tosses until they land, with and without warm start, and their derivatives."""
+    file = tmp_path / "rows.json"
+    options = ("--count", "3", "--steps", "20", "--only", "cold start", "derivatives")
+    run("tosses.py", *options, "--json", str(file))
+    cold, *slopes = json.loads(file.read_text(encoding="utf-8"))["rows"]
+    assert (cold["solved"], cold["equal while clear"], cold["steps"]) == (3, 3, 60)
+    whole, _, single, other = slopes
+    assert whole["compared"] == cold["clear"] and single["compared"] + other["compared"] == 60
+    # Measured 4e-8 and 6e-10: before a cube lies on a face, differences have all their digits.
+    assert whole["worst"] < 1e-6 and single["worst"] < 1e-7
+
+
+@pytest.mark.nightly
 def test_mujoco_s_fit_finds_the_numbers_of_its_own_tosses(monkeypatch):
     """The peer of `peer_fit.py` works: 8 tosses that it made itself, without noise."""
     pytest.importorskip("mujoco")
