@@ -73,25 +73,6 @@ def safe_norm(x: Array) -> Array:
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)
 
 
-def length_and_direction(x: Array) -> tuple[Array, Array]:
-    """Euclidean norm over the first axis and the unit vector, 0 where `x` is; their derivatives are finite.
-
-    In float32 relative to the largest entry: the square of an impulse on a speck of dust (1e-19 kg) would
-    vanish. Float64 does without, from 1e-150 to 1e150.
-
-    **Arguments:** `x`: shape `(k, ...)`. **Returns:** shapes `(...)` and `(k, ...)`.
-    """
-    if len(x) == 1:
-        return jnp.abs(x[0]), jnp.sign(x)
-    unit = jnp.ones((), x.dtype)
-    if x.dtype == jnp.float32:
-        largest = jax.lax.stop_gradient(functools.reduce(jnp.maximum, jnp.unstack(jnp.abs(x))))
-        unit = jnp.where(largest > 0, largest, 1)
-        x = x / unit[None]
-    length = safe_norm(x)
-    return unit * length, x / jnp.where(length > 0, length, 1)[None]
-
-
 def max_abs(x: Array) -> Array:
     """Largest magnitude in an array that may be empty (then 0)."""
     return jnp.max(jnp.abs(x), initial=0.0)

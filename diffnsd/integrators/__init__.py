@@ -8,6 +8,7 @@
 | `events` | schemes that locate impacts, or add the derivatives of their times |
 """
 
+from ._adaptive import Adaptive as Adaptive
 from ._base import (
     AbstractIntegrator as AbstractIntegrator,
     AbstractMemory as AbstractMemory,
@@ -22,7 +23,6 @@ from ._wrapped import AbstractWrappedIntegrator as AbstractWrappedIntegrator
 from .events import Corrected as Corrected, EventDriven as EventDriven, Located as Located
 from .runge_kutta import (
     RKMK as RKMK,
-    Adaptive as Adaptive,
     ButcherTableau as ButcherTableau,
     CommutatorFree as CommutatorFree,
     CrouchGrossman as CrouchGrossman,

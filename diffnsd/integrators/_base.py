@@ -7,6 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._arguments import AbstractChecked
@@ -119,6 +120,8 @@ class StepInfo(eqx.Module):
     turned: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     wedged: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
     impacts: Float[Array, " i"] = eqx.field(default_factory=lambda: jnp.zeros(0))
+    dropped: Float[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros(()))
+    crept: Float[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros(()))
     crowded: Int[Array, "2"] = eqx.field(default_factory=lambda: jnp.full(2, -1, jnp.int32))
 
     @staticmethod
@@ -170,6 +173,8 @@ class StepInfo(eqx.Module):
             turned=self.turned + later.turned,
             wedged=self.wedged + later.wedged,
             impacts=jnp.minimum(self.impacts, later.impacts),
+            dropped=jnp.maximum(self.dropped, later.dropped),
+            crept=jnp.maximum(self.crept, later.crept),
             crowded=jnp.where(self.crowded < 0, later.crowded, self.crowded),
         )
 
@@ -183,6 +188,19 @@ class StepInfo(eqx.Module):
         """The report if only the fraction `part` of the step is taken: impulses are scaled by it."""
         impulses = jax.tree.map(lambda p: part * p, self.impulses)
         return eqx.tree_at(lambda i: i.impulses, self, impulses)
+
+
+def first_times(kept: Array, new: Array) -> Array:
+    """Appends the impact times of a step to those kept so far, as far as there is space."""
+    if not kept.size or not new.size:
+        return kept
+    happened = jnp.isfinite(new)
+    count = jnp.sum(jnp.isfinite(kept), dtype=jnp.int32)
+    place = count + jnp.cumsum(happened, dtype=jnp.int32) - 1
+    index = np.arange(kept.size, dtype=np.int32)
+    here = happened[None, :] & (place[None, :] == index[:, None])
+    placed = jnp.sum(jnp.where(here, new[None, :], 0), axis=1)
+    return jnp.where(jnp.any(here, axis=1), placed, kept)
 
 
 class AbstractIntegrator(AbstractChecked):
@@ -230,6 +248,11 @@ class AbstractIntegrator(AbstractChecked):
     @property
     def keeps_impact_times(self) -> bool:
         """Whether derivatives through impacts include that of the impact time."""
+        return False
+
+    @property
+    def estimates_errors(self) -> bool:
+        """Whether it has a method `estimated`: a step, and an estimate of its error."""
         return False
 
     @property

@@ -1,9 +1,11 @@
 """Methods that wrap another method."""
 
 import equinox as eqx
+import jax.numpy as jnp
 
-from .._types import Args, Scalar, State
+from .._types import Args, Scalar, State, Vector
 from ..complementarity import AbstractAdjoint
+from ..groups import AbstractGroup
 from ..model import Model
 from ..systems import Kind
 from ._base import AbstractIntegrator, AbstractMemory, Carry
@@ -119,3 +121,11 @@ def size_problem(wrapper: AbstractIntegrator, model: Model, t0, state: State, ar
         f"{n} unknowns (more than {LARGEST}) does not form; use its inner method without {name}: values "
         "converge, derivatives through impacts leave out the impact times"
     )
+
+
+def difference(group: AbstractGroup, a: State, b: State) -> Vector:
+    """The shift from `a` to `b`: displacement and velocity, `(2 n,)`; first-order systems have only `v`."""
+    if a.q is None:
+        return b.v - a.v
+    turn = group.log(group.compose(group.inverse(a.q), b.q))
+    return jnp.concatenate([turn, b.v - a.v])

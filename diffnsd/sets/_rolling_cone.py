@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._numerics import length_and_direction
-from ._base import AbstractSet, Blocks, Rows, bisect, positive_root
+from ._base import AbstractSet, Blocks, Rows, bisect, length_and_direction, positive_root
 
 
 class RollingCone(AbstractSet):

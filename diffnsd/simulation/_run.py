@@ -5,7 +5,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
 from .._jax import evaluated_again, scan, where, with_value
@@ -13,6 +12,7 @@ from .._recompilation import Compilations
 from .._result import RESULTS, failed, first_error
 from .._types import Count, Scalar, State
 from ..integrators import StepInfo
+from ..integrators._base import first_times
 from ..model import Energy
 from ._event import Event, EventPoint, happened, located
 from ._resolution import Resolution
@@ -157,7 +157,7 @@ def stepper(model, integrator, grid: Grid, args, event: Event | None, meter):
             watch = _Watch(value, jnp.where(happens, i, watch.step), before)
         record = loop.record.add(i, info, outcome)
         part = jnp.asarray(i + 1, float) / jnp.maximum(jnp.asarray(grid.steps, float), 1)
-        impacts = _first_times(loop.impacts, info.impacts)
+        impacts = first_times(loop.impacts, info.impacts)
         meter_state = meter.step(loop.meter_state, part)
         followed = peaks, turns, resolution
         return _Loop(state, memory, record, watch, *followed, impacts, meter_state), info
@@ -219,19 +219,6 @@ def ended(model, integrator, grid: Grid, args, saveat, event, start: _Loop, loop
         impact_times=impacts,
         event=point,
     )
-
-
-def _first_times(kept: Array, new: Array) -> Array:
-    """Appends the impact times of a step to those kept so far, as far as there is space."""
-    if not kept.size or not new.size:
-        return kept
-    happened = jnp.isfinite(new)
-    count = jnp.sum(jnp.isfinite(kept), dtype=jnp.int32)
-    place = count + jnp.cumsum(happened, dtype=jnp.int32) - 1
-    index = np.arange(kept.size, dtype=np.int32)
-    here = happened[None, :] & (place[None, :] == index[:, None])
-    placed = jnp.sum(jnp.where(here, new[None, :], 0), axis=1)
-    return jnp.where(jnp.any(here, axis=1), placed, kept)
 
 
 def _event_point(event: Event, model, integrator, grid: Grid, loop: _Loop, args) -> EventPoint:

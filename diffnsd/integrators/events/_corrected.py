@@ -21,7 +21,7 @@ from ...groups import AbstractGroup
 from ...model import Model
 from .._base import AbstractIntegrator, AbstractMemory, Carry, Multistep, StepInfo
 from .._impact import SLOW, check_slow
-from .._wrapped import AbstractWrappedIntegrator, size_problem
+from .._wrapped import AbstractWrappedIntegrator, difference, size_problem
 from ._located import Located
 from ._refusals import curvature_problem, locating_problem
 
@@ -100,7 +100,7 @@ class Corrected(AbstractWrappedIntegrator):
 
     def init(self, model: Model, t0: Scalar, state: State, args: Args) -> "_Beside":
         carry = self.inner.init(model, t0, state, args)
-        nothing = jnp.zeros_like(_difference(model.system.group, state, state))
+        nothing = jnp.zeros_like(difference(model.system.group, state, state))
         speed = jax.lax.stop_gradient(max_abs(state.v))
         return _Beside(carry, self.located.init(model, t0, state, args), nothing, speed)
 
@@ -124,10 +124,10 @@ class Corrected(AbstractWrappedIntegrator):
         given = model, t0, h, start, without_derivative(carry.located), args
         true, seen, located, found = self.located.step(*given)
         there = without_derivative(true)
-        ahead = _difference(group, end, there)
+        ahead = difference(group, end, there)
         ahead = jnp.where(jnp.all(jnp.isfinite(ahead)), ahead, 0)
 
-        by = _difference(group, there, true)
+        by = difference(group, there, true)
         end = _shifted(group, end, with_value(by, jnp.zeros_like(by)))
         # Impulses and details also get the derivative of the located trajectory; counts are taken from it.
         of_both = ((i.impulses, i.details) for i in (seen, info))
@@ -163,7 +163,7 @@ def _beside(group: AbstractGroup, state: State, ahead: Vector) -> State:
     """The located state, with the derivative that the plain one carries."""
     here = without_derivative(state)
     there = _shifted(group, here, jax.lax.stop_gradient(ahead))
-    return _shifted(group, there, _difference(group, here, state))
+    return _shifted(group, there, difference(group, here, state))
 
 
 def _shifted(group: AbstractGroup, state: State, by: Vector) -> State:
@@ -172,11 +172,3 @@ def _shifted(group: AbstractGroup, state: State, by: Vector) -> State:
         return State(None, state.v + by)
     n = state.v.shape[0]
     return State(group.compose(state.q, group.exp(by[:n])), state.v + by[n:])
-
-
-def _difference(group: AbstractGroup, a: State, b: State) -> Vector:
-    """The inverse of `_shifted`: the shift from `a` to `b`."""
-    if a.q is None:
-        return b.v - a.v
-    turn = group.log(group.compose(group.inverse(a.q), b.q))
-    return jnp.concatenate([turn, b.v - a.v])

@@ -9,7 +9,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._jax import SAVED_NAME, settle_where_pending, where, without_derivative
-from ..._numerics import is_least
+from ..._numerics import is_least, max_abs
 from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State
 from ...complementarity import AbstractSolver, Auto
@@ -240,9 +240,10 @@ class Located(AbstractWrappedIntegrator):
         end = released(model, t0 + h, end, *impulses, found)
         # Contacts faster than the forces of a step can make a resting one, and yet left to `inner`.
         crawls = pushed & ~strikes & ~missed & (before.fastest > 1.5 * before.slow / self.slow)
+        crept = max_abs(jnp.where(crawls, before.fastest, 0))
         never = jnp.full(self.max_impacts, jnp.inf, state.v.dtype)
         seen = info.seeing(missed=missed, slow=crawls, kinks=kinks, curved=curved)
-        info = dataclasses.replace(seen, impacts=never)
+        info = dataclasses.replace(seen, impacts=never, crept=crept)
         side = jnp.zeros((2, *before.gap.shape), before.gap.dtype) if side is None else side
         return _Run(
             past=past,
@@ -307,14 +308,13 @@ class Located(AbstractWrappedIntegrator):
         one = jnp.where(again, 0, 1).astype(struck.located.dtype)
         merged = jnp.maximum(jnp.sum(group, dtype=jnp.int32) - 1, 0)
         struck = eqx.tree_at(
-            lambda i: (i.solved_by, i.located, i.merged, i.impacts),
+            lambda i: (i.solved_by, i.located, i.merged, i.impacts, i.dropped),
             struck.seeing(slow=ends & lasts_long(self.slow, run.pressed, rate, back)),
-            (own, one, merged, times),
+            (own, one, merged, times, max_abs(jnp.where(ends, back, 0))),
         )
         made = run.before.then(run.trial.shortened(s / curve.h)).then(struck)
         info = where(again, run.before, made)
-        ok = RESULTS.successful
-        result = RESULTS.where(stats.converged, ok, RESULTS.not_converged)
+        result = RESULTS.where(stats.converged, RESULTS.successful, RESULTS.not_converged)
         result = first_error(result, overflowed(crowded))
         result = first_error(first_error(run.result, result), trial.result)
         return eqx.tree_at(lambda r: (r.count, r.before, r.result), trial, (count, info, result))

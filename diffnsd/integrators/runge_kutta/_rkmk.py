@@ -67,13 +67,24 @@ class RKMK(AbstractFlowMethod):
     def supports(self, model: Model) -> str | None:
         return super().supports(model) or self.retraction.problem(model.system.flow_group)
 
+    @property
+    def estimates_errors(self) -> bool:
+        return self.tableau.is_explicit and self.tableau.b_error is not None
+
     def step(
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
     ) -> tuple[State, StepInfo, Carry, RESULTS]:
-        state1, _, inside, converged, count = self.estimated_step(model, t0, h, state, args)
-        return finish(state, state1, inside, converged, count)
+        return self.estimated(model, t0, h, state, carry, args)[0]
 
-    def estimated_step(self, model: Model, t0: Scalar, h: Scalar, state: State, args: Args):
+    def estimated(
+        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
+    ) -> tuple[tuple[State, StepInfo, Carry, RESULTS], Scalar]:
+        """A step, and the estimate of its error by the embedded pair of the tableau; 0 if it has none."""
+        found = self._estimated_state(model, t0, h, state, args)
+        state1, error, inside, converged, count = found
+        return finish(state, state1, inside, converged, count), error
+
+    def _estimated_state(self, model: Model, t0: Scalar, h: Scalar, state: State, args: Args):
         """A step with its error estimate.
 
         **Returns:** the new state; the estimate `h sum_i (b_i - b*_i) k_i` of the embedded method in
