@@ -1,7 +1,7 @@
 """Steps whose length is chosen by an estimate of their error."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -31,17 +31,18 @@ class Adaptive(AbstractWrappedIntegrator):
     is repeated with a shorter length where its error is too large, where it fails, and where `inner` did not
     locate impacts in it, so that under `Located` steps are short where impacts crowd. A rebound that
     `Located` takes for none, at the end of a bounce sequence, counts as an error in the velocity, and so
-    does the speed at which a contact sinks in unseen: such sequences are followed down to the tolerance, or
-    to 1e-6 (0.02 in float32) of the velocities. Differentiable in forward and reverse mode (the chosen step
-    lengths are held constant).
+    does the speed at which a contact sinks in unseen, if they are above 1e-6 (0.02 in float32) of the
+    velocities: such sequences are followed down to the tolerance, but never below that. Differentiable in
+    forward and reverse mode (the chosen step lengths are held constant). Where contacts let go or begin to
+    slip, derivatives have only first order: `Located` finds that from steps of equal length.
 
     The estimate is that of the embedded pair of an explicit tableau, if `inner` has one; of other methods
     two halves of a step are made besides it, and kept, and the estimate is
 
         |halves − whole| / (2^p − 1),     p the order of `inner`.
 
-    `Solution.stats.iterations` counts the steps that were tried, besides the iterations of solvers; of the
-    times of impacts at most 16 times `max_impacts` of a grid step are kept.
+    `Solution.stats.iterations` counts the steps that were tried, and the iterations of solvers in those that
+    were kept; of the times of impacts the first 16 times `max_impacts` of a grid step are kept.
 
     **Arguments:** `inner`: a method whose steps can be split and repeated, for example
     `RKMK(diffrax.Tsit5())`, `Located(MoreauJean())` or `Located(EulerMoreau())`; `tolerance`: largest error
@@ -66,11 +67,16 @@ class Adaptive(AbstractWrappedIntegrator):
         if self.max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, got {self.max_steps}.")
 
+    @property
+    def off_centre(self) -> None:
+        """`None`: what weights other than 1/2 lose is in the estimate of the error."""
+
     def supports(self, model: Model) -> str | None:
         if problem := restart_problem(self, self.inner) or self.inner.supports(model):
             return problem
         strikes = any(
-            i.relation.needs_positions and not i.law.never_opens for i in model.interactions
+            i.relation.needs_positions and not (i.law.never_opens or i.relation.is_compliant)
+            for i in model.interactions
         )
         if strikes and not self.inner.keeps_impact_times:
             return (
@@ -108,9 +114,10 @@ class Adaptive(AbstractWrappedIntegrator):
 
     def _tried(self, model, t0, h, run: "_Run", args, least: Scalar) -> tuple["_Run", Scalar]:
         """After one more step, and the estimate of its error; `least`: a speed that is rest."""
+        outcome, error = None, None
         if self.inner.estimates_errors:
-            inner: Any = self.inner
-            outcome, error = inner.estimated(model, t0, h, run.state, run.carry, args)
+            outcome, error = self.inner.estimated(model, t0, h, run.state, run.carry, args)
+        if outcome is not None and error is not None:
             return run.then(outcome), error
 
         def part(k, pair):
@@ -125,7 +132,9 @@ class Adaptive(AbstractWrappedIntegrator):
 
         halves, whole = jax.lax.fori_loop(0, 3, part, (run, run.state))
         error = max_abs(difference(model.system.group, whole, halves.state))
-        sunk = _sunk(model, (t0, run.state), (t0 + h, halves.state))
+        sunk = jnp.zeros_like(h)
+        if self.inner.keeps_impact_times:
+            sunk = _sunk(model, (t0, run.state), (t0 + h, halves.state))
         now, before = halves.info.dropped, run.info.dropped
         unseen = jnp.maximum(jnp.where(now > before, now, 0), sunk)
         error = error / (2**self.inner.order - 1)

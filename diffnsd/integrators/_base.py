@@ -98,8 +98,10 @@ class StepInfo(eqx.Module):
     method whose reactions are first order there; `struck`, `turned`: impacts and turns of friction of a
     method that does not differentiate their times, counted by `simulate`; `wedged`: contacts that slide where
     a step may have no or several solutions; `impacts`: times of impacts [s], an array of any fixed length,
-    infinite where there was none; `crowded`: the first contact for which
-    there was no room, its interaction and its place there, −1 each if there was room for all.
+    infinite where there was none; `dropped`, `crept`: for wrappers around a step, the speeds [m/s] of the
+    fastest rebound that `Located` took for none and of the fastest contact whose impact it left to its inner
+    method; `crowded`: the first contact for which there was no room, its interaction and its place there,
+    −1 each if there was room for all.
     """
 
     impulses: tuple[Local, ...]
@@ -141,7 +143,8 @@ class StepInfo(eqx.Module):
             stats.violation,
             stats.solved_by,
         )
-        info = dataclasses.replace(info, wedged=stats.wedged)
+        rest = jnp.zeros_like(stats.residual)
+        info = dataclasses.replace(info, wedged=stats.wedged, dropped=rest, crept=rest)
         return info if crowded is None else eqx.tree_at(lambda i: i.crowded, info, crowded)
 
     def seeing(self, **contacts: Bool[Array, " c"]) -> "StepInfo":
@@ -252,8 +255,14 @@ class AbstractIntegrator(AbstractChecked):
 
     @property
     def estimates_errors(self) -> bool:
-        """Whether it has a method `estimated`: a step, and an estimate of its error."""
+        """Whether `estimated` knows the error of a step."""
         return False
+
+    def estimated(
+        self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
+    ) -> tuple[tuple[State, "StepInfo", Carry, RESULTS], Scalar | None]:
+        """A step, and an estimate of its error; `None` of methods that have none of their own."""
+        return self.step(model, t0, h, state, carry, args), None
 
     @property
     def off_centre(self) -> tuple[float, float] | None:

@@ -4,8 +4,9 @@ A step that weighs its end by `theta` for `f` and by `gamma` for the inputs `r` 
 
     E e = h ((theta − 1/2) (f1 − f0) + (gamma − 1/2) (r1 − r0)),
 
-up to second order, and by no more than what `E x'` changes times `h / 2`: where a state is held, `r` follows
-`f` and nothing is lost. The sum of `|E e|` estimates what a motion that forgets nothing has lost so far.
+up to second order, and by no more than what `E x'` changes times `h / 2`. The sum of `|E e|` estimates what a
+motion that forgets nothing has lost so far. Where a state is held, `r` follows `f`: nothing is lost, and what
+was lost before is forgotten.
 """
 
 import equinox as eqx
@@ -20,8 +21,10 @@ from ..integrators.time_stepping._first_order_step import total_input
 from ..model import Model
 from ..systems import Kind
 
-EACH = 0.01
-"""What a step may lose of how far it moves: less is not seen in motions that forget."""
+EACH = 0.005
+"""What steps may lose of the way that they went: less is not seen in motions that forget."""
+HELD = 1e-9
+"""A state that moves by less than this part of its way so far is held, and what it lost is forgotten."""
 ROUNDING = 1e-10
 """States that moved less than this part of what the largest did are rounding."""
 
@@ -66,13 +69,15 @@ class Resolution(eqx.Module):
         of_rest, of_inputs = rest - self.rest, inputs - self.inputs
         off = jnp.abs(theta * of_rest + gamma * of_inputs)
         off = jnp.minimum(off, jnp.abs(of_rest + of_inputs) / 2)
-        lost = jnp.where(self.begun, h * off, 0)
+        moved = self.moved + jnp.abs(end - begin)
+        held = jnp.abs(end - begin) <= HELD * moved
+        lost = jnp.where(held, 0, self.lost + jnp.where(self.begun, h * off, 0))
         return Resolution(
             rest,
             inputs,
             jnp.ones_like(self.begun),
-            self.lost + lost,
-            self.moved + jnp.abs(end - begin),
+            lost,
+            moved,
             jnp.minimum(self.low, end),
             jnp.maximum(self.high, end),
             self.weights,

@@ -14,8 +14,9 @@ from ..integrators._base import NEAR_EDGE
 from ..model import Energy
 from ._event import EventPoint
 
-COARSE = 0.02
-"""Part of the range of a state that steps may have lost (`coarse`) before it is said."""
+COARSE = 0.012
+"""Part of the range of a state that steps may have lost (`coarse`) before it is said. Of what is left of a
+motion that decays it is several times as much."""
 
 
 class StepStatistics(eqx.Module):
@@ -49,7 +50,7 @@ class StepStatistics(eqx.Module):
     - `wedged`: contacts that slid where `mu W_NT` exceeds `W_NN` in their own block of `W` (Painlevé), so
       that a step may have no or several solutions, `(s,)`; not counted where bodies are many.
     - `coarse`: for a first-order system, an estimate of what the steps have lost since `theta` or `gamma` of
-      the method is not 1/2, relative to the range of a state, `()`; 0 where each step loses little.
+      the method is not 1/2, relative to the range of a state, `()`; 0 where that is little.
     - `worst_step`: index of the step with the largest residual of the run, `()`. `failed_step`: index
       of the first step that failed, -1 if none did, `()`; `failed_residual`: its relative residual,
       `()`; `crowded`: the first contact for which it had no room, as its interaction and its place

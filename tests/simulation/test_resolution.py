@@ -45,12 +45,16 @@ def test_a_diode_that_is_stepped_too_coarsely():
     assert all("first order" in words for words in said[1e-2]) and said[1e-3] == ["", ""]
 
 
-def test_a_relay_that_holds_its_state_is_not_coarse():
-    """`x' = 1/2 − sign x`: rates jump once, where the state is reached and held."""
+@pytest.mark.parametrize("h", [1e-2, 5e-2, 0.5])
+@pytest.mark.parametrize("wrapped", [lambda inner: inner, nsd.Located], ids=["plain", "located"])
+def test_a_relay_that_holds_its_state_is_not_coarse(h, wrapped):
+    """`x' = 1/2 − sign x`: rates jump once, where the state is reached and held; nothing is lost."""
     system = FirstOrderSystem.linear(np.zeros((1, 1)), b=np.array([0.5]))
     contact = nsd.Interaction(FirstOrderLinear([[1.0]], [[1.0]]), Relay())
     model = nsd.Model(system, contact)
-    out = nsd.simulate(model, nsd.EulerMoreau(), 0.0, 2.0, 1e-2, system.state([-1.0]), throw=False)
+    out = nsd.simulate(
+        model, wrapped(nsd.EulerMoreau()), 0.0, 2.0, h, system.state([-1.0]), throw=False
+    )
     assert abs(float(out.states.v[-1, 0])) < 1e-9
     assert float(out.stats.coarse) == 0 and "first order" not in out.message
 
