@@ -77,23 +77,22 @@ def positive_root(a, b: Array, kappa) -> Array:
     return jnp.where(positive, (b + root) / jnp.where(positive, 2 * a, 1), conjugate)
 
 
-def length_and_direction(x: Array) -> tuple[Array, Array]:
-    """Euclidean norm over the first axis and the unit vector, 0 where `x` is; their derivatives are finite.
+def lengths(x: Array) -> tuple[Array, Array, Array, Array]:
+    """Euclidean norm over the first axis, as `unit |part|` with `x = unit part`; its derivatives are finite.
 
-    In float32 relative to the largest entry: the square of an impulse on a speck of dust (1e-19 kg) would
-    vanish. Float64 does without, from 1e-150 to 1e150.
+    In float32 `part` is `x` relative to its largest entry: the square of an impulse on a speck of dust
+    (1e-19 kg) would vanish. In float64 it is `x`, from 1e-150 to 1e150.
 
-    **Arguments:** `x`: shape `(k, ...)`. **Returns:** shapes `(...)` and `(k, ...)`.
+    **Arguments:** `x`: shape `(k, ...)`. **Returns:** the norm `(...)`; `unit`, `(...)` or `()`; `part`,
+    `(k, ...)`; its length, 1 where `x` is 0.
     """
-    if len(x) == 1:
-        return jnp.abs(x[0]), jnp.sign(x)
     unit = jnp.ones((), x.dtype)
     if x.dtype == jnp.float32:
         largest = jax.lax.stop_gradient(functools.reduce(jnp.maximum, jnp.unstack(jnp.abs(x))))
         unit = jnp.where(largest > 0, largest, 1)
         x = x / unit[None]
     length = safe_norm(x)
-    return unit * length, x / jnp.where(length > 0, length, 1)[None]
+    return unit * length, unit, x, jnp.where(length > 0, length, 1)
 
 
 def bisect(excess: Callable[[Array], Array], low: Array, high: Array, steps: int) -> Array:

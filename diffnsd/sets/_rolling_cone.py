@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ._base import AbstractSet, Blocks, Rows, bisect, length_and_direction, positive_root
+from ._base import AbstractSet, Blocks, Rows, bisect, lengths, positive_root
 
 
 class RollingCone(AbstractSet):
@@ -39,7 +39,7 @@ class RollingCone(AbstractSet):
     def _parts(self, z: Rows):
         half = (z.shape[0] - 1) // 2
         mu, mu_r, normal = self.mu, self.mu_r, z[0]
-        (a, slip), (b, roll) = map(length_and_direction, (z[1 : 1 + half], z[1 + half :]))
+        (a, *slip), (b, *roll) = map(lengths, (z[1 : 1 + half], z[1 + half :]))
         both = normal + mu * a + mu_r * b
         height = jnp.maximum(
             jnp.maximum(normal, both / (1 + mu * mu + mu_r * mu_r)),
@@ -48,13 +48,12 @@ class RollingCone(AbstractSet):
         return height, ((mu, a, slip), (mu_r, b, roll))
 
     def project(self, z: Rows) -> Rows:
-        half = (z.shape[0] - 1) // 2
         height, parts = self._parts(z)
         height = jnp.maximum(height, 0)
         rows = [height[None]]
-        for (mu, length, e), part in zip(parts, (z[1 : 1 + half], z[1 + half :]), strict=True):
-            outside = _outside(mu, length, height)
-            rows.append(jnp.where(outside[None], (mu * height)[None] * e, part))
+        for mu, length, (unit, along, size) in parts:
+            factor = jnp.where(_outside(mu, length, height), mu * height / size, unit)
+            rows.append(factor[None] * along)
         return jnp.concatenate(rows)
 
     def jacobian(self, z: Rows) -> Blocks:
@@ -66,7 +65,8 @@ class RollingCone(AbstractSet):
         height, parts = self._parts(z)
         on = jnp.where(height > 0, jnp.ones_like(height), jnp.zeros_like(height))
         slope, spread, sides = [on], on, []
-        for mu, length, e in parts:
+        for mu, length, (_, along, size) in parts:
+            e = along / size[None]
             s = jnp.where(_outside(mu, length, height), on, 0)
             turn = s * mu * height / jnp.where(length > 0, length, 1)
             slope += [s * mu * x for x in e]
@@ -93,7 +93,7 @@ class RollingCone(AbstractSet):
         function.
         """
         half = (z.shape[0] - 1) // 2
-        a, b = (length_and_direction(part)[0] for part in (z[1 : 1 + half], z[1 + half :]))
+        a, b = (lengths(part)[0] for part in (z[1 : 1 + half], z[1 + half :]))
         sides = (self.mu, a), (self.mu_r, b)
         given = z[0], sides, jnp.broadcast_to(jnp.asarray(kappa, z.dtype), z[0].shape)
         n, low = _root(*jax.lax.stop_gradient(given))

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ._base import AbstractSet, Blocks, Rows, bisect, length_and_direction, positive_root
+from ._base import AbstractSet, Blocks, Rows, bisect, lengths, positive_root
 
 
 class SecondOrderCone(AbstractSet):
@@ -26,12 +26,12 @@ class SecondOrderCone(AbstractSet):
     mu: Array
 
     def _parts(self, z: Rows):
-        normal, (length, direction) = z[0], length_and_direction(z[1:])
+        normal, (length, *parts) = z[0], lengths(z[1:])
         reach = self.mu * normal
         inside = (length <= reach) & (reach > 0)
         apex = (self.mu * length <= -normal) & ~inside
         on_ray = (normal + self.mu * length) / (1 + self.mu * self.mu)
-        return normal, length, inside, apex, on_ray, direction
+        return normal, length, inside, apex, on_ray, parts
 
     def unilateral(self) -> bool:
         return True
@@ -40,18 +40,19 @@ class SecondOrderCone(AbstractSet):
         return None if rows >= 2 else f"SecondOrderCone needs at least 2 rows, got {rows}"
 
     def project(self, z: Rows) -> Rows:
-        normal, _, inside, apex, on_ray, direction = self._parts(z)
+        normal, _, inside, apex, on_ray, (unit, along, size) = self._parts(z)
         height = jnp.where(apex, 0, on_ray)
-        sliding = (self.mu * height)[None] * direction
+        factor = jnp.where(inside, unit, self.mu * height / size)
         new_normal = jnp.where(inside, normal, height)
-        return jnp.concatenate([new_normal[None], jnp.where(inside[None], z[1:], sliding)])
+        return jnp.concatenate([new_normal[None], factor[None] * along])
 
     def jacobian(self, z: Rows) -> Blocks:
         """`1` inside, `0` at the apex, and on the lateral surface, with `e = z_T / |z_T|`,
 
         `w w^T / (1 + mu^2) + mu z_N'/|z_T| (1 - e e^T)`, where `w = (1, mu e)`.
         """
-        _, length, inside, apex, on_ray, e = self._parts(z)
+        _, length, inside, apex, on_ray, (_, along, size) = self._parts(z)
+        e = along / size[None]
         slide = ~(inside | apex)
         ray = jnp.where(slide, 1 / (1 + self.mu * self.mu), 0)
         turn = jnp.where(slide, self.mu * on_ray / jnp.where(length > 0, length, 1), 0)
@@ -76,7 +77,7 @@ class SecondOrderCone(AbstractSet):
         coefficient, not even at `mu = 0`. The root is found without derivatives; two further Newton
         steps give it the derivatives of the implicit function, to the second order.
         """
-        given = z[0], length_and_direction(z[1:])[0], self.mu, kappa
+        given = z[0], lengths(z[1:])[0], self.mu, kappa
         low, high = _spectral_values(*jax.lax.stop_gradient(given))
         for _ in range(2):
             low, high = _newton_step(low, high, *given)

@@ -208,7 +208,9 @@ def test_eight_times_256_cubes():
     assert 1 <= least and most <= 30
     assert np.abs(found["slopes"]).min() > 1 and found["moved"] > 1e-3
     for differences in found["spread"].values():
-        assert max(differences) < 1e-12
+        # Measured 4e-13 on one machine; on another, which rounds otherwise, up to 3e-11: a solve ends an
+        # iteration apart.
+        assert max(differences) < 1e-10
     assert max(found["sums"]) < 1e-12
     collectives, in_loops = found["collectives"]
     assert in_loops == 0 < collectives
