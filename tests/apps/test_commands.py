@@ -327,7 +327,7 @@ def test_smooth_start_recovers_the_velocity_of_a_flight():
     np.testing.assert_array_equal(smooth.position, flights.position)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_errors_that_all_tosses_share():
     """Lengths, times, the vertical and the instant of the velocities, against closed forms."""
     dt, frames, g, s, c, tilt, delay = 1 / 148, 60, 9.81, 0.9, 1.1, 0.05, 0.004

@@ -81,7 +81,7 @@ def computed():
     return batch, np.asarray(values), np.asarray(margin), forward, reverse
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_forward_mode_is_reverse_mode(computed):
     *_, forward, reverse = computed
     # Measured 1e-13 in regular and in singular problems.

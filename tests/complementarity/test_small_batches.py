@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
+from quick import nightly, quick_jit
 
 from diffnsd import RESULTS, ComplementarityProblem, solve_complementarity
 from diffnsd.complementarity._public import contacts_of
@@ -120,7 +120,9 @@ def test_one_newton_step_of_a_given_matrix():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("law", "rows"), [(HalfLine(), 4), (Free(), 5), (Box(-0.2, 0.3), 6)])
+@pytest.mark.parametrize(
+    ("law", "rows"), [(HalfLine(), 4), nightly(Free(), 5), nightly(Box(-0.2, 0.3), 6)]
+)
 def test_contacts_of_many_rows(law, rows):
     """More rows than have an inverse by cofactors, against one problem at a time."""
     random = np.random.default_rng(rows)
@@ -142,7 +144,7 @@ LAWS = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_single_precision():
     """All kinds in one problem, in a batch: to 1e-5, in velocity to 1e-3."""
     lanes = 20

@@ -447,7 +447,7 @@ def test_negative_counts_are_refused(name):
         Auto(**{name: -1})
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_single_precision():
     random = np.random.default_rng(1)
     W, q = positive(random, 60, 3), random.normal(size=(60, 3)) * 3

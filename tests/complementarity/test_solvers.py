@@ -245,7 +245,7 @@ def test_a_nonlinear_problem_without_solution_is_not_solved():
         )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_nonlinear_problem_and_its_derivative():
     """`z² + a z = 2` and an open row: `dz/da = −z / (2 z + a)`."""
 

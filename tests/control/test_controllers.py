@@ -149,7 +149,7 @@ def test_a_failure_of_the_controller_is_told():
         )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_equivalent_control_keeps_the_surface():
     """Without disturbance, on the surface, several controls."""
     random = np.random.default_rng(1)
@@ -160,7 +160,7 @@ def test_the_equivalent_control_keeps_the_surface():
     np.testing.assert_allclose(c @ (a @ x + b @ u), 0, atol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_several_relays_solve_their_own_step():
     random = np.random.default_rng(2)
     b, x, period = np.eye(3) + 0.2 * random.normal(size=(3, 3)), random.normal(size=3), 0.4

@@ -60,7 +60,7 @@ def test_a_second_call_compiles_nothing():
     assert counts[0] == counts[1] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_contributions_are_at_the_impacts(located):
     """By `e` only impacts count. The last one: with `w` the speed before, `v(T) = e w − g (T − t2)`;
 

@@ -94,7 +94,7 @@ def test_bad_input():
         ident.informative(distance, params(), jnp.ones(2)).best("e")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_gradient_of_an_expected_error_through_impacts():
     """A design is improved by it: second derivatives through located impacts, against the closed form."""
     times = 0.05 * jnp.arange(1.0, 13.0)

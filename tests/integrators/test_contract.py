@@ -373,7 +373,7 @@ def relaxed(v, e, drop, kappa, dv, de):
     return dw - e * dv - v * de
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_impact_is_differentiated_as_the_inner_method_says():
     """By the restitution: the impact, then the rest of its step, in which the contact takes part too."""
     kappa, e, fall = 0.3, 0.5, np.sqrt(2 * G)

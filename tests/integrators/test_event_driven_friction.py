@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracles._mechanisms import FAMILIES, draws
-from quick import quick_jit, slow
+from quick import nightly, quick_jit, slow
 
 from diffnsd import RESULTS, EventDriven, Interaction, Model, SaveAt, State, simulate
 from diffnsd.laws import CoulombFriction, DryFriction, Equality, NewtonImpact
@@ -115,7 +115,7 @@ def turns_exactly(x, until=0.9):
     ("run", "exact", "x"),
     [
         slow(rolls, rolls_exactly, [0.3, 0.4, 0.5, 2.0, 1.0]),
-        slow(turns, turns_exactly, [0.2, 0.5, 0.05, 3.0]),
+        nightly(turns, turns_exactly, [0.2, 0.5, 0.05, 3.0]),
     ],
     ids=["slides, then rolls", "falls, slides up and back"],
 )
@@ -133,7 +133,7 @@ def _apart(t, q):
     return q[:1] - q[1:]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_joint_and_a_brake_that_lets_go():
     """Two masses on a joint, pulled by `k t`, stick until `k t` is the limit of the brake, at `t1`."""
 

@@ -197,7 +197,7 @@ def test_the_gain_of_a_relay_from_its_motion():
     np.testing.assert_allclose(found, 0.7, rtol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_switching_time_of_a_relay_of_degree_two_is_lost():
     """`x1' = x2`, `x2' = lam`, `lam ∈ −Sgn(x1)`: known, so that nobody forgets it.
 

@@ -67,7 +67,7 @@ def gaps_of(x):
     return one, two, np.linalg.norm(x[one] - x[two], axis=1) - 2 * RADIUS
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_list_has_the_pairs_that_brute_force_finds():
     x = scattered(60) - 0.1  # negative cells too
     model, state = spheres(x, per_cell=60, capacity=900)
@@ -177,7 +177,8 @@ def test_a_step_through_products_is_that_of_the_dense_solver(solver):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "problem", ["two laws", "none active", "slow rows", "a row of zeros", "a lever"]
+    "problem",
+    [nightly("two laws"), "none active", nightly("slow rows"), "a row of zeros", "a lever"],
 )
 def test_sweeps_of_other_steps(problem):
     """Against the dense solver: several visits of a colour, absent bodies, rows that hardly move a body.
@@ -205,7 +206,7 @@ def test_sweeps_of_other_steps(problem):
     close(v, dense, 1e-6)  # 6e-8 for two laws, else 1e-10 measured
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sweeps_in_single_precision():
     problem = jax.tree.map(
         lambda x: x.astype(jnp.float32) if x.dtype == jnp.float64 else x, mixed_step()
@@ -403,7 +404,7 @@ def test_a_short_list_is_differentiated_and_the_smallest_pile_stands_from_tan_15
     assert float(slope(0.15)[1]) == pytest.approx(float(above - below) / 2e-5, rel=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_boxes_stand_on_each_other():
     boxes = [Geom(Box((0.1, 0.1, 0.05)), body=i) for i in range(3)]
     law = GapStabilized(CoulombFriction(MU))

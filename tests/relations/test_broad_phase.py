@@ -65,7 +65,7 @@ def test_gaps_have_their_derivatives():
     np.testing.assert_allclose(*rates, atol=1e-14)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_pairs_that_do_not_fit_are_reported():
     """All ten balls lie on the ground, and five pairs get contacts."""
     run = rolled(5)

@@ -80,7 +80,7 @@ def test_a_pile_rests_and_its_contacts_do_not_depend_on_how_many_are_solved():
     np.testing.assert_allclose(*q, atol=1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_time_of_an_impact_between_shapes_has_its_derivative_by_the_sizes():
     """A ball falls on a box: its height after a rebound, by radius and by height of the box."""
     system = nsd.NewtonEulerSystem(1.0, np.full(3, 1e-3))
@@ -111,7 +111,7 @@ def test_the_time_of_an_impact_between_shapes_has_its_derivative_by_the_sizes():
     np.testing.assert_allclose(jnp.stack(slopes), jnp.stack(true_slopes), rtol=1e-9)  # 1e-12
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_geoms_of_a_tree_and_of_free_bodies_touch_alike():
     """A capsule on a hinge strikes a ball that lies on the ground; the other time both are free bodies."""
     bar = dict(mass=1.0, inertia=(1 / 12, 1 / 12, 1e-3))

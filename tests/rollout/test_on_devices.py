@@ -185,7 +185,7 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_on_three_five_and_eight_devices():
     """13 lanes divide over none of them: padded and cut; and no reduction in what only maps."""
     (found,) = answers(python(COMMON + SPREAD, devices=8))

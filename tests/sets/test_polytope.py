@@ -153,7 +153,7 @@ def test_a_relay_with_coupled_bounds_in_a_first_order_system():
     np.testing.assert_allclose(end(diamond, 2), [0.4, -0.4], atol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_switch_of_a_relay_with_coupled_bounds_is_said():
     """Outputs that cross against weak relays: from corner to corner, whose times no method locates."""
     triangle = NormalCone([[1.0, 0], [0, 1], [-1, -1]], -0.5 * np.ones(3))

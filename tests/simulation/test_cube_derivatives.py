@@ -256,7 +256,7 @@ def test_a_toss_onto_a_face(onto_a_face, max_active):
     np.testing.assert_allclose(slopes, others, rtol=0, atol=1e-8 * np.max(np.abs(others)))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_toss_in_single_precision():
     """Single precision throughout, to its own tolerance, with finite derivatives."""
     single = functools.partial(jnp.asarray, dtype=jnp.float32)

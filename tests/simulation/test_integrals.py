@@ -291,7 +291,7 @@ def late(t, state, args):
     return t - args
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_single_precision():
     model, start = ball(PARAMETERS)
     arrays, rest = eqx.partition((model, start), eqx.is_inexact_array)

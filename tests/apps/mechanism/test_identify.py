@@ -111,7 +111,7 @@ def test_the_damping_of_a_pendulum_from_motions_of_mujoco(pendulum):
     assert result["prediction"]["rotation_deg"] < 0.2 and result["prediction"]["failed"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_an_identification_of_a_file_writes(pendulum):
     result, out = pendulum
     with np.load(out / "predictions.npz") as found:
@@ -140,7 +140,7 @@ def test_steps_that_are_too_long_for_the_data_are_said(tmp_path):
     assert abs(off) > 4 and abs(moved / abs(off) - 0.5) < 0.2, (off, moved)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_friction_of_a_sliding_block(tmp_path):
     result, _ = identify(tmp_path, BLOCK, slides(), "geom/floor/friction")
     found = result["parameters"]["geom/floor/friction"]

@@ -77,7 +77,7 @@ def test_the_starts_of_flights(tmp_path, lost):
         assert 0.8 < np.sqrt(np.mean(error**2)) / (scatter * noise) < 1.3
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_touches_from_the_start_or_never_keeps_its_velocity(tmp_path):
     arrays, _ = flights()
     arrays["qpos"][2:FRAMES, 2] = 0.05  # the first run lands at once

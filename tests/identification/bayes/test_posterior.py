@@ -307,7 +307,7 @@ class TestWarnings:
         found = ident.posterior(noise(), Line.params(), priors={"b": Normal(3.0, 0.05)})
         assert any("the prior of b contradicts the data" in text for text in found.warnings)
 
-    @pytest.mark.slow
+    @pytest.mark.nightly
     def test_two_valleys(self):
         """Chains that start near one of two modes and do not find the other, or disagree."""
         params, _ = ident.parameters({"a": jnp.asarray(0.4)}, lambda m: m)

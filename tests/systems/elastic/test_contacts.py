@@ -124,7 +124,7 @@ def test_derivatives_through_contacts():
     np.testing.assert_allclose(forward(direction), found, rtol=1e-7)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_same_by_columns_of_the_compliance():
     """A solver that needs the matrix of the contacts has one column for each row of theirs, and a direct
     solver of the steps; the same motion. Measured 2.7e-13.
