@@ -114,10 +114,8 @@ class Adaptive(AbstractWrappedIntegrator):
 
     def _tried(self, model, t0, h, run: "_Run", args, least: Scalar) -> tuple["_Run", Scalar]:
         """After one more step, and the estimate of its error; `least`: a speed that is rest."""
-        outcome, error = None, None
         if self.inner.estimates_errors:
             outcome, error = self.inner.estimated(model, t0, h, run.state, run.carry, args)
-        if outcome is not None and error is not None:
             return run.then(outcome), error
 
         def part(k, pair):

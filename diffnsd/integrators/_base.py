@@ -260,9 +260,9 @@ class AbstractIntegrator(AbstractChecked):
 
     def estimated(
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args
-    ) -> tuple[tuple[State, "StepInfo", Carry, RESULTS], Scalar | None]:
-        """A step, and an estimate of its error; `None` of methods that have none of their own."""
-        return self.step(model, t0, h, state, carry, args), None
+    ) -> tuple[tuple[State, "StepInfo", Carry, RESULTS], Scalar]:
+        """A step, and an estimate of its error; infinite of methods that have none of their own."""
+        return self.step(model, t0, h, state, carry, args), jnp.full_like(h, jnp.inf)
 
     @property
     def off_centre(self) -> tuple[float, float] | None:

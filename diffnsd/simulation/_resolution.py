@@ -64,13 +64,14 @@ class Resolution(eqx.Module):
         model, t1, h, (before, after), impulses = without_derivative(given)
         inputs = total_input(model, t1, after, tuple(p / h for p in impulses))
         begin, end = _stored(model, t1, before), _stored(model, t1, after)
+        way = jnp.abs(end - begin)
         rest = (end - begin) / h - inputs
         theta, gamma = self.weights
         of_rest, of_inputs = rest - self.rest, inputs - self.inputs
         off = jnp.abs(theta * of_rest + gamma * of_inputs)
         off = jnp.minimum(off, jnp.abs(of_rest + of_inputs) / 2)
-        moved = self.moved + jnp.abs(end - begin)
-        held = jnp.abs(end - begin) <= HELD * moved
+        moved = self.moved + way
+        held = way <= HELD * moved
         lost = jnp.where(held, 0, self.lost + jnp.where(self.begun, h * off, 0))
         return Resolution(
             rest,
