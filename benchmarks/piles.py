@@ -11,6 +11,7 @@ its last tenth, and the greatest speed at the end [m/s].
 
 import argparse
 import json
+import math
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -36,8 +37,9 @@ class Kind(NamedTuple):
     """What a pile is made of, all within spheres of `RADIUS`.
 
     `mass`, `inertia`: of one body; `rest_speed`: at which penetrations are pushed out [m/s]; `reach`: of the
-    lists of contacts; `among`, `on_walls`: how many pairs and contacts these hold, per body; `per_cell`:
-    bodies in a cell; `tumbled`: whether they start turned at random; `mujoco`: attributes of a geom.
+    lists of contacts; `among`, `on_walls`: how many pairs and contacts these hold, per body and per
+    `n^(2/3)`, about a half more than are used (a list that is too short ends a run); `per_cell`: bodies in a
+    cell; `tumbled`: whether they start turned at random; `mujoco`: attributes of a geom.
     """
 
     shape: AbstractShape
@@ -56,7 +58,7 @@ def spheres() -> Kind:
     mass = DENSITY * 4 / 3 * np.pi * RADIUS**3
     # The tolerance of a step leaves 1e-8 m of penetration. To push that out in the next step would take
     # many times the load in a jammed packing.
-    lists = 1e-6, 0.01, (7, None), (2, None), 8
+    lists = 1e-6, 0.01, (6, None), (8, None), 8
     return Kind(Sphere(RADIUS), mass, 0.4 * mass * RADIUS**2, *lists, False, f'size="{RADIUS}"')
 
 
@@ -65,7 +67,7 @@ def boxes() -> Kind:
     half = RADIUS / np.sqrt(3)
     mass = DENSITY * (2 * half) ** 3
     # Where one lands, a corner may touch that was not the nearest: by 1 mm at 3 m/s, pushed out later.
-    lists = 0.02, 0.03, (16, 20), (3, 12), 16
+    lists = 0.02, 0.03, (8, 18), (9, 20), 16
     size = f'type="box" size="{half} {half} {half}"'
     return Kind(Box((half,) * 3), mass, mass * (2 * half) ** 2 / 6, *lists, True, size)
 
@@ -131,17 +133,18 @@ def pile(n: int, start=packed, kind: Kind | None = None) -> tuple[nsd.Model, nsd
     x, half = start(n)
     bodies = [Geom(kind.shape, body=i) for i in range(n)]
     law = GapStabilized(CoulombFriction(MU), kind.rest_speed)
-    places = (None, *kind.among), (walls(half), *kind.on_walls)
+    outside = math.ceil(n ** (2 / 3))
+    places = (None, n, *kind.among), (walls(half), outside, *kind.on_walls)
     relations = [
         neighbour_contacts(
             bodies,
             others,
             reach=kind.reach,
-            capacity=pairs * n,
-            contacts=None if contacts is None else contacts * n,
+            capacity=pairs * size,
+            contacts=None if contacts is None else contacts * size,
             per_cell=kind.per_cell,
         )
-        for others, pairs, contacts in places
+        for others, size, pairs, contacts in places
     ]
     system = NewtonEulerSystem(np.full(n, kind.mass), np.full((n, 3), kind.inertia))
     state = system.state(x, turned(n, kind))

@@ -7,23 +7,25 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from ..._jax import staged
+from ..._numerics import short_sum
 from ...laws._base import AbstractLaw
 from ..problem._bodies import ManyBodies
 from ..problem._dense import Contacts, DenseProblem
 from ..problem._natural_map import argument, projected
 from ..problem._problem import join
 from ._base import AbstractContactSolver, check_tolerance
+from ._history import History
 
 BLOCK = 10
 """Sweeps between two tests of the residual."""
 NARROW, WIDE = 16, 512
 """Least and largest number of contacts that are visited at once, see `_width`."""
 NEAR = 2.0
-"""Contacts that close within this multiple of the largest approach come first."""
-RELATIVE = 1e-5, 1e-10
-"""Regularisation of the least-squares problem, relative to its matrix: float32, float64. Above rounding."""
+"""Contacts that close within this multiple of the largest approach at one of their bodies come first."""
 
 
 class ColouredGaussSeidel(AbstractContactSolver):
@@ -85,9 +87,12 @@ class ColouredGaussSeidel(AbstractContactSolver):
                 "its contacts; use ProjectedGaussSeidel, or AcceleratedProjectedGradient for products."
             )
         q, start = problem.split(problem.q), problem.split(z0)
-        speed = jnp.max(jnp.stack([jnp.max(-x[0], initial=0) for x in q]))
+        approach = jnp.zeros(operator.rows[0].count, problem.q.dtype)
+        for rows, x in zip(operator.rows, q, strict=True):
+            for _, bodies in rows.sides():
+                approach = approach.at[bodies].max(-x[0, :, 0])
         parts = zip(operator.rows, problem.contacts, q, start, strict=True)
-        laws = tuple(_arranged(operator, *part, NEAR * speed) for part in parts)
+        laws = tuple(_arranged(operator, *part, NEAR * approach) for part in parts)
         pairs = zip(laws, problem.split(z0), strict=True)
         z = [law.sorted(x[..., 0]) for law, x in pairs]
         v = _velocity(laws, z)
@@ -177,7 +182,7 @@ class _Law(eqx.Module):
 
     def visited(self, z: Float[Array, "k c"], v: Float[Array, "b s"]) -> "_Law":
         """Without visits of contacts that have no multiplier and would get none."""
-        w = _outputs(self.offset, self.sides, v)
+        w = _outputs(self.offset, self.sides, v, short_sum)
         law = jax.tree.map(lambda x: x[:, None], self.law)
         contacts = Contacts(law, jnp.ones((z.shape[1], 1), bool), (z.shape[1], z.shape[0]))
         acts = _acts(contacts, w, z, self.rho[:, None])
@@ -225,10 +230,12 @@ class _Law(eqx.Module):
         return jax.lax.fori_loop(0, self.visits, visit, (z, v))
 
 
-def _outputs(offset: Float[Array, "k c"], sides: Sequence[_Side], v: Float[Array, "b s"]) -> Array:
-    """`w = H v + offset`, `(k, c)`."""
+def _outputs(
+    offset: Float[Array, "k c"], sides: Sequence[_Side], v: Float[Array, "b s"], sum=jnp.sum
+):
+    """`w = H v + offset`, `(k, c)`; `added` sums over the entries of a row."""
     for side in sides:
-        offset = offset + jnp.sum(side.values * v[side.bodies].T[None], axis=1)
+        offset = offset + added(side.values * v[side.bodies].T[None], axis=1)
     return offset
 
 
@@ -241,14 +248,17 @@ def _acts(contacts: Contacts, w: Array, z: Array, rho: Array) -> Bool[Array, " c
 def _arranged(
     operator: ManyBodies, rows, contacts: Contacts, offset: Array, z0: Array, margin: Array
 ) -> _Law:
-    """The contacts of a law in the order of their colours, those that may close within `margin` first."""
-    sides, (c, k) = rows.sides(), contacts.shape
+    """The contacts of a law in the order of their colours, those that may close within `margin` first.
+
+    `margin`: a velocity for every body, `(b,)`.
+    """
+    sides, c = rows.sides(), contacts.shape[0]
     width = _width(rows.count)
     moves = jnp.stack([jnp.any(x != 0, axis=(0, 1)) for x, _ in sides])
     bodies = jnp.stack([i for _, i in sides]).astype(jnp.int32)
     count = rows.count
     active, some = contacts.active[:, 0], jnp.ones((c, 1), offset.dtype)
-    nearer = offset[..., 0].at[0].add(-margin)
+    nearer = offset[..., 0].at[0].add(-jnp.max(margin[bodies], axis=0))
     near = active & _acts(contacts, nearer, z0[..., 0], some)
     colour = colours(bodies, moves, near, count)
     behind = jnp.max(jnp.where(colour < c, colour, -1), initial=-1) + 1
@@ -262,16 +272,13 @@ def _arranged(
     (starts,) = jnp.nonzero(begins, size=c, fill_value=0)
     starts = starts.astype(jnp.int32)
     sizes = jnp.minimum(end[starts] - starts, width)
-    arranged, own = [], jnp.zeros((k, k, c + width), offset.dtype)
+    some = jnp.any(active)
+    arranged = []
     for x, i in sides:
-        x, i = _padded(x[..., order], width), _padded(i[order], width)
-        mobility = operator.scale * operator.mobility.blocks[:, :, i]
-        pushes = jnp.sum(mobility[:, :, None] * jnp.swapaxes(x, 0, 1)[None], axis=1)
-        arranged.append(_Side(x, pushes, i))
-    for a in arranged:
-        for b in arranged:
-            both = jnp.sum(a.values[:, :, None] * b.pushes[None], axis=1)
-            own = own + jnp.where(a.bodies == b.bodies, both, 0)
+        i = _padded(i[order], width)
+        x = staged(some, lambda x: _padded(x[..., order], width), x)
+        arranged.append(_Side(x, staged(some, _pushes, operator, x, i), i))
+    own = staged(some, _own_blocks, arranged)
     # The best step for eigenvalues between the least diagonal entry and the largest sum of a row. Rows
     # that hardly move, as those of rolling, would make it so long that the others only change their sign.
     size = jnp.max(jnp.sum(jnp.abs(own), axis=1), axis=0)
@@ -287,6 +294,22 @@ def _arranged(
     offset = _padded(offset[:, order, 0], width)
     visits = jnp.sum(begins, dtype=jnp.int32)
     return _Law(tuple(arranged), own, offset, law, starts, sizes, visits, order, rho, count, width)
+
+
+def _pushes(operator: ManyBodies, x: Float[Array, "k s c"], bodies: Array) -> Float[Array, "s k c"]:
+    """The change of a body's velocity by each impulse, `A^-1 H^T`."""
+    mobility = operator.scale * operator.mobility.blocks[:, :, bodies]
+    return short_sum(mobility[:, :, None] * jnp.swapaxes(x, 0, 1)[None], axis=1)
+
+
+def _own_blocks(sides: Sequence[_Side]) -> Float[Array, "k k c"]:
+    """The block of each contact on the diagonal of W."""
+    total = 0.0
+    for a in sides:
+        for b in sides:
+            both = short_sum(a.values[:, :, None] * b.pushes[None], axis=1)
+            total = total + jnp.where(a.bodies == b.bodies, both, 0)
+    return total  # pyright: ignore[reportReturnType]
 
 
 def _width(bodies: int) -> int:
@@ -310,7 +333,8 @@ def colours(
     In each round those contacts get its number that come first, in a random order, at all of their bodies.
     """
     c = active.shape[0]
-    rank = jax.random.permutation(jax.random.key(0), c).astype(jnp.int32) + 1
+    # The order is drawn when the program is made: to shuffle in a step takes as long as all rounds.
+    rank = np.random.default_rng(0).permutation(c).astype(np.int32) + 1
 
     def proceed(carry):
         return jnp.any(carry[1])
@@ -325,53 +349,6 @@ def colours(
     waiting = active & jnp.any(moves, axis=0)
     start = jnp.full(c, c, jnp.int32), waiting, jnp.zeros((), jnp.int32)
     return jax.lax.while_loop(proceed, body, start)[0]
-
-
-class History(NamedTuple):
-    """What the last sweeps did to a vector, of all impulses in the order of the colours and velocities.
-
-    `y`: where the next one starts; `image`, `move`: where the last one led, and its weighted move; `images`,
-    `moves`: `memory` rows of the changes of both; `products` of the latter; `count`: sweeps since the
-    history was dropped; `size`: of the last move.
-    """
-
-    y: Float[Array, " m"]
-    image: Float[Array, " m"]
-    move: Float[Array, " m"]
-    images: Float[Array, "memory m"]
-    moves: Float[Array, "memory m"]
-    products: Float[Array, "memory memory"]
-    count: Int[Array, ""]
-    size: Float[Array, ""]
-
-    @staticmethod
-    def empty(y: Array, memory: int) -> "History":
-        rows = jnp.zeros((memory, len(y)), y.dtype)
-        none, far = jnp.zeros((memory, memory), y.dtype), jnp.full((), jnp.inf, y.dtype)
-        return History(y, y, y, rows, rows, none, jnp.zeros((), jnp.int32), far)
-
-    def extrapolated(self, image: Array, weight: Array) -> "History":
-        """The history with one more sweep, from `y` to `image`."""
-        memory = len(self.products)
-        move = weight * (image - self.y)
-        size = jnp.sqrt(jnp.sum(move * move))
-        fits = (self.count > 0) & (size <= self.size)
-        count = jnp.where(fits, self.count, 0)
-        place = jnp.maximum(count - 1, 0) % memory
-        images = self.images.at[place].set(image - self.image)
-        moves = self.moves.at[place].set(move - self.move)
-        row = jnp.sum(moves * moves[place][None], axis=1)
-        products = self.products.at[place].set(row).at[:, place].set(row)
-        known = jnp.arange(memory, dtype=jnp.int32) < count
-        matrix = jnp.where(known[:, None] & known[None], products, 0)
-        level = RELATIVE[jnp.finfo(move.dtype).bits >= 64] * jnp.trace(matrix)
-        matrix = matrix + jnp.diag(jnp.where(known & (level > 0), level, 1))
-        weights = jnp.linalg.solve(matrix, jnp.where(known, jnp.sum(moves * move[None], axis=1), 0))
-        weights = jnp.where(jnp.all(jnp.isfinite(weights)), weights, 0)
-        y = image
-        for i in range(memory):
-            y = y - weights[i] * images[i]
-        return History(y, image, move, images, moves, products, count + 1, size)
 
 
 class _State(eqx.Module):
