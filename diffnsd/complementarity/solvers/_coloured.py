@@ -231,8 +231,8 @@ class _Law(eqx.Module):
 
 
 def _outputs(
-    offset: Float[Array, "k c"], sides: Sequence[_Side], v: Float[Array, "b s"], sum=jnp.sum
-):
+    offset: Float[Array, "k c"], sides: Sequence[_Side], v: Float[Array, "b s"], added=jnp.sum
+) -> Float[Array, "k c"]:
     """`w = H v + offset`, `(k, c)`; `added` sums over the entries of a row."""
     for side in sides:
         offset = offset + added(side.values * v[side.bodies].T[None], axis=1)
