@@ -15,6 +15,7 @@ from ..integrators import StepInfo
 from ..integrators._base import first_times
 from ..model import Energy
 from ._event import Event, EventPoint, happened, located
+from ._flaws import Flaws, flaws_then, no_flaws
 from ._resolution import Resolution
 from ._solution import Solution, StepStatistics
 from ._struck import Peaks, Turns
@@ -86,6 +87,7 @@ class _Loop(eqx.Module):
     peaks: Peaks | None
     turns: Turns | None
     resolution: Resolution | None
+    flaws: Flaws
     impacts: Array
     meter_state: Any
 
@@ -143,6 +145,8 @@ def stepper(model, integrator, grid: Grid, args, event: Event | None, meter):
             between = loop.state, state
             later = resolution.then(model, grid.time(i + 1), grid.h, between, info)
             resolution = where(going, later, resolution)
+        flaws = flaws_then(loop.flaws, model, grid.time(i + 1), i, state)
+        flaws = where(going, flaws, loop.flaws)
         if watch is not None:
             assert event is not None
             ended = watch.step >= 0
@@ -159,7 +163,7 @@ def stepper(model, integrator, grid: Grid, args, event: Event | None, meter):
         part = jnp.asarray(i + 1, float) / jnp.maximum(jnp.asarray(grid.steps, float), 1)
         impacts = first_times(loop.impacts, info.impacts)
         meter_state = meter.step(loop.meter_state, part)
-        followed = peaks, turns, resolution
+        followed = peaks, turns, resolution, flaws
         return _Loop(state, memory, record, watch, *followed, impacts, meter_state), info
 
     return step
@@ -181,6 +185,7 @@ def started(model, integrator, grid: Grid, state0, args, saveat, event: Event | 
     never = jnp.full(saveat.impacts, jnp.inf, zero.dtype)
     given = model, integrator, grid.t0, state0
     followed = Peaks.of(*given), Turns.of(*given), Resolution.of(*given)
+    followed = *followed, no_flaws(model, grid.t0, state0)
     return _Loop(state0, memory, record, watch, *followed, never, meter.init())
 
 
@@ -318,6 +323,7 @@ def _statistics(
         failed_step=record.failed[0],
         failed_residual=record.failed[1],
         crowded=record.failed[2],
+        flaws=loop.flaws,
         event_step=jnp.asarray(-1, int) if watch is None else watch.step,
         end_time=grid.time(loop.reached(grid, jnp.asarray(grid.capacity))),
         solver_names=names,

@@ -13,6 +13,7 @@ from .._types import Count, Scalar, State
 from ..integrators._base import NEAR_EDGE
 from ..model import Energy
 from ._event import EventPoint
+from ._flaws import Flaws, sentences
 
 COARSE = 0.012
 """Part of the range of a state that steps may have lost (`coarse`) before it is said. Of what is left of a
@@ -57,6 +58,8 @@ class StepStatistics(eqx.Module):
       there, `(2,)`, -1 each if there was room.
     - `event_step`: index of the step in which the event happened, -1 if it did not, `()`. `end_time`:
       end of the run [s], either `t1` or the end of that step, `()`.
+    - `flaws`: by its sentence, the first step after which parts of the system were where its model does not
+      hold, as elements inside out, and which: `step`, `()`, -1 if none, and `parts`, `(e,)`.
     - `solver_names`: names of the links of the contact solver; `Auto` in steps uses only "start",
       "RegularisedNewton" and "Splitting". `contact_names`: per interaction names of its contacts,
       `None` if they have none.
@@ -84,6 +87,7 @@ class StepStatistics(eqx.Module):
     crowded: Int[Array, "2"]
     event_step: Count
     end_time: Scalar
+    flaws: Flaws
     solver_names: tuple[str, ...] = eqx.field(static=True)
     contact_names: tuple[tuple[str, ...] | None, ...] = eqx.field(static=True)
 
@@ -192,8 +196,9 @@ class Solution(eqx.Module):
     def message(self) -> str:
         """How the run ended, in words, with the step and its residual; empty if all went well.
 
-        With what is known of the run that makes its derivatives wrong (`stats.warnings`), whether or not
-        they are taken.
+        With the first step in which parts of the system left what its model holds for, such as elements
+        inside out, and with what is known of the run that makes its derivatives wrong (`stats.warnings`),
+        whether or not they are taken.
         For a batch: the number of failures, and the message of the first.
 
         **Raises:** `ValueError` under `jit` or a derivative, where nothing is known yet.
@@ -208,7 +213,7 @@ class Solution(eqx.Module):
         ends = self.result, *ends, stats.crowded
         if not bad.any() or bad.ndim == 0:
             words = (_words(stats.contact_names, *ends),) if bad.ndim == 0 else ()
-            return "; ".join(filter(None, (*words, *stats.warnings)))
+            return "; ".join(filter(None, (*words, *sentences(stats.flaws), *stats.warnings)))
         first = tuple(int(i) for i in np.argwhere(bad)[0])
         index = first[0] if len(first) == 1 else first
         words = _words(stats.contact_names, *jax.tree.map(lambda x: x[first], ends))

@@ -5,9 +5,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ..._expects import listed
 from ..._jax import concrete, eval_now, is_traced
+from .._base import in_words
 from ._base import check_lanes
-from ._mesh import listed
 
 
 def unused_coordinates(body: Any) -> np.ndarray:
@@ -123,15 +124,7 @@ def check_elastic(body: Any, q=None) -> str | None:
 
 def inverted_elements(body: Any, t, q) -> str | None:
     """Which elements are inside out, with the remedy, or `None`."""
-    ratios = eval_now(lambda b, q: b.volume_ratios(t, q), body, q)
-    for part, ratio in zip(body.elements, ratios, strict=True):
-        bad = np.flatnonzero(np.asarray(0 if ratio is None else ratio <= 0))
-        if bad.size:
-            return (
-                f"elements {listed(bad)} of {type(part).__name__} are inside out; take a smaller step, a "
-                "finer mesh, a material that resists it (NeoHookean), or coordinates nearer to those at rest"
-            )
-    return None
+    return next(iter(in_words(eval_now(lambda b, q: b.flaws(t, q), body, q))), None)
 
 
 def _is_free(body: Any) -> np.ndarray:

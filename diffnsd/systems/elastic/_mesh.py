@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..._arguments import AbstractChecked, checked_arguments
-from ..._expects import refuse_below
+from ..._expects import listed, refuse_below
 from ..._jax import eval_now
 from ..._numerics import as_float
 from ..._optional import require
@@ -194,10 +194,3 @@ def read_mesh(path: str | Path, cells: str = "tetra", dimension: int | None = No
     if not np.all(np.isfinite(points)):
         raise ValueError(f"the file {path} has coordinates that are not finite; mesh it anew.")
     return Mesh(points, np.concatenate(parts)).compact().oriented()
-
-
-def listed(numbers) -> str:
-    """Numbers in a sentence: the first few of them."""
-    values = [str(int(i)) for i in numbers[:8]]
-    more = f" and {len(numbers) - 8} more" if len(numbers) > 8 else ""
-    return ", ".join(values) + more

@@ -2,13 +2,14 @@
 
 import jax
 import jax.numpy as jnp
+import lineax as lx
 import numpy as np
 import pytest
 import scipy.linalg
 from quick import quick_jit
 
 import diffnsd as nsd
-from diffnsd import State
+from diffnsd import State, linear
 from diffnsd.systems import elastic as el
 
 EA, EI, RHO_A, LENGTH = 4.0e5, 30.0, 2.0, 1.5
@@ -133,6 +134,48 @@ def test_derivative_of_an_equilibrium():
     assert slope == pytest.approx(float(wide), rel=1e-5)
 
 
+def two_springs(angle=0.0, **others):
+    """A weight between two springs, which lie in one line at rest."""
+    return el.Elastic(
+        jnp.asarray([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]]),
+        [el.Springs([[0, 1], [1, 2]], 10.0), el.Masses([0, 1, 2], 1.0)],
+        prescribed=el.Prescribed([0, 2]),
+        gravity=[0.0, -1.0],
+        **others,
+    )
+
+
+def test_solvers_of_an_equilibrium():
+    """A stiffness that is singular at rest is said, and carried as a result; from a guess with tension both a
+    dense and a sparse solver find the closed form `20 (1 − 1/sqrt(1 + y²)) y = 1`. Measured 2e-16.
+    """
+    body = two_springs()
+    with pytest.raises(RuntimeError, match=r"in iteration 1 .* two springs in one line, .*`guess`"):
+        el.equilibrium(body)
+    found = el.equilibrium(body, throw=False)
+    assert not found.solved and not found.converged
+    np.testing.assert_array_equal(found.q, body.rest)
+    for solver in (lx.LU(), linear.SparseLU()):
+        found = el.equilibrium(body, guess=jnp.array([1.0, -0.3]), linear_solver=solver)
+        y = float(found.q[1])
+        assert found.message == ""
+        assert 20 * (1 - 1 / np.sqrt(1 + y**2)) * y == pytest.approx(-1.0, abs=1e-12)
+
+
+def test_an_equilibrium_inside_out():
+    """Hooke's law of small strains under a weight that turns the element inside out."""
+    body = el.Elastic(
+        jnp.asarray(CORNERS),
+        el.Tetrahedra([[0, 1, 2, 3]], el.LinearElastic(1e3, 0.3), 1000.0),
+        prescribed=el.Prescribed([0, 1, 2]),
+        gravity=[0.0, 0, -20.0],
+    )
+    with pytest.raises(RuntimeError, match="elements 0 of Tetrahedra are inside out"):
+        el.equilibrium(body)
+    found = el.equilibrium(body, throw=False)
+    assert bool(found.converged) and float(found.q[2]) < 0
+
+
 def test_prescribed_motion_in_time():
     """A bar whose end is moved sinusoidally, against the closed form of one mass on a spring."""
     k, m, amplitude, omega = 40.0, 1.0, 0.1, 3.0
@@ -158,8 +201,11 @@ def test_prescribed_motion_in_time():
     assert held[0, 0] == pytest.approx(float(expected), rel=1e-12)
 
 
+CORNERS = [[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
+
+
 def tetrahedron(nodes=((0, 1, 2, 3),), points=None, **others):
-    corners = [[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]] if points is None else points
+    corners = CORNERS if points is None else points
     density = others.pop("density", 1.0)
     young = others.pop("young", 1e3)
     return el.Elastic(
@@ -183,6 +229,12 @@ WRONG = {
     "every coordinate is prescribed": lambda: tetrahedron(prescribed=el.Prescribed([0, 1, 2, 3])),
     "has shape (3,): give one value": lambda: tetrahedron(young=jnp.ones(3)),
     "no node fulfils": lambda: el.Prescribed(np.zeros(3, bool)),
+    "guess must have shape (3,), one number for every coordinate": lambda: el.equilibrium(
+        tetrahedron(prescribed=el.Prescribed([0, 1, 2])), guess=jnp.zeros(12)
+    ),
+    "poisson of NeoHookean must be above -1": lambda: el.equilibrium(
+        el.Elastic(jnp.asarray(CORNERS), el.Tetrahedra([[0, 1, 2, 3]], el.NeoHookean(1.0, 0.5)))
+    ),
     "can still move as a rigid body": lambda: el.equilibrium(
         tetrahedron(prescribed=el.Prescribed([0, 1]), gravity=[0, 0, -1.0])
     ),
@@ -216,19 +268,32 @@ def test_bad_input_at_the_start(sentence):
 
 
 def test_an_element_turns_inside_out():
-    """An event ends the run; the step and the element are named."""
+    """The step and the element are named in the message of a run that an event ends there, and of a batch."""
     body = tetrahedron(young=10.0)
-    v = jnp.zeros(12).at[11].set(-20.0)
     model, stop = nsd.Model(body), nsd.Event(body.inside_out)
-    run = nsd.simulate(
-        model, nsd.BackwardEuler(), 0.0, 0.2, 0.01, body.state(v=v), event=stop, throw=False
-    )
+
+    @quick_jit
+    def runs(v):
+        def one(v):
+            start = body.state(v=v)
+            return nsd.simulate(
+                model, nsd.BackwardEuler(), 0.0, 0.2, 0.01, start, event=stop, throw=False
+            )
+
+        return jax.vmap(one)(v)
+
+    v = jnp.zeros(12).at[11].set(-20.0)
+    batch = runs(jnp.stack([0 * v, v]))
+    still, run = (jax.tree.map(lambda x, i=i: x[i], batch) for i in (0, 1))
+    assert still.message == ""
     step = int(run.stats.event_step)
-    assert f"at the end of step {step}," in run.message
+    assert f"at the end of step {step}, t =" in run.message
     assert body.inversion(0.0, run.states.q[step]) is None
-    assert "elements 0 of Tetrahedra are inside out; take a smaller" in body.inversion(
-        0.0, run.states.q[step + 1]
-    )
+    said = "elements 0 of Tetrahedra are inside out; take a smaller"
+    assert said in body.inversion(0.0, run.states.q[step + 1])
+    assert f"; at the end of step {step} {said}" in run.message
+    first = "in 1 of 2 simulations, first the one at index 1"
+    assert f"{first}, at the end of step {step} {said}" in batch.message
 
 
 def test_mesh_files(tmp_path):
