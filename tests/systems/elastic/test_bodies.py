@@ -215,6 +215,8 @@ def tetrahedron(nodes=((0, 1, 2, 3),), points=None, **others):
     )
 
 
+SINGLE = el.Mesh(CORNERS, [[0, 1, 2, 3]])
+SHEET = el.sheet((1.0, 1.0), (1, 1))
 FLAT = [[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0.3, 0.3, 0]]
 WRONG = {
     "elements 0 of Tetrahedra are inverted at rest": lambda: tetrahedron([[0, 2, 1, 3]]),
@@ -238,6 +240,39 @@ WRONG = {
     "can still move as a rigid body": lambda: el.equilibrium(
         tetrahedron(prescribed=el.Prescribed([0, 1]), gravity=[0, 0, -1.0])
     ),
+    "axes of Prescribed are (0, 0); name each one once": lambda: el.Prescribed([0], axes=[0, 0]),
+    "axes of prescribed 0 are 3, but": lambda: tetrahedron(prescribed=el.Prescribed([0], axes=3)),
+    "elements 0 of Hinges lie at a triangle without area": lambda: el.Elastic(
+        jnp.asarray([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0.5, 0, 0]]),
+        el.Hinges([[0, 1, 2, 3]], 1.0),
+    ),
+    "elements 0 of Springs have no length at rest": lambda: el.Elastic(
+        jnp.zeros((2, 2)), el.Springs([[0, 1]], 1.0)
+    ),
+    "elements 1 of Springs connect a node with itself": lambda: el.Elastic(
+        jnp.asarray([[0.0, 0.0], [1.0, 0.0]]), el.Springs([[0, 1], [1, 1]], 1.0, 0.5)
+    ),
+    "facets of Pressure have 2 nodes each, and a body in 3 dimensions has triangles": lambda: (
+        tetrahedron(loads=el.Pressure([[0, 1]], 1.0))
+    ),
+    "facets of Pressure have 3 nodes each, and a body in 2 dimensions has edges": lambda: (
+        el.Elastic(
+            SHEET,
+            el.Triangles(SHEET.cells, el.NeoHookean(1e3, 0.3)),
+            loads=el.Pressure(SHEET.cells, 1.0),
+        )
+    ),
+    "pressure of Pressure must be one number or one for each of its 4 facets": lambda: tetrahedron(
+        loads=el.Pressure(SINGLE.boundary(), jnp.ones(3))
+    ).force(0.0, State(jnp.zeros(12), jnp.zeros(12)), None),
+    "Hyperelastic must return an energy density, one real number; it returned shape (3,)": lambda: (
+        el.Hyperelastic(lambda F, p, s: F[0]).energy(jnp.eye(3))
+    ),
+    "cells of 2 nodes have no facets": lambda: el.bar(1.0, 3).boundary(),
+    "hinges() are edges between triangles": lambda: SINGLE.hinges(),
+    "n must be finite and at least 1": lambda: el.bar(1.0, 0),
+    "dimension must be from 1 to 3, got 0": lambda: el.bar(1.0, 2, 0),
+    "dimension must be from 2 to 3, got 1": lambda: el.sheet((1.0, 1.0), (1, 1), dimension=1),
     "need points in 2 dimensions": lambda: el.Elastic(
         jnp.zeros((3, 3)), el.Triangles([[0, 1, 2]], el.NeoHookean(1e3, 0.3))
     ),
@@ -245,6 +280,14 @@ WRONG = {
 AT_START = {
     "nodes 0, 1, 2, 3 have a coordinate without mass": lambda: (tetrahedron(density=0.0), None),
     "young of NeoHookean must be positive": lambda: (tetrahedron(young=-1.0), None),
+    "mass of Rayleigh must be finite and not negative": lambda: (
+        tetrahedron(damping=el.Rayleigh(-1.0)),
+        None,
+    ),
+    "angles of nodes 0, 1 have no inertia; give their PlanarBeams a `rotary`": lambda: (
+        el.Elastic(el.bar(1.0, 1, 2), el.PlanarBeams([[0, 1]], 1e3, 1.0, 1.0)),
+        None,
+    ),
     "at the start elements 0 of Tetrahedra are inside out": lambda: (
         tetrahedron(),
         -tetrahedron().rest,
@@ -257,6 +300,21 @@ def test_bad_input(sentence):
     with pytest.raises(ValueError) as error:
         WRONG[sentence]()
     assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "takes"),
+    [
+        (lambda: el.Hyperelastic(lambda F: F[0, 0]), "(F, parameters, shared)"),
+        (lambda: el.Prescribed([0], displacement=lambda t, args: 0.0), "(t)"),
+        (lambda: el.NodalForce([0], lambda t: jnp.zeros(3)), "(t, args)"),
+        (lambda: el.Pressure([[0, 1, 2]], lambda t: 1.0), "(t, args)"),
+    ],
+)
+def test_functions_of_the_user_take_what_they_are_given(given, takes):
+    with pytest.raises(TypeError) as error:
+        given()
+    assert f"a function of {takes}" in str(error.value)
 
 
 @pytest.mark.parametrize("sentence", AT_START)
@@ -309,6 +367,11 @@ def test_mesh_files(tmp_path):
     assert float(body.mass_times(jnp.ones((8, 3))).sum()) == pytest.approx(9.0)
     with pytest.raises(ValueError, match="no cells of type triangle, but 6 of type tetra"):
         el.read_mesh(tmp_path / "a.vtk", "triangle")
+    with pytest.raises(ValueError, match="dimension must be from 1 to 3, got 5"):
+        el.read_mesh(tmp_path / "a.vtk", dimension=5)
+    (tmp_path / "a.msh").write_text("hello")
+    with pytest.raises(ValueError, match=r"cannot be read as a mesh \(meshio has no reader"):
+        el.read_mesh(tmp_path / "a.msh")
 
 
 def test_meshes():
