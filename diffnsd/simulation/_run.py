@@ -13,6 +13,7 @@ from .._result import RESULTS, failed, first_error
 from .._types import Count, Scalar, State
 from ..integrators import StepInfo
 from ..integrators._base import first_times
+from ..integrators._wrapped import is_too_large
 from ..model import Energy
 from ._event import Event, EventPoint, happened, located
 from ._flaws import Flaws, flaws_then, no_flaws
@@ -207,7 +208,8 @@ def ended(model, integrator, grid: Grid, args, saveat, event, start: _Loop, loop
     if not saveat.has_axis:
         saved, info = jax.tree.map(lambda x: x[-1], (saved, info))
     impacts = loop.impacts if saveat.impacts else None
-    stats = _statistics(model, grid, loop, info, integrator.solver_names)
+    too_large = is_too_large(model, grid.t0, start.state, args)
+    stats = _statistics(model, grid, loop, info, integrator.solver_names, too_large)
     result = loop.record.result
     if event is not None:
         ended = RESULTS.where(stats.event_step >= 0, RESULTS.event_occurred, RESULTS.successful)
@@ -314,7 +316,7 @@ _COUNTED = (
 
 
 def _statistics(
-    model, grid: Grid, loop: _Loop, info: StepInfo, names: tuple[str, ...]
+    model, grid: Grid, loop: _Loop, info: StepInfo, names: tuple[str, ...], too_large: bool
 ) -> StepStatistics:
     record, watch, resolution = loop.record, loop.watch, loop.resolution
     return StepStatistics(
@@ -327,6 +329,7 @@ def _statistics(
         event_step=jnp.asarray(-1, int) if watch is None else watch.step,
         end_time=grid.time(loop.reached(grid, jnp.asarray(grid.capacity))),
         solver_names=names,
+        too_large=too_large,
         contact_names=tuple(i.relation.contact_names for i in model.interactions),
         **{name: getattr(info, name) for name in (*_LARGEST, "margin", *_COUNTED)},
     )

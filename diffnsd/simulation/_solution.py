@@ -11,6 +11,7 @@ from .._jax import is_traced
 from .._result import RESULTS, failed
 from .._types import Count, Scalar, State
 from ..integrators._base import NEAR_EDGE
+from ..integrators._wrapped import LARGEST
 from ..model import Energy
 from ._event import EventPoint
 from ._flaws import Flaws, sentences
@@ -62,7 +63,8 @@ class StepStatistics(eqx.Module):
       hold, as elements inside out, and which: `step`, `()`, -1 if none, and `parts`, `(e,)`.
     - `solver_names`: names of the links of the contact solver; `Auto` in steps uses only "start",
       "RegularisedNewton" and "Splitting". `contact_names`: per interaction names of its contacts,
-      `None` if they have none.
+      `None` if they have none. `too_large`: whether the system has more unknowns than the methods that keep
+      the times of impacts take.
     """
 
     residual: Float[Array, " s"]
@@ -90,10 +92,20 @@ class StepStatistics(eqx.Module):
     flaws: Flaws
     solver_names: tuple[str, ...] = eqx.field(static=True)
     contact_names: tuple[tuple[str, ...] | None, ...] = eqx.field(static=True)
+    too_large: bool = eqx.field(static=True)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is known of this run that makes its derivatives wrong, or one of several."""
+        by = "Located(...), Corrected(...)"
+        impacts = f"use {by} or EventDriven()"
+        turns = f"{by} and EventDriven() keep them, of friction and relays with one row, and of "
+        turns += "CoulombFriction in space"
+        if self.too_large:
+            impacts = turns = (
+                f"the methods that keep them form the mass matrix, of up to {LARGEST} unknowns; compare such a "
+                "derivative with that of a coarser mesh or with differences"
+            )
         sentences = (
             (
                 self.missed,
@@ -114,14 +126,12 @@ class StepStatistics(eqx.Module):
             (
                 self.struck,
                 "{} impacts were stepped over, and the derivatives of their times are lost: those by "
-                "what moves them are wrong; use Located(...), Corrected(...) or EventDriven()",
+                f"what moves them are wrong; {impacts}",
             ),
             (
                 self.turned,
                 "sliding reversed or a relay switched ({} times of a contact), and the derivatives of these "
-                "times are lost: those by what moves them are wrong; Located(...), Corrected(...) and "
-                "EventDriven() keep them, of friction and relays with one row, and of CoulombFriction in "
-                "space",
+                f"times are lost: those by what moves them are wrong; {turns}",
             ),
             (
                 self.drifted,
