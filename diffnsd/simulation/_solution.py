@@ -103,8 +103,8 @@ class StepStatistics(eqx.Module):
         turns += "CoulombFriction in space"
         if self.too_large:
             impacts = turns = (
-                f"the methods that keep them form the mass matrix, of up to {LARGEST} unknowns; compare such a "
-                "derivative with that of a coarser mesh or with differences"
+                f"the methods that keep them form the mass matrix, of up to {LARGEST} unknowns; compare such "
+                "derivatives with those of a coarser mesh or with differences"
             )
         sentences = (
             (
