@@ -221,7 +221,7 @@ def test_nodes_that_turn_give_their_positions_alone():
     assert "give the positions alone" in str(below([0, 1, 3]).check(ROD.group))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_nodes_that_turn_touch_with_their_positions():
     """A rod falls flat and slides along itself: momentum in each step, and the speed that friction leaves.
 
