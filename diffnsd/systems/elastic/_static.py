@@ -40,7 +40,15 @@ class Equilibrium(eqx.Module):
 
     @property
     def message(self) -> str:
-        """Why it is none, or none that the body could take, with the remedy; empty if all went well."""
+        """Why it is none, or none that the body could take, with the remedy; empty if all went well.
+
+        **Raises:** `ValueError` under `jit` or a derivative, and of a batch.
+        """
+        if is_traced(self.converged) or self.converged.ndim:
+            raise ValueError(
+                "a message is read from one equilibrium that is known: return it from the function that is "
+                "transformed, and of a batch take one by jax.tree.map(lambda x: x[i], found)."
+            )
         count = int(self.iterations)
         if not bool(self.solved):
             return f"no equilibrium was found: in iteration {count} {SINGULAR}"

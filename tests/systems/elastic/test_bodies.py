@@ -155,6 +155,8 @@ def test_solvers_of_an_equilibrium():
     found = el.equilibrium(body, throw=False)
     assert not found.solved and not found.converged
     np.testing.assert_array_equal(found.q, body.rest)
+    with pytest.raises(ValueError, match="of a batch take one"):
+        _ = jax.tree.map(lambda x: jnp.stack([x, x]), found).message
     for solver in (lx.LU(), linear.SparseLU()):
         found = el.equilibrium(body, guess=jnp.array([1.0, -0.3]), linear_solver=solver)
         y = float(found.q[1])
