@@ -66,6 +66,13 @@ def takes(function: Callable) -> str:
     return f" that takes {count if names else 'no argument'}"
 
 
+def listed(numbers) -> str:
+    """Numbers in a sentence: the first few of them."""
+    values = [str(int(i)) for i in numbers[:8]]
+    more = f" and {len(numbers) - 8} more" if len(numbers) > 8 else ""
+    return ", ".join(values) + more
+
+
 def no_reals(value) -> str:
     """What is no array of real numbers, in a few words."""
     numbers = isinstance(value, jax.Array | np.ndarray | np.generic)

@@ -125,6 +125,11 @@ class AbstractGroup(AbstractChecked):
         along = jax.jvp(lambda s: self.compose(q, self.exp(s * xi)), (jnp.zeros_like(one),), (one,))
         return along[1]
 
+    def adds(self, places: np.ndarray) -> bool:
+        """Whether `q exp(xi)` is `q + xi` at these places of both arrays; places beyond them do not count."""
+        del places
+        return False
+
     @property
     def cayley_problem(self) -> str | None:
         """Why the Cayley map leaves this group, and what to use instead; `None` if it does not."""

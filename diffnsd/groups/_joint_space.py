@@ -95,6 +95,10 @@ class JointSpace(AbstractDirectProduct):
     def _largest(self, values) -> Scalar:
         return jnp.maximum(values[0], jnp.max(values[1]))
 
+    def adds(self, places: np.ndarray) -> bool:
+        turning = self._places(3)[1]
+        return self.size == self.n and not np.any(np.isin(places, turning))
+
     def identity(self) -> Config:
         numbers, turning = self._places(self._width)
         return self._element(

@@ -110,12 +110,18 @@ LARGEST = 500
 """Most unknowns of a system without matrices of which a mass matrix is formed for impacts."""
 
 
+def is_too_large(model: Model, t0, state: State, args: Args) -> bool:
+    """Whether impacts of a system are not solved at zero duration, for want of its mass matrix."""
+    if state.v.shape[0] <= LARGEST or not model.interactions:
+        return False
+    return model.system.is_large(t0, state, args)
+
+
 def size_problem(wrapper: AbstractIntegrator, model: Model, t0, state: State, args) -> str | None:
     """Why a system is too large for impacts at zero duration, with the remedy, or `None`."""
-    n = state.v.shape[0]
-    if n <= LARGEST or not model.interactions or not model.system.is_large(t0, state, args):
+    if not is_too_large(model, t0, state, args):
         return None
-    name = type(wrapper).__name__
+    n, name = state.v.shape[0], type(wrapper).__name__
     return (
         f"{name} solves impacts with the mass matrix as an array, which a {type(model.system).__name__} of "
         f"{n} unknowns (more than {LARGEST}) does not form; use its inner method without {name}: values "

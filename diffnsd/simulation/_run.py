@@ -13,8 +13,10 @@ from .._result import RESULTS, failed, first_error
 from .._types import Count, Scalar, State
 from ..integrators import StepInfo
 from ..integrators._base import first_times
+from ..integrators._wrapped import is_too_large
 from ..model import Energy
 from ._event import Event, EventPoint, happened, located
+from ._flaws import Flaws, flaws_then, no_flaws
 from ._resolution import Resolution
 from ._solution import Solution, StepStatistics
 from ._struck import Peaks, Turns
@@ -86,6 +88,7 @@ class _Loop(eqx.Module):
     peaks: Peaks | None
     turns: Turns | None
     resolution: Resolution | None
+    flaws: Flaws
     impacts: Array
     meter_state: Any
 
@@ -143,6 +146,8 @@ def stepper(model, integrator, grid: Grid, args, event: Event | None, meter):
             between = loop.state, state
             later = resolution.then(model, grid.time(i + 1), grid.h, between, info)
             resolution = where(going, later, resolution)
+        flaws = flaws_then(loop.flaws, model, grid.time(i + 1), i, state)
+        flaws = where(going, flaws, loop.flaws)
         if watch is not None:
             assert event is not None
             ended = watch.step >= 0
@@ -159,7 +164,7 @@ def stepper(model, integrator, grid: Grid, args, event: Event | None, meter):
         part = jnp.asarray(i + 1, float) / jnp.maximum(jnp.asarray(grid.steps, float), 1)
         impacts = first_times(loop.impacts, info.impacts)
         meter_state = meter.step(loop.meter_state, part)
-        followed = peaks, turns, resolution
+        followed = peaks, turns, resolution, flaws
         return _Loop(state, memory, record, watch, *followed, impacts, meter_state), info
 
     return step
@@ -181,6 +186,7 @@ def started(model, integrator, grid: Grid, state0, args, saveat, event: Event | 
     never = jnp.full(saveat.impacts, jnp.inf, zero.dtype)
     given = model, integrator, grid.t0, state0
     followed = Peaks.of(*given), Turns.of(*given), Resolution.of(*given)
+    followed = *followed, no_flaws(model, grid.t0, state0)
     return _Loop(state0, memory, record, watch, *followed, never, meter.init())
 
 
@@ -202,7 +208,8 @@ def ended(model, integrator, grid: Grid, args, saveat, event, start: _Loop, loop
     if not saveat.has_axis:
         saved, info = jax.tree.map(lambda x: x[-1], (saved, info))
     impacts = loop.impacts if saveat.impacts else None
-    stats = _statistics(model, grid, loop, info, integrator.solver_names)
+    too_large = is_too_large(model, grid.t0, start.state, args)
+    stats = _statistics(model, grid, loop, info, integrator.solver_names, too_large)
     result = loop.record.result
     if event is not None:
         ended = RESULTS.where(stats.event_step >= 0, RESULTS.event_occurred, RESULTS.successful)
@@ -309,7 +316,7 @@ _COUNTED = (
 
 
 def _statistics(
-    model, grid: Grid, loop: _Loop, info: StepInfo, names: tuple[str, ...]
+    model, grid: Grid, loop: _Loop, info: StepInfo, names: tuple[str, ...], too_large: bool
 ) -> StepStatistics:
     record, watch, resolution = loop.record, loop.watch, loop.resolution
     return StepStatistics(
@@ -318,9 +325,11 @@ def _statistics(
         failed_step=record.failed[0],
         failed_residual=record.failed[1],
         crowded=record.failed[2],
+        flaws=loop.flaws,
         event_step=jnp.asarray(-1, int) if watch is None else watch.step,
         end_time=grid.time(loop.reached(grid, jnp.asarray(grid.capacity))),
         solver_names=names,
+        too_large=too_large,
         contact_names=tuple(i.relation.contact_names for i in model.interactions),
         **{name: getattr(info, name) for name in (*_LARGEST, "margin", *_COUNTED)},
     )

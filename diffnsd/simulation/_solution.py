@@ -11,8 +11,10 @@ from .._jax import is_traced
 from .._result import RESULTS, failed
 from .._types import Count, Scalar, State
 from ..integrators._base import NEAR_EDGE
+from ..integrators._wrapped import LARGEST
 from ..model import Energy
 from ._event import EventPoint
+from ._flaws import Flaws, sentences
 
 COARSE = 0.012
 """Part of the range of a state that steps may have lost (`coarse`) before it is said. Of what is left of a
@@ -57,9 +59,12 @@ class StepStatistics(eqx.Module):
       there, `(2,)`, -1 each if there was room.
     - `event_step`: index of the step in which the event happened, -1 if it did not, `()`. `end_time`:
       end of the run [s], either `t1` or the end of that step, `()`.
+    - `flaws`: by its sentence, the first step after which parts of the system were where its model does not
+      hold, as elements inside out, and which: `step`, `()`, -1 if none, and `parts`, `(e,)`.
     - `solver_names`: names of the links of the contact solver; `Auto` in steps uses only "start",
       "RegularisedNewton" and "Splitting". `contact_names`: per interaction names of its contacts,
-      `None` if they have none.
+      `None` if they have none. `too_large`: whether the system has more unknowns than the methods that keep
+      the times of impacts take.
     """
 
     residual: Float[Array, " s"]
@@ -84,12 +89,23 @@ class StepStatistics(eqx.Module):
     crowded: Int[Array, "2"]
     event_step: Count
     end_time: Scalar
+    flaws: Flaws
     solver_names: tuple[str, ...] = eqx.field(static=True)
     contact_names: tuple[tuple[str, ...] | None, ...] = eqx.field(static=True)
+    too_large: bool = eqx.field(static=True)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is known of this run that makes its derivatives wrong, or one of several."""
+        by = "Located(...), Corrected(...)"
+        impacts = f"use {by} or EventDriven()"
+        turns = f"{by} and EventDriven() keep them, of friction and relays with one row, and of "
+        turns += "CoulombFriction in space"
+        if self.too_large:
+            impacts = turns = (
+                f"the methods that keep them form the mass matrix, of up to {LARGEST} unknowns; compare such "
+                "derivatives with those of a coarser mesh or with differences"
+            )
         sentences = (
             (
                 self.missed,
@@ -110,14 +126,12 @@ class StepStatistics(eqx.Module):
             (
                 self.struck,
                 "{} impacts were stepped over, and the derivatives of their times are lost: those by "
-                "what moves them are wrong; use Located(...), Corrected(...) or EventDriven()",
+                f"what moves them are wrong; {impacts}",
             ),
             (
                 self.turned,
                 "sliding reversed or a relay switched ({} times of a contact), and the derivatives of these "
-                "times are lost: those by what moves them are wrong; Located(...), Corrected(...) and "
-                "EventDriven() keep them, of friction and relays with one row, and of CoulombFriction in "
-                "space",
+                f"times are lost: those by what moves them are wrong; {turns}",
             ),
             (
                 self.drifted,
@@ -192,8 +206,9 @@ class Solution(eqx.Module):
     def message(self) -> str:
         """How the run ended, in words, with the step and its residual; empty if all went well.
 
-        With what is known of the run that makes its derivatives wrong (`stats.warnings`), whether or not
-        they are taken.
+        With the first step in which parts of the system left what its model holds for, such as elements
+        inside out, and with what is known of the run that makes its derivatives wrong (`stats.warnings`),
+        whether or not they are taken.
         For a batch: the number of failures, and the message of the first.
 
         **Raises:** `ValueError` under `jit` or a derivative, where nothing is known yet.
@@ -208,7 +223,7 @@ class Solution(eqx.Module):
         ends = self.result, *ends, stats.crowded
         if not bad.any() or bad.ndim == 0:
             words = (_words(stats.contact_names, *ends),) if bad.ndim == 0 else ()
-            return "; ".join(filter(None, (*words, *stats.warnings)))
+            return "; ".join(filter(None, (*words, *sentences(stats.flaws), *stats.warnings)))
         first = tuple(int(i) for i in np.argwhere(bad)[0])
         index = first[0] if len(first) == 1 else first
         words = _words(stats.contact_names, *jax.tree.map(lambda x: x[first], ends))

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from .._argument_rules import of_numbers
 from .._arguments import AbstractChecked
-from .._expects import no_reals
+from .._expects import listed, no_reals
 from .._jax import is_traced
 from .._numerics import as_float, lu_solve, matvec, max_abs
 from .._types import Args, Config, Matrix, Scalar, State, Vector
@@ -34,6 +34,12 @@ class Kind(enum.Enum):
     def has_positions(self) -> bool:
         """Whether states have a configuration, in addition to the velocities that may jump."""
         return self is not Kind.STATE_SPACE
+
+
+def in_words(flaws: dict[str, Array]) -> list[str]:
+    """The sentences of `AbstractSystem.flaws` that hold, with numbers; outside of `jit`."""
+    known = {words: np.flatnonzero(np.asarray(mask)) for words, mask in flaws.items()}
+    return [words.format(listed(numbers)) for words, numbers in known.items() if numbers.size]
 
 
 class AbstractSystem(AbstractChecked):
@@ -162,6 +168,15 @@ class AbstractSystem(AbstractChecked):
     def bodies(self, state: State) -> State | None:
         """The `Pose` of its bodies and their velocities `(6 b,)`; `None`, the default, if it has none."""
         return None
+
+    def flaws(self, t: Scalar, q: Config) -> dict[str, Bool[Array, " e"]]:
+        """Which of its parts are where the model does not hold, as elements that are inside out.
+
+        Masks, by a sentence with `{}` for the numbers and with the remedy; none by default. A simulation
+        looks at them after every step, and `Solution.message` tells the first.
+        """
+        del t, q
+        return {}
 
     @property
     def kind(self) -> Kind:

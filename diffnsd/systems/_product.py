@@ -192,6 +192,10 @@ class SystemProduct(AbstractSystem):
     def has_energy(self) -> bool:
         return all(s.has_energy for s in self.systems)
 
+    def flaws(self, t: Scalar, q: Config) -> dict[str, Array]:
+        parts = enumerate(zip(self.systems, self._points(q), strict=True))
+        return {f"of system {i}, {k}": m for i, (s, x) in parts for k, m in s.flaws(t, x).items()}
+
     def check(self, q: Config | None = None) -> str | None:
         points = [None] * len(self.systems) if q is None else self._points(q)
         found = [s.check(x) for s, x in zip(self.systems, points, strict=True)]

@@ -248,6 +248,26 @@ def test_what_does_not_fit_is_said():
         linear_solve(free, jnp.arange(4.0))
 
 
+FREE = np.array([[1.0, -1.0, 0.0], [-1.0, 3.0, -2.0], [0.0, -2.0, 2.0]])
+THIRDS = FREE / 3  # whose last pivot is that of rounding
+SINGULAR = [
+    (lx.TridiagonalLinearOperator(*(jnp.diag(FREE, k) for k in (0, -1, 1))), ByStructure()),
+    (lx.MatrixLinearOperator(jnp.asarray(FREE)), ByStructure()),
+    (lx.MatrixLinearOperator(jnp.asarray(THIRDS)), lx.LU()),
+    (lx.MatrixLinearOperator(jnp.asarray(THIRDS)), SparseLU()),
+]
+
+
+@pytest.mark.parametrize(("operator", "solver"), SINGULAR)
+def test_singular_matrices_are_said(operator, solver):
+    """By every solver, exactly singular or by rounding: a load that moves the chain as a whole."""
+    with pytest.raises(RuntimeError, match="give boundary conditions"):
+        linear_solve(operator, jnp.ones(3), solver)
+    held = operator + lx.DiagonalLinearOperator(jnp.array([1.0, 0.0, 0.0]))
+    x = linear_solve(lx.MatrixLinearOperator(held.as_matrix()), jnp.ones(3), solver)
+    np.testing.assert_allclose(held.mv(x), 1.0, rtol=1e-13)
+
+
 def test_limits_end_in_a_result():
     factored = Factored(SPD, ConjugateGradients(max_steps=3))
     assert bool(factored.values(jnp.asarray(RIGHT))[1] == lx.RESULTS.max_steps_reached)

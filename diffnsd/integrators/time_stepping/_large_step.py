@@ -6,8 +6,9 @@ Newton iteration factorises it once, or prepares products with it, and the laws 
     S dv = −r(v) + H^T z,       w = W z + H (v − S^-1 r(v)) + offset,       W = H S^-1 H^T
 
 with one column of `S^-1 H^T` for every row of a contact. Linear solves need no more digits than the next
-iterate has (inexact Newton). A step is shortened where the slope of the incremental energy along it,
-`(r − H^T z) · dv`, has grown instead of vanishing, or is not finite.
+iterate has (inexact Newton); they are of `r − H^T z0`, which vanishes at the solution. A step is shortened
+where the slope of the incremental energy along it, `(r − H^T z) · dv`, has grown instead of vanishing, or
+is not finite.
 
 Where one linearisation solves the equations and there are no contacts, its linear solve is differentiated.
 Iterations are not. As in `integrators._step`, differentiated passes start at the solution
@@ -180,12 +181,15 @@ def _values(equations: LargeStep, z0: tuple[Array, ...], laws):
 
     def body(x: _Iterate) -> _Iterate:
         linear = Linear.at(equations.operator(x.v), blocks, solver, start)
-        y, ended = linear.factored.values(x.r, x.forcing)
+        # Where contacts hold, `r` ends at `H^T z`: what vanishes is their difference, and with it the error
+        # that an inexact solve leaves.
+        load = reactions(blocks, x.z) if blocks else jnp.zeros_like(x.v)
+        y, ended = linear.factored.values(x.r - load, x.forcing)
         z, stats, dv = x.z, x.stats, -y
         if blocks:
-            q = local(blocks, x.v - y) + offset
+            q = local(blocks, x.v - y) + offset - linear.compliance @ x.z
             z, stats = laws(linear.compliance, q, blocks, x.z)
-            dv = linear.columns @ z - y
+            dv = linear.columns @ (z - x.z) - y
         impulse = reactions(blocks, z) if blocks else jnp.zeros_like(x.v)
         _, v, r = shortened(equations.defect, x.v, x.r, dv, impulse, linearised_once)
         before, after = (jnp.sqrt(jnp.sum((a - impulse) ** 2)) for a in (x.r, r))

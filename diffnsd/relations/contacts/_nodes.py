@@ -9,15 +9,16 @@ from jaxtyping import Array, Float, Int
 from ..._arguments import Numbers
 from ..._block_rows import EntryRows
 from ..._expects import not_unit
+from ..._jax import concrete, is_traced
 from ..._numerics import as_float, dot
 from ..._types import Config, Local, PerContact, Scalar, State
-from ...groups import AbstractGroup, Euclidean
+from ...groups import AbstractGroup
 from .._base import AbstractRelation, Contacts
 from ._body_points import tangents
 
 
 class NodesHalfSpace(AbstractRelation):
-    """Chosen nodes of a system on `R^n` against the half space `{x : normal · x <= offset}`.
+    """Chosen nodes of a system against the half space `{x : normal · x <= offset}`.
 
     The gap of a node is `normal · (rest + q[dofs]) − offset`. The rows of a contact are the normal and, in
     the plane and in space, one and two tangents. `H` has as many entries per row as the node has
@@ -26,7 +27,8 @@ class NodesHalfSpace(AbstractRelation):
     **Arguments:**
 
     - `dofs`: indices of the coordinates of every node in `q`, `(c, d)` with d = 1, 2 or 3. An index that is
-      not below `n` is no unknown, that of a coordinate which does not move.
+      not below `n` is no unknown, that of a coordinate which does not move. Of nodes that turn only the
+      positions: `body.unknowns_of(nodes, [0, 1, 2])` of `Beams`.
     - `normal`: unit normal towards the nodes, `(d,)`. `offset`: distance of the plane from the origin [m].
     - `rest`: positions where `q` is zero [m], `(c, d)`, if `q` are displacements; default zero.
 
@@ -91,9 +93,14 @@ class NodesHalfSpace(AbstractRelation):
         return self.observe(group, t, state.q).H.gather(lam.T)  # pyright: ignore[reportAttributeAccessIssue]
 
     def check(self, group: AbstractGroup) -> str | None:
-        if isinstance(group, Euclidean):
+        dofs = concrete(self.dofs)
+        if group.adds(np.zeros(0, int) if is_traced(dofs) else np.asarray(dofs)):
             return None
-        return f"NodesHalfSpace needs a system on R^n, not one on {group}"
+        return (
+            f"NodesHalfSpace needs coordinates that are positions; not all of its dofs on {group} are: of "
+            "nodes that turn give the positions alone, as body.unknowns_of(nodes, [0, 1, 2]), and for rigid "
+            "bodies take shape_contacts(...)"
+        )
 
     def take(self, pick: Callable[[Array], Array]) -> "NodesHalfSpace":
         dofs = pick(self.dofs.astype(self.normal.dtype))

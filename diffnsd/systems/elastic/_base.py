@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..._arguments import AbstractChecked
-from ..._jax import eval_now
+from ..._jax import concrete, eval_now, is_traced
 from ..._types import Scalar
 from ._materials import Shared
 
@@ -108,6 +108,21 @@ def connectivity(name: str, nodes, sizes: tuple[int, ...]) -> Array:
     if not np.issubdtype(array.dtype, np.integer):
         raise ValueError(f"nodes of {name} must be whole numbers, got {array.dtype}.")
     return eval_now(jnp.asarray, array.astype(np.int32))
+
+
+def negative(name: str, **values) -> str | None:
+    """A message if one of the known values is negative or not finite, else `None`."""
+    for field, value in concrete(values).items():
+        if value is None or is_traced(value):
+            continue
+        known = np.asarray(value)
+        if not np.all(np.isfinite(known) & (known >= 0)):
+            return f"{field} of {name} must be finite and not negative, got {np.min(known):.6g}"
+    return None
+
+
+NO_LENGTH = "have no length at rest, and so no direction; remove them, or move one of their nodes"
+"""What `AbstractElements.flaws` says of elements between two nodes at one place."""
 
 
 def matmul(a: Array, b: Array) -> Array:

@@ -11,8 +11,7 @@ from jaxtyping import Array, Float, Int
 from ..._numerics import as_float, cross, dot, safe_norm
 from ..._types import Scalar
 from ...groups import SO3, quaternion_log, quaternion_product, rotate
-from ._base import AbstractElements, connectivity
-from ._solids import negative
+from ._base import NO_LENGTH, AbstractElements, connectivity, negative
 
 
 class Beams(AbstractElements):
@@ -144,7 +143,7 @@ class Beams(AbstractElements):
         chord = X[:, 1, :3] - X[:, 0, :3]
         length = np.linalg.norm(chord, axis=1)
         if self.orientation is None or np.any(length == 0):
-            return "have no length at rest", length == 0
+            return NO_LENGTH, length == 0
         near = np.asarray(self.orientation)
         across = np.linalg.norm(np.cross(chord, near), axis=1)
         parallel = across <= 1e-6 * length * np.linalg.norm(near, axis=1)

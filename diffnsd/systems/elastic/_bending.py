@@ -8,8 +8,7 @@ from jaxtyping import Array, Float, Int
 
 from ..._numerics import as_float, cross, dot, safe_norm
 from ..._types import Scalar
-from ._base import AbstractElements, connectivity
-from ._solids import negative
+from ._base import NO_LENGTH, AbstractElements, connectivity, negative
 
 
 class Hinges(AbstractElements):
@@ -49,6 +48,14 @@ class Hinges(AbstractElements):
         rest = _dihedral(X[:, 1:] - X[:, :1])
         return self.stiffness / 2 * (_dihedral(F) - rest) ** 2
 
+    def flaws(self, X):
+        edge, one, other = (X[:, i] - X[:, 0] for i in (1, 2, 3))
+        flat = np.zeros(len(X), bool)
+        for side in (one, other):
+            area, scale = np.cross(edge, side), np.sum(edge**2 + side**2, axis=1)
+            flat |= np.sqrt(np.sum(area**2, axis=1)) <= 1e-10 * scale
+        return "lie at a triangle without area at rest; remove it, or move its nodes", flat
+
     def check(self) -> str | None:
         return negative("Hinges", stiffness=self.stiffness)
 
@@ -69,8 +76,9 @@ class PlanarBeams(AbstractElements):
     motions. Mass and rotary inertia are interpolated linearly, so that frequencies are of second order.
 
     **Arguments:** `nodes`: `(e, 2)`; `axial`: EA [N]; `bending`: EI [N m²]; `line_density`: ρA [kg/m];
-    `rotary`: ρI [kg m]; each `()` or `(e,)`. A `rotary` of zero leaves angles without mass, which only
-    the implicit methods take where no mass matrix is factorised.
+    `rotary`: ρI [kg m]; each `()` or `(e,)`. A `rotary` of zero, the default, is for
+    `equilibrium`: it leaves angles without mass, which a simulation refuses. That of a rectangular section
+    is `line_density * height**2 / 12`.
 
     Reference: M. A. Crisfield, Non-linear finite element analysis of solids and structures, volume 1
     (1991), chapter 7.
@@ -118,7 +126,7 @@ class PlanarBeams(AbstractElements):
         return scale[:, None, None] * shape[None]
 
     def flaws(self, X):
-        return "have no length at rest", np.all(X[:, 0] == X[:, 1], axis=1)
+        return NO_LENGTH, np.all(X[:, 0] == X[:, 1], axis=1)
 
     def check(self) -> str | None:
         return negative(

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -49,10 +50,12 @@ class Prescribed(AbstractChecked):
         self,
         nodes,
         axes: int | Sequence[int] | None = None,
-        displacement: Callable | Numbers | None = None,
+        displacement: Annotated[Callable, "(t)"] | Numbers | None = None,
     ):
         self.nodes = eval_now(jnp.asarray, node_numbers("Prescribed", nodes))
         self.axes = None if axes is None else tuple(int(i) for i in np.atleast_1d(axes))
+        if self.axes is not None and len(set(self.axes)) < len(self.axes):
+            raise ValueError(f"axes of Prescribed are {self.axes}; name each one once.")
         given = displacement is None or callable(displacement)
         self.displacement = displacement if given else as_float(displacement)
 
@@ -91,6 +94,11 @@ class AbstractLoad(AbstractChecked):
         del x
         return None
 
+    def misfit(self, dimension: int) -> str | None:
+        """Why it does not act on bodies in a space of that dimension, or `None`."""
+        del dimension
+        return None
+
     @property
     @abstractmethod
     def nodes_used(self) -> Array:
@@ -108,7 +116,7 @@ class NodalForce(AbstractLoad):
     nodes: Int[Array, " m"]
     value: Callable | Float[Array, "..."]
 
-    def __init__(self, nodes, force: Callable | Numbers):
+    def __init__(self, nodes, force: Annotated[Callable, "(t, args)"] | Numbers):
         self.nodes = eval_now(jnp.asarray, node_numbers("NodalForce", nodes))
         self.value = force if callable(force) else as_float(force)
 
@@ -150,7 +158,7 @@ class Pressure(AbstractLoad):
     facets: Int[Array, "f k"]
     value: Callable | Float[Array, "..."]
 
-    def __init__(self, facets: Numbers, pressure: Callable | Numbers):
+    def __init__(self, facets: Numbers, pressure: Annotated[Callable, "(t, args)"] | Numbers):
         array = np.asarray(facets)
         if array.ndim != 2 or array.shape[1] not in (2, 3) or not array.size:
             raise ValueError(f"facets must have shape (f, 3) or (f, 2), got {array.shape}.")
@@ -159,7 +167,23 @@ class Pressure(AbstractLoad):
 
     def _pressure(self, t, x, args) -> Array:
         given = self.value(t, args) if callable(self.value) else self.value
-        return jnp.broadcast_to(as_float(given, x.dtype).astype(x.dtype), self.facets.shape[:1])
+        given, f = as_float(given, x.dtype).astype(x.dtype), self.facets.shape[0]
+        if given.shape not in ((), (f,)):
+            raise ValueError(
+                f"pressure of Pressure must be one number or one for each of its {f} facets, shape ({f},), "
+                f"got shape {given.shape}."
+            )
+        return jnp.broadcast_to(given, (f,))
+
+    def misfit(self, dimension: int) -> str | None:
+        k = self.facets.shape[1]
+        if dimension == k:
+            return None
+        return (
+            f"facets of Pressure have {k} nodes each, and a body in {dimension} dimensions has "
+            + {2: "edges (f, 2)", 3: "triangles (f, 3)"}.get(dimension, "none")
+            + ", as mesh.boundary() lists them; in one dimension give a NodalForce"
+        )
 
     def force(self, t: Scalar, x: Array, args: Args) -> Array:
         at = x.T[:, self.facets.T]  # (w, k, f)

@@ -5,9 +5,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ..._expects import listed
 from ..._jax import concrete, eval_now, is_traced
+from .._base import in_words
 from ._base import check_lanes
-from ._mesh import listed
 
 
 def unused_coordinates(body: Any) -> np.ndarray:
@@ -68,7 +69,7 @@ def _prescribed_twice(body: Any) -> str | None:
     for number, part in enumerate(body.prescribed):
         axes = np.array(range(w) if part.axes is None else part.axes)
         if np.any((axes < 0) | (axes >= w)):
-            return f"axes of prescribed {number} are {tuple(axes)}, but nodes have the axes 0 ... {w - 1}"
+            return f"axes of prescribed {number} are {listed(axes)}, but nodes have the axes 0 ... {w - 1}"
         nodes = np.asarray(part.nodes)
         if problem := _missing(f"nodes of prescribed {number}", nodes, p):
             return problem
@@ -95,8 +96,9 @@ def _prescribed_twice(body: Any) -> str | None:
 
 
 def _misplaced_loads(body: Any) -> str | None:
+    p, d = body.points.shape
     checks = (
-        _missing(f"nodes of {type(load).__name__}", load.nodes_used, body.points.shape[0])
+        _missing(f"nodes of {type(load).__name__}", load.nodes_used, p) or load.misfit(d)
         for load in body.loads
     )
     return next((problem for problem in checks if problem), None)
@@ -107,11 +109,19 @@ def check_elastic(body: Any, q=None) -> str | None:
     for part in body.elements:
         if problem := part.check():
             return problem
+    if body.damping is not None and (problem := body.damping.check()):
+        return problem
     if q is None or is_traced(q) or np.shape(q) != body.free.shape:
         return None
     known = concrete(body)
     mass = eval_now(lambda b: b.mass_times(jnp.ones_like(b.rest_nodes)), known)
-    without = np.unique(np.argwhere((np.asarray(mass) <= 0) & _is_free(body))[:, 0])
+    lacks, d = (np.asarray(mass) <= 0) & _is_free(body), body.points.shape[1]
+    without = np.flatnonzero(np.any(lacks, axis=1))
+    if without.size and not np.any(lacks[:, :d]):
+        return (
+            f"angles of nodes {listed(without)} have no inertia; give their PlanarBeams a `rotary` [kg m], "
+            "such as line_density * height**2 / 12 (for statics use equilibrium)"
+        )
     if without.size:
         return (
             f"nodes {listed(without)} have a coordinate without mass; give their elements a density, add "
@@ -123,15 +133,7 @@ def check_elastic(body: Any, q=None) -> str | None:
 
 def inverted_elements(body: Any, t, q) -> str | None:
     """Which elements are inside out, with the remedy, or `None`."""
-    ratios = eval_now(lambda b, q: b.volume_ratios(t, q), body, q)
-    for part, ratio in zip(body.elements, ratios, strict=True):
-        bad = np.flatnonzero(np.asarray(0 if ratio is None else ratio <= 0))
-        if bad.size:
-            return (
-                f"elements {listed(bad)} of {type(part).__name__} are inside out; take a smaller step, a "
-                "finer mesh, a material that resists it (NeoHookean), or coordinates nearer to those at rest"
-            )
-    return None
+    return next(iter(in_words(eval_now(lambda b, q: b.flaws(t, q), body, q))), None)
 
 
 def _is_free(body: Any) -> np.ndarray:

@@ -308,6 +308,12 @@ class Elastic(AbstractSystem):
         known = [ratio for ratio in self.volume_ratios(t, q) if ratio is not None]
         return jnp.concatenate([jnp.zeros(0, bool), *(ratio <= 0 for ratio in known)])
 
+    def flaws(self, t: Scalar, q: Config) -> dict[str, Bool[Array, " e"]]:
+        names = [type(part).__name__ for part in self.elements]
+        places = (f" (elements[{i}])" if names.count(x) > 1 else "" for i, x in enumerate(names))
+        groups = zip(names, places, self.volume_ratios(t, q), strict=True)
+        return {INVERTED.format(x + y): r <= 0 for x, y, r in groups if r is not None}
+
     def inside_out(self, t: Scalar, state: State, args: Args = None) -> Bool[Array, ""]:
         """Whether any element is inside out: the condition of an `Event` that ends a run there."""
         del args
@@ -319,6 +325,12 @@ class Elastic(AbstractSystem):
 
     def check(self, q: Config | None = None) -> str | None:
         return check_elastic(self, q)
+
+
+INVERTED = (
+    "elements {{}} of {} are inside out; take a smaller step, a finer mesh, a material that resists it "
+    "(NeoHookean), or coordinates nearer to those at rest"
+)
 
 
 def _sequence(name: str, given, kind, example: str) -> tuple:

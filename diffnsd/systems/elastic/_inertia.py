@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from ..._arguments import AbstractChecked
 from ..._numerics import as_float, short_sum
-from ._base import AbstractElements, Nodal, gathered, over_elements, scattered
+from ._base import AbstractElements, Nodal, gathered, negative, over_elements, scattered
 
 
 def _inertias(elements: AbstractElements, X: Nodal) -> Float[Array, "w k k e"] | None:
@@ -97,3 +97,7 @@ class Rayleigh(AbstractChecked):
     stiffness: Float[Array, ""] | None = eqx.field(
         converter=lambda x: None if x is None else as_float(x), default=None
     )
+
+    def check(self) -> str | None:
+        """Error message if a known value is negative, else `None`."""
+        return negative("Rayleigh", mass=self.mass, stiffness=self.stiffness)

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._arguments import AbstractChecked
+from ..._expects import returned
 from ..._jax import concrete, is_traced
 from ..._numerics import as_float, entries, implicit_root, short_sum
 from ..._types import Scalar
@@ -167,13 +168,20 @@ class Hyperelastic(AbstractMaterial):
     parameters: Any
     shared: Shared
 
-    def __init__(self, function: Callable, parameters: Any = None, shared: Any = None):
+    def __init__(
+        self,
+        function: Annotated[Callable, "(F, parameters, shared)"],
+        parameters: Any = None,
+        shared: Any = None,
+    ):
         self.function = function
         self.parameters = parameters
         self.shared = Shared(shared)
 
     def energy(self, F: Gradient) -> Scalar:
-        return jnp.asarray(self.function(F, self.parameters, self.shared.value))
+        value = self.function(F, self.parameters, self.shared.value)
+        name = "the function(F, parameters, shared) of Hyperelastic"
+        return returned(name, value, "an energy density, one real number", shape=(), smooth=True)
 
 
 def determinant(F: Array) -> Scalar:

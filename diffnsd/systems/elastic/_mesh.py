@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..._arguments import AbstractChecked, checked_arguments
-from ..._expects import refuse_below
+from ..._expects import listed, refuse_below
 from ..._jax import eval_now
 from ..._numerics import as_float
 from ..._optional import require
@@ -51,10 +51,17 @@ class Mesh(AbstractChecked):
     def boundary(self) -> np.ndarray:
         """Facets that belong to one cell only, `(f, k − 1)`, outward (of triangles: cell on the left).
 
-        For triangles in the plane and tetrahedra.
+        **Raises:** `ValueError` for other cells than triangles and tetrahedra.
         """
         cells, k = np.asarray(self.cells), self.cells.shape[1]
-        faces = {3: [(0, 1), (1, 2), (2, 0)], 4: [(0, 2, 1), (0, 1, 3), (1, 2, 3), (0, 3, 2)]}[k]
+        faces = {3: [(0, 1), (1, 2), (2, 0)], 4: [(0, 2, 1), (0, 1, 3), (1, 2, 3), (0, 3, 2)]}.get(
+            k
+        )
+        if faces is None:
+            raise ValueError(
+                f"cells of {k} nodes have no facets; boundary() is for triangles and tetrahedra. Choose "
+                "nodes by where(condition)."
+            )
         facets = cells[:, np.array(faces)].reshape(-1, k - 1)
         _, first, count = np.unique(
             np.sort(facets, axis=1), axis=0, return_index=True, return_counts=True
@@ -62,8 +69,16 @@ class Mesh(AbstractChecked):
         return facets[np.sort(first[count == 1])]
 
     def hinges(self) -> np.ndarray:
-        """Edges between two triangles with their opposite corners, `(h, 4)`, for `Hinges`."""
+        """Edges between two triangles with their opposite corners, `(h, 4)`, for `Hinges`.
+
+        **Raises:** `ValueError` for other cells than triangles.
+        """
         cells = np.asarray(self.cells)
+        if cells.shape[1] != 3:
+            raise ValueError(
+                f"hinges() are edges between triangles, and these cells have {cells.shape[1]} nodes; of a "
+                "body's surface take Mesh(mesh.points, mesh.boundary()).hinges()."
+            )
         turns = np.concatenate([np.roll(cells, -i, axis=1) for i in range(3)])
         keys = np.sort(turns[:, :2], axis=1)
         order = np.lexsort(keys.T)
@@ -91,6 +106,8 @@ class Mesh(AbstractChecked):
 def bar(length: float, n: int, dimension: int = 1) -> Mesh:
     """A straight line along the first axis, from 0 to `length` [m], in `n` equal cells."""
     refuse_below("length", length, 0, strictly=True)
+    refuse_below("n", n, 1)
+    _refuse_dimension(dimension, 1)
     points = np.zeros((n + 1, dimension))
     points[:, 0] = np.linspace(0, length, n + 1)
     first = np.arange(n)
@@ -104,6 +121,7 @@ def sheet(size: tuple[float, float], shape: tuple[int, int], dimension: int = 2)
     **Arguments:** `size`: `(a, b)` [m]; `shape`: number of squares along each, with two triangles in each,
     whose diagonals alternate; `dimension`: 2, or 3 for `Membranes`.
     """
+    _refuse_dimension(dimension, 2)
     points, corners = _grid(size, shape)
     points = np.pad(points, ((0, 0), (0, dimension - 2)))
     a, b, c, d = (corners[bits] for bits in itertools.product((0, 1), repeat=2))
@@ -130,6 +148,11 @@ def block(size: tuple[float, float, float], shape: tuple[int, int, int]) -> Mesh
         odd = path in ((0, 2, 1), (1, 0, 2), (2, 1, 0))
         cells.append(np.stack(nodes[:2] + nodes[:1:-1] if odd else nodes, axis=1))
     return Mesh(points, np.stack(cells, axis=1).reshape(-1, 4))
+
+
+def _refuse_dimension(dimension: int, least: int, most: int = 3) -> None:
+    if not least <= dimension <= most:
+        raise ValueError(f"dimension must be from {least} to {most}, got {dimension}.")
 
 
 def _grid(size, shape):
@@ -174,12 +197,11 @@ def read_mesh(path: str | Path, cells: str = "tetra", dimension: int | None = No
         found = meshio.read(path)
     except ImportError:
         raise  # of a reader that the format needs
-    except (Exception, SystemExit) as error:  # meshio ends the program where it knows no format
+    except SystemExit as error:  # meshio ends the program where no reader takes the file
+        raise _unreadable(path, "meshio has no reader for what is in it") from error
+    except Exception as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise ValueError(
-            f"the file {path} cannot be read as a mesh ({reason}); copy or write it again, in a format "
-            "of meshio that its ending names."
-        ) from error
+        raise _unreadable(path, reason) from error
     parts = [part.data for part in found.cells if part.type == cells]
     if not parts:
         others = {part.type: 0 for part in found.cells}
@@ -190,14 +212,17 @@ def read_mesh(path: str | Path, cells: str = "tetra", dimension: int | None = No
             f"{path.name} has no cells of type {cells}, but {names}; pass cells=... for one of "
             f"{', '.join(CELLS)}, or mesh it anew with linear elements."
         )
-    points = np.asarray(found.points, float)[:, :dimension]
+    points = np.asarray(found.points, float)
+    if dimension is not None:
+        _refuse_dimension(dimension, 1, points.shape[1])
+    points = points[:, :dimension]
     if not np.all(np.isfinite(points)):
         raise ValueError(f"the file {path} has coordinates that are not finite; mesh it anew.")
     return Mesh(points, np.concatenate(parts)).compact().oriented()
 
 
-def listed(numbers) -> str:
-    """Numbers in a sentence: the first few of them."""
-    values = [str(int(i)) for i in numbers[:8]]
-    more = f" and {len(numbers) - 8} more" if len(numbers) > 8 else ""
-    return ", ".join(values) + more
+def _unreadable(path: Path, reason: str) -> ValueError:
+    return ValueError(
+        f"the file {path} cannot be read as a mesh ({reason}); copy or write it again, in a format of meshio "
+        "that its ending names."
+    )

@@ -12,22 +12,10 @@ from jaxtyping import Array, Float, Int
 
 from ..._arguments import AbstractChecked
 from ..._expects import expects
-from ..._jax import concrete, is_traced
 from ..._numerics import as_float, cross, dot, entries, implicit_root, inverse, safe_norm, stacked
 from ..._types import Scalar
-from ._base import AbstractElements, connectivity
+from ._base import NO_LENGTH, AbstractElements, connectivity, negative
 from ._materials import AbstractMaterial, determinant
-
-
-def negative(name: str, **values) -> str | None:
-    """A message if one of the known values is negative or not finite, else `None`."""
-    for field, value in concrete(values).items():
-        if value is None or is_traced(value):
-            continue
-        known = np.asarray(value)
-        if not np.all(np.isfinite(known) & (known >= 0)):
-            return f"{field} of {name} must be finite and not negative, got {np.min(known):.6g}"
-    return None
 
 
 class AbstractThickness(AbstractChecked):
@@ -244,7 +232,7 @@ class Bars(AbstractElements):
         return jnp.broadcast_to(mass * shape, (X.shape[0], 2, 2))
 
     def flaws(self, X):
-        return "have no length at rest", np.all(X[:, 0] == X[:, 1], axis=1)
+        return NO_LENGTH, np.all(X[:, 0] == X[:, 1], axis=1)
 
     def check(self) -> str | None:
         return negative("Bars", stiffness=self.stiffness, line_density=self.line_density)
@@ -279,6 +267,13 @@ class Springs(AbstractElements):
     def density_of_energy(self, X: Array, F: Array) -> Scalar:
         length = safe_norm(X[:, 1] - X[:, 0]) if self.length is None else self.length
         return self.stiffness / 2 * (safe_norm(F[:, 0]) - length) ** 2
+
+    def flaws(self, X):
+        nodes = np.asarray(self.nodes)
+        to_itself = nodes[:, 0] == nodes[:, 1]
+        if self.length is not None:  # their nodes need not be apart where others place them
+            return "connect a node with itself; connect two nodes", to_itself
+        return NO_LENGTH, np.all(X[:, 0] == X[:, 1], axis=1)
 
     def check(self) -> str | None:
         return negative("Springs", stiffness=self.stiffness, length=self.length)

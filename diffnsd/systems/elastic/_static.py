@@ -8,11 +8,16 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._arguments import checked_arguments
+from ..._expects import listed
 from ..._jax import is_traced, without_derivative
 from ..._numerics import max_abs
 from ..._types import Args, Scalar, State, Vector
+from ...linear import ByStructure, Factored
+from .._base import in_words
 from ._elastic import Elastic
-from ._mesh import listed
+
+DIRECT = ByStructure(symmetric=lx.LU(), sparse=lx.LU(), nodal=lx.LU())
+"""Direct solvers for every structure, since a stiffness under load need not be definite."""
 
 
 class Equilibrium(eqx.Module):
@@ -20,15 +25,50 @@ class Equilibrium(eqx.Module):
 
     **Arguments:** `q`: configuration, `(n,)`; `residual`: largest force that is left, relative to the largest
     one at the start, `()`; `iterations`: of Newton's method; `converged`: whether the residual is below
-    the tolerance, or below the rounding of the forces; `reactions`: forces that hold the
-    prescribed coordinates, `(p, w)`.
+    the tolerance, or below the rounding of the forces; `solved`: whether the linear solve of the last
+    iteration succeeded; `reactions`: forces that hold the prescribed coordinates, `(p, w)`; `flaws`: those of
+    the body at `q`, as `Elastic.flaws` gives them.
     """
 
     q: Vector
     residual: Scalar
     iterations: Array
     converged: Array
+    solved: Array
     reactions: Float[Array, "p w"]
+    flaws: dict[str, Array]
+
+    @property
+    def message(self) -> str:
+        """Why it is none, or none that the body could take, with the remedy; empty if all went well.
+
+        **Raises:** `ValueError` under `jit` or a derivative, and of a batch.
+        """
+        if is_traced(self.converged) or self.converged.ndim:
+            raise ValueError(
+                "a message is read from one equilibrium that is known: return it from the function that is "
+                "transformed, and of a batch take one by jax.tree.map(lambda x: x[i], found)."
+            )
+        count = int(self.iterations)
+        if not bool(self.solved):
+            return f"no equilibrium was found: in iteration {count} {SINGULAR}"
+        if not bool(self.converged):
+            return (
+                f"no equilibrium was found in {count} iterations: the relative residual is "
+                f"{float(self.residual):.1e}; apply the load in several steps with `guess`, or raise "
+                "`max_iterations`"
+            )
+        return "; ".join(
+            f"in the equilibrium that was found {flaw}" for flaw in in_words(self.flaws)
+        )
+
+
+SINGULAR = (
+    "the linear solve of the stiffness failed. It is singular where a part can move without resistance, as "
+    "a node between two springs in one line, a beam without bending stiffness, or a body that buckles: hold "
+    "more coordinates by Prescribed(...), give stiffness to that motion, or begin at a `guess` with "
+    "tension. Else `linear_solver` does not fit: SparseLU() takes any matrix"
+)
 
 
 @checked_arguments
@@ -40,44 +80,43 @@ def equilibrium(
     guess: Vector | None = None,
     tolerance: float = 1e-10,
     max_iterations: int = 50,
+    linear_solver: lx.AbstractLinearSolver = DIRECT,
     throw: bool = True,
 ) -> Equilibrium:
     """The configuration in which the forces `f(t, q)` vanish, by Newton's method with full steps.
 
-    Matrices of nodes in a row are solved by their bands, all others densely: for up to some thousand
-    unknowns. The result has the derivative of the implicit function theorem.
+    The result has the derivative of the implicit function theorem.
 
-    **Arguments:** `body`: an `Elastic`; `args`, `t`: of its loads; `guess`: default at rest; `tolerance`:
-    of the residual; `max_iterations`.
+    **Arguments:** `body`: an `Elastic`; `args`, `t`: of its loads; `guess`: a configuration `(n,)`, default
+    at rest; `tolerance`: of the residual; `max_iterations`; `linear_solver`: by default matrices of nodes in
+    a row are solved by their bands, all others densely, for up to some thousand unknowns. For more take
+    `SparseLU()`, or `MINRES()` where loads do not turn with the body.
 
     **Returns:** an `Equilibrium`.
 
-    **Raises:** `ValueError` if the prescribed coordinates leave a rigid motion free, which a static load
-    does not determine. `RuntimeError` if the residual is not below `tolerance` and `throw` is true.
+    **Raises:** `ValueError` if a parameter is out of its range, or if the prescribed coordinates leave a
+    rigid motion free, which a static load does not determine. `RuntimeError` with the `message` of the
+    equilibrium if `throw` is true, outside `jit`: where the stiffness is singular, the residual is not below
+    `tolerance`, or elements are inside out.
     """
-    if problem := _free_motion(body):
+    if problem := body.check() or _free_motion(body):
         raise ValueError(f"{problem}.")
     q = body.rest if guess is None else guess
-    found = _solve(body, args, jnp.asarray(t, q.dtype), q, tolerance, max_iterations)
-    if throw and not is_traced(found.converged) and not bool(found.converged):
-        raise RuntimeError(
-            f"no equilibrium was found in {int(found.iterations)} iterations: the relative residual is "
-            f"{float(found.residual):.1e}; apply the load in several steps with `guess`, or raise "
-            "`max_iterations`."
+    if q.shape != body.rest.shape:
+        raise ValueError(
+            f"guess must have shape {body.rest.shape}, one number for every coordinate that is not "
+            f"prescribed, as body.rest, got {q.shape}."
         )
+    found = _solve(body, args, jnp.asarray(t, q.dtype), q, tolerance, max_iterations, linear_solver)
+    if throw and not any(map(is_traced, jax.tree.leaves(found))) and found.message:
+        raise RuntimeError(f"{found.message}.")
     return found
 
 
 @eqx.filter_jit
-def _solve(body, args, t, q, tolerance, max_iterations):
+def _solve(body, args, t, q, tolerance, max_iterations, linear_solver):
     def force(body, args, q):
         return body.force(t, State(q, jnp.zeros_like(q)), args)
-
-    def newton(body, args, q, f):
-        matrix = body.stiffness(t, q, args)
-        small = isinstance(matrix, lx.TridiagonalLinearOperator)
-        matrix = matrix if small else lx.MatrixLinearOperator(matrix.as_matrix())
-        return lx.linear_solve(matrix, f, lx.AutoLinearSolver(well_posed=True)).value
 
     frozen_body, frozen_args = without_derivative((body, args))
     start = jax.lax.stop_gradient(q)
@@ -90,16 +129,22 @@ def _solve(body, args, t, q, tolerance, max_iterations):
     def moved(q, move):
         return frozen_body.group.compose(q, frozen_body.group.exp(move))
 
+    def factored(q):
+        return Factored(frozen_body.stiffness(t, q, frozen_args), linear_solver)
+
     def size(q):
         return max_abs(force(frozen_body, frozen_args, q))
 
     def going(carry):
-        _, left, count = carry
-        return (left > enough) & (count < max_iterations)
+        _, left, count, solved = carry
+        return (left > enough) & (count < max_iterations) & solved
 
     def step(carry):
-        q, left, count = carry
-        move = newton(frozen_body, frozen_args, q, force(frozen_body, frozen_args, q))
+        q, left, count, _ = carry
+        found, right = factored(q), force(frozen_body, frozen_args, q)
+        move, result = found.values(right)
+        solved = (result == lx.RESULTS.successful) & ~found.left(right, move)
+        move = jnp.where(solved, move, 0)
 
         def fails(trial):
             part, value = trial
@@ -111,15 +156,17 @@ def _solve(body, args, t, q, tolerance, max_iterations):
 
         one = jnp.ones_like(left)
         part, value = jax.lax.while_loop(fails, halve, (one, size(moved(q, move))))
-        return moved(q, part * move), value, count + 1
+        return moved(q, part * move), value, count + 1, solved
 
-    first = start, size(start), jnp.zeros((), jnp.int32)
-    q, left, count = jax.lax.while_loop(going, step, first)
+    first = start, size(start), jnp.zeros((), jnp.int32), jnp.array(True)
+    q, left, count, solved = jax.lax.while_loop(going, step, first)
     # One more step with derivatives: that of the implicit function theorem.
-    q = moved(q, newton(frozen_body, frozen_args, q, force(body, args, q)))
+    move = factored(q).solve(force(body, args, q), expected=left <= enough)
+    q = moved(q, jnp.where(left <= enough, move, 0))
     relative = left / jnp.where(scale > 0, scale, 1)
     held = body.reactions(t, State(q, jnp.zeros_like(q)), args)
-    return Equilibrium(q, relative, count, left <= enough, held)
+    flaws = without_derivative(body.flaws(t, q))
+    return Equilibrium(q, relative, count, left <= enough, solved, held, flaws)
 
 
 def _free_motion(body: Elastic) -> str | None:

@@ -2,13 +2,14 @@
 
 import jax
 import jax.numpy as jnp
+import lineax as lx
 import numpy as np
 import pytest
 import scipy.linalg
 from quick import quick_jit
 
 import diffnsd as nsd
-from diffnsd import State
+from diffnsd import State, linear
 from diffnsd.systems import elastic as el
 
 EA, EI, RHO_A, LENGTH = 4.0e5, 30.0, 2.0, 1.5
@@ -133,6 +134,50 @@ def test_derivative_of_an_equilibrium():
     assert slope == pytest.approx(float(wide), rel=1e-5)
 
 
+def two_springs(angle=0.0, **others):
+    """A weight between two springs, which lie in one line at rest."""
+    return el.Elastic(
+        jnp.asarray([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]]),
+        [el.Springs([[0, 1], [1, 2]], 10.0), el.Masses([0, 1, 2], 1.0)],
+        prescribed=el.Prescribed([0, 2]),
+        gravity=[0.0, -1.0],
+        **others,
+    )
+
+
+def test_solvers_of_an_equilibrium():
+    """A stiffness that is singular at rest is said, and carried as a result; from a guess with tension both a
+    dense and a sparse solver find the closed form `20 (1 − 1/sqrt(1 + y²)) y = 1`. Measured 2e-16.
+    """
+    body = two_springs()
+    with pytest.raises(RuntimeError, match=r"in iteration 1 .* two springs in one line, .*`guess`"):
+        el.equilibrium(body)
+    found = el.equilibrium(body, throw=False)
+    assert not found.solved and not found.converged
+    np.testing.assert_array_equal(found.q, body.rest)
+    with pytest.raises(ValueError, match="of a batch take one"):
+        _ = jax.tree.map(lambda x: jnp.stack([x, x]), found).message
+    for solver in (lx.LU(), linear.SparseLU()):
+        found = el.equilibrium(body, guess=jnp.array([1.0, -0.3]), linear_solver=solver)
+        y = float(found.q[1])
+        assert found.message == ""
+        assert 20 * (1 - 1 / np.sqrt(1 + y**2)) * y == pytest.approx(-1.0, abs=1e-12)
+
+
+def test_an_equilibrium_inside_out():
+    """Hooke's law of small strains under a weight that turns the element inside out."""
+    body = el.Elastic(
+        jnp.asarray(CORNERS),
+        el.Tetrahedra([[0, 1, 2, 3]], el.LinearElastic(1e3, 0.3), 1000.0),
+        prescribed=el.Prescribed([0, 1, 2]),
+        gravity=[0.0, 0, -20.0],
+    )
+    with pytest.raises(RuntimeError, match="elements 0 of Tetrahedra are inside out"):
+        el.equilibrium(body)
+    found = el.equilibrium(body, throw=False)
+    assert bool(found.converged) and float(found.q[2]) < 0
+
+
 def test_prescribed_motion_in_time():
     """A bar whose end is moved sinusoidally, against the closed form of one mass on a spring."""
     k, m, amplitude, omega = 40.0, 1.0, 0.1, 3.0
@@ -158,8 +203,11 @@ def test_prescribed_motion_in_time():
     assert held[0, 0] == pytest.approx(float(expected), rel=1e-12)
 
 
+CORNERS = [[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
+
+
 def tetrahedron(nodes=((0, 1, 2, 3),), points=None, **others):
-    corners = [[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]] if points is None else points
+    corners = CORNERS if points is None else points
     density = others.pop("density", 1.0)
     young = others.pop("young", 1e3)
     return el.Elastic(
@@ -169,6 +217,8 @@ def tetrahedron(nodes=((0, 1, 2, 3),), points=None, **others):
     )
 
 
+SINGLE = el.Mesh(CORNERS, [[0, 1, 2, 3]])
+SHEET = el.sheet((1.0, 1.0), (1, 1))
 FLAT = [[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0.3, 0.3, 0]]
 WRONG = {
     "elements 0 of Tetrahedra are inverted at rest": lambda: tetrahedron([[0, 2, 1, 3]]),
@@ -183,9 +233,48 @@ WRONG = {
     "every coordinate is prescribed": lambda: tetrahedron(prescribed=el.Prescribed([0, 1, 2, 3])),
     "has shape (3,): give one value": lambda: tetrahedron(young=jnp.ones(3)),
     "no node fulfils": lambda: el.Prescribed(np.zeros(3, bool)),
+    "guess must have shape (3,), one number for every coordinate": lambda: el.equilibrium(
+        tetrahedron(prescribed=el.Prescribed([0, 1, 2])), guess=jnp.zeros(12)
+    ),
+    "poisson of NeoHookean must be above -1": lambda: el.equilibrium(
+        el.Elastic(jnp.asarray(CORNERS), el.Tetrahedra([[0, 1, 2, 3]], el.NeoHookean(1.0, 0.5)))
+    ),
     "can still move as a rigid body": lambda: el.equilibrium(
         tetrahedron(prescribed=el.Prescribed([0, 1]), gravity=[0, 0, -1.0])
     ),
+    "axes of Prescribed are (0, 0); name each one once": lambda: el.Prescribed([0], axes=[0, 0]),
+    "axes of prescribed 0 are 3, but": lambda: tetrahedron(prescribed=el.Prescribed([0], axes=3)),
+    "elements 0 of Hinges lie at a triangle without area": lambda: el.Elastic(
+        jnp.asarray([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0.5, 0, 0]]),
+        el.Hinges([[0, 1, 2, 3]], 1.0),
+    ),
+    "elements 0 of Springs have no length at rest": lambda: el.Elastic(
+        jnp.zeros((2, 2)), el.Springs([[0, 1]], 1.0)
+    ),
+    "elements 1 of Springs connect a node with itself": lambda: el.Elastic(
+        jnp.asarray([[0.0, 0.0], [1.0, 0.0]]), el.Springs([[0, 1], [1, 1]], 1.0, 0.5)
+    ),
+    "facets of Pressure have 2 nodes each, and a body in 3 dimensions has triangles": lambda: (
+        tetrahedron(loads=el.Pressure([[0, 1]], 1.0))
+    ),
+    "facets of Pressure have 3 nodes each, and a body in 2 dimensions has edges": lambda: (
+        el.Elastic(
+            SHEET,
+            el.Triangles(SHEET.cells, el.NeoHookean(1e3, 0.3)),
+            loads=el.Pressure(SHEET.cells, 1.0),
+        )
+    ),
+    "pressure of Pressure must be one number or one for each of its 4 facets": lambda: tetrahedron(
+        loads=el.Pressure(SINGLE.boundary(), jnp.ones(3))
+    ).force(0.0, State(jnp.zeros(12), jnp.zeros(12)), None),
+    "Hyperelastic must return an energy density, one real number; it returned shape (3,)": lambda: (
+        el.Hyperelastic(lambda F, p, s: F[0]).energy(jnp.eye(3))
+    ),
+    "cells of 2 nodes have no facets": lambda: el.bar(1.0, 3).boundary(),
+    "hinges() are edges between triangles": lambda: SINGLE.hinges(),
+    "n must be finite and at least 1": lambda: el.bar(1.0, 0),
+    "dimension must be from 1 to 3, got 0": lambda: el.bar(1.0, 2, 0),
+    "dimension must be from 2 to 3, got 1": lambda: el.sheet((1.0, 1.0), (1, 1), dimension=1),
     "need points in 2 dimensions": lambda: el.Elastic(
         jnp.zeros((3, 3)), el.Triangles([[0, 1, 2]], el.NeoHookean(1e3, 0.3))
     ),
@@ -193,6 +282,14 @@ WRONG = {
 AT_START = {
     "nodes 0, 1, 2, 3 have a coordinate without mass": lambda: (tetrahedron(density=0.0), None),
     "young of NeoHookean must be positive": lambda: (tetrahedron(young=-1.0), None),
+    "mass of Rayleigh must be finite and not negative": lambda: (
+        tetrahedron(damping=el.Rayleigh(-1.0)),
+        None,
+    ),
+    "angles of nodes 0, 1 have no inertia; give their PlanarBeams a `rotary`": lambda: (
+        el.Elastic(el.bar(1.0, 1, 2), el.PlanarBeams([[0, 1]], 1e3, 1.0, 1.0)),
+        None,
+    ),
     "at the start elements 0 of Tetrahedra are inside out": lambda: (
         tetrahedron(),
         -tetrahedron().rest,
@@ -207,6 +304,21 @@ def test_bad_input(sentence):
     assert sentence in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "takes"),
+    [
+        (lambda: el.Hyperelastic(lambda F: F[0, 0]), "(F, parameters, shared)"),
+        (lambda: el.Prescribed([0], displacement=lambda t, args: 0.0), "(t)"),
+        (lambda: el.NodalForce([0], lambda t: jnp.zeros(3)), "(t, args)"),
+        (lambda: el.Pressure([[0, 1, 2]], lambda t: 1.0), "(t, args)"),
+    ],
+)
+def test_functions_of_the_user_take_what_they_are_given(given, takes):
+    with pytest.raises(TypeError) as error:
+        given()
+    assert f"a function of {takes}" in str(error.value)
+
+
 @pytest.mark.parametrize("sentence", AT_START)
 def test_bad_input_at_the_start(sentence):
     body, q = AT_START[sentence]()
@@ -216,19 +328,32 @@ def test_bad_input_at_the_start(sentence):
 
 
 def test_an_element_turns_inside_out():
-    """An event ends the run; the step and the element are named."""
+    """The step and the element are named in the message of a run that an event ends there, and of a batch."""
     body = tetrahedron(young=10.0)
-    v = jnp.zeros(12).at[11].set(-20.0)
     model, stop = nsd.Model(body), nsd.Event(body.inside_out)
-    run = nsd.simulate(
-        model, nsd.BackwardEuler(), 0.0, 0.2, 0.01, body.state(v=v), event=stop, throw=False
-    )
+
+    @quick_jit
+    def runs(v):
+        def one(v):
+            start = body.state(v=v)
+            return nsd.simulate(
+                model, nsd.BackwardEuler(), 0.0, 0.2, 0.01, start, event=stop, throw=False
+            )
+
+        return jax.vmap(one)(v)
+
+    v = jnp.zeros(12).at[11].set(-20.0)
+    batch = runs(jnp.stack([0 * v, v]))
+    still, run = (jax.tree.map(lambda x, i=i: x[i], batch) for i in (0, 1))
+    assert still.message == ""
     step = int(run.stats.event_step)
-    assert f"at the end of step {step}," in run.message
+    assert f"at the end of step {step}, t =" in run.message
     assert body.inversion(0.0, run.states.q[step]) is None
-    assert "elements 0 of Tetrahedra are inside out; take a smaller" in body.inversion(
-        0.0, run.states.q[step + 1]
-    )
+    said = "elements 0 of Tetrahedra are inside out; take a smaller"
+    assert said in body.inversion(0.0, run.states.q[step + 1])
+    assert f"; at the end of step {step} {said}" in run.message
+    first = "in 1 of 2 simulations, first the one at index 1"
+    assert f"{first}, at the end of step {step} {said}" in batch.message
 
 
 def test_mesh_files(tmp_path):
@@ -244,6 +369,11 @@ def test_mesh_files(tmp_path):
     assert float(body.mass_times(jnp.ones((8, 3))).sum()) == pytest.approx(9.0)
     with pytest.raises(ValueError, match="no cells of type triangle, but 6 of type tetra"):
         el.read_mesh(tmp_path / "a.vtk", "triangle")
+    with pytest.raises(ValueError, match="dimension must be from 1 to 3, got 5"):
+        el.read_mesh(tmp_path / "a.vtk", dimension=5)
+    (tmp_path / "a.msh").write_text("hello")
+    with pytest.raises(ValueError, match=r"cannot be read as a mesh \(meshio has no reader"):
+        el.read_mesh(tmp_path / "a.msh")
 
 
 def test_meshes():
