@@ -22,6 +22,7 @@ from ._hulls import hulls
 from ._plan import Plan
 from ._read import BALL, FREE, Reader
 from ._sensors import sensor_plan
+from ._start import closed_start
 from ._support import IGNORED, softened, unknown, without_counterpart, without_ignored
 
 
@@ -67,7 +68,9 @@ def load_mjcf(
     - `assets`: contents of the files that a text refers to, by name.
 
     **Returns:** the model; its `Elements`, numbers by name, which make the model anew from other numbers; the
-    state at `qpos0`, at rest, with activations 0.
+    state at `qpos0`, at rest, with activations 0. Where equalities are open there, such as that of a `mimic`
+    joint with an offset, it is the state near it in which they hold, and the report says so; keyframes stay
+    as the file has them.
 
     **Raises:** `ImportError` without MuJoCo; `ValueError`, with the words of the parser, if the file does not
     parse, or with a list of the elements that change the motion and are not supported; for names in `ignore`
@@ -106,6 +109,7 @@ def load_mjcf(
         plan = dataclasses.replace(plan, pairs=pairs)
     plan = dataclasses.replace(plan, sensors=tuple(sensor_plan(reader, plan)))
     report = tuple(f"{n}: {why} (ignored)" for n, why in missing) + tuple(softened(reader, plan))
+    start, moved = closed_start(reader, plan)
     reader.keep("contact", restitution=_restitution(mujoco, compiled, restitution))
     values = eval_now(lambda: {name: jnp.asarray(x, float) for name, x in reader.values.items()})
     elements = Elements(
@@ -115,11 +119,10 @@ def load_mjcf(
         plan,
         law,
         max_active,
-        report,
+        report + moved,
         float(compiled.opt.timestep),
     )
-    model = elements.model()
-    return model, elements, elements.state(jnp.asarray(np.array(compiled.qpos0), float))
+    return elements.model(), elements, elements.state(jnp.asarray(start, float))
 
 
 def _check_law(law: Callable) -> None:

@@ -10,8 +10,8 @@ from ..._result import failed
 from ..._types import Args
 from ...integrators import MoreauJean
 from ...io import Elements, SampledControls, load_mjcf
-from ...laws import CoulombFriction, GapStabilized
-from ...model import Model
+from ...laws import CoulombFriction, Equality, GapStabilized
+from ...model import Interaction, Model
 from ...simulation import Solution, simulate
 from .._files import read_archive
 
@@ -100,24 +100,44 @@ def simulate_file(
         write_motion(run, elements, readings, folder / "motion.npz")
     worst = float(np.max(np.asarray(run.stats.residual)))
     gaps = [float(np.min(np.asarray(g))) for g in run.gaps if g is not None and np.size(g)]
-    lines = [f"not loaded: {line}" for line in elements.report]
+    lines = [f"of the file: {line}" for line in elements.report]
     lines.append(f"{len(run.ts) - 1} steps of {h:g} s; largest relative residual {worst:.1e}")
     if run.energy is not None:
         total = np.asarray(run.energy.total)
         lines.append(f"energy {total[0]:.6g} J at the start, {total[-1]:.6g} J at the end")
-    deepest = min(
-        (float(np.min(np.asarray(g)[0], initial=0.0)) for g in run.gaps if g is not None),
-        default=0.0,
-    )
-    if deepest < -PENETRATION:
-        lines.append(
-            f"note: at the start a contact or limit is violated by {-deepest:.3g} (m, or rad of a joint), "
-            "and stays so: contacts do not push apart what overlaps"
-        )
+    lines += _open_at_the_start(model, run)
     lines.append(f"smallest gap {min(gaps, default=0.0):.3g} (m, or rad of a joint)")
     # What else a message says is of derivatives, which nobody takes here.
     wrong = bool(failed(run.result))
     return lines + ([run.message] if wrong else []), not wrong
+
+
+def _open_at_the_start(model: Model, run: Solution) -> list[str]:
+    """Notes on contacts that overlap, and equalities that do not hold, in the first state."""
+    first: list[tuple[Interaction, np.ndarray]] = [
+        (i, np.asarray(gap)[0])
+        for i, gap in zip(model.interactions, run.gaps, strict=True)
+        if gap is not None
+    ]
+    deepest = max(
+        (float(np.max(-g, initial=0)) for i, g in first if i.law.is_unilateral), default=0
+    )
+    furthest = max(
+        (float(np.max(np.abs(g), initial=0)) for i, g in first if isinstance(i.law, Equality)),
+        default=0,
+    )
+    notes = []
+    if deepest > PENETRATION:
+        notes.append(
+            f"note: at the start a contact or limit is violated by {deepest:.3g} (m, or rad of a joint), "
+            "and stays so: contacts do not push apart what overlaps"
+        )
+    if furthest > PENETRATION:
+        notes.append(
+            f"note: at the start an equality is open by {furthest:.3g} (m, or rad), and stays so: "
+            "only velocities are held; correct the keyframe"
+        )
+    return notes
 
 
 def load_controls(path: Path, count: int, h: float) -> SampledControls:
