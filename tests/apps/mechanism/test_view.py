@@ -34,7 +34,7 @@ def file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def scene(file):
-    return Scene(simulated(str(file), 0.1, None, None, []))
+    return Scene(simulated(str(file), 0.1))
 
 
 def test_geoms_are_meshes_with_their_volume():
@@ -116,6 +116,6 @@ def test_a_file_whose_actuators_have_states(tmp_path):
         <body pos="0 0 .1"><joint name="up" type="slide" axis="0 0 1"/><geom size=".1" mass="2"/></body>
         </worldbody><actuator><general joint="up" dyntype="filter" dynprm=".1"/></actuator></mujoco>"""
     )
-    scene = Scene(simulated(str(path), 0.1, None, None, []))
+    scene = Scene(simulated(str(path), 0.1))
     assert scene.poses[0].shape == (len(scene.times), 1, 3)
     assert len(scene.arrows[-1]) == 1 and scene.arrows[-1][0, 1, 2] > scene.arrows[-1][0, 0, 2]
