@@ -18,7 +18,7 @@ from .._types import State
 from ..laws import AbstractLaw, CoulombFriction
 from ..model import Model
 from ._elements import Elements
-from ._hulls import hulls
+from ._hulls import MOST, large_hulls, mesh_hulls, shapes_of
 from ._plan import Plan
 from ._read import BALL, FREE, Reader
 from ._sensors import sensor_plan
@@ -34,6 +34,7 @@ def load_mjcf(
     restitution: float | None = None,
     law: Callable = CoulombFriction,
     max_active: int | None = 16,
+    max_vertices: int = MOST,
     assets: dict[str, bytes] | None = None,
 ) -> tuple[Model, Elements, State]:
     """The model of an MJCF or URDF file, read by the parser of MuJoCo.
@@ -58,13 +59,15 @@ def load_mjcf(
     - `source`: a path, or the text of a file.
     - `ignore`: names of elements without counterpart that are left out, as the error lists them
       (`"tendon/string"`), or their kinds (`"tendon"`). With `"condim"` contacts slide, as with condim 3,
-      without friction of spinning and rolling. With `"hull"` meshes with many corners touch with 64 of them.
+      without friction of spinning and rolling. With `"hull"` meshes with many corners touch with
+      `max_vertices` of them.
     - `restitution`: of all contacts and limits; by default that of `<numeric name="restitution">` in the
       `custom` part of the file, else 0.
     - `law`: `law(mu, e)` of the contacts, with `mu (c,)`, such as
       `lambda mu, e: GapStabilized(CoulombFriction(mu, e))`.
     - `max_active`: how many contacts between geoms are solved at a time, those with the smallest gaps; a
       step in which more close ends with `contact_overflow`. `None`: all that are possible.
+    - `max_vertices`: the most corners of the hull of a mesh, at least 4.
     - `assets`: contents of the files that a text refers to, by name.
 
     **Returns:** the model; its `Elements`, numbers by name, which make the model anew from other numbers; the
@@ -78,6 +81,10 @@ def load_mjcf(
     """
     mujoco = _mujoco()
     _check_law(law)
+    if max_vertices < 4:
+        raise ValueError(
+            f"max_vertices must be at least 4, as a tetrahedron has, got {max_vertices}."
+        )
     spec = _spec(mujoco, source, assets)
     try:
         compiled = spec.compile()
@@ -86,7 +93,8 @@ def load_mjcf(
     reader = Reader(mujoco, compiled)
     plan = reader.plan()
     _check_mimics(source, plan)
-    missing = list(without_counterpart(reader, plan))
+    meshes = mesh_hulls(reader, plan, max_vertices)
+    missing = [*without_counterpart(reader, plan), *large_hulls(meshes, max_vertices)]
     ignored = {ignore} if isinstance(ignore, str) else set(ignore)
     open_ = [(n, why) for n, why in missing if not {n, n.partition("/")[0]} & ignored]
     if open_:
@@ -114,7 +122,7 @@ def load_mjcf(
     values = eval_now(lambda: {name: jnp.asarray(x, float) for name, x in reader.values.items()})
     elements = Elements(
         values,
-        hulls(reader, plan),
+        shapes_of(reader, plan, meshes, max_vertices),
         _keyframes(reader, plan),
         plan,
         law,
