@@ -8,8 +8,8 @@ import numpy as np
 from ...io import Elements, save_mjcf
 from ..fit import fit_and_show, moved_by, padded_frames, write_result
 from ._data import Runs, load_runs
-from ._job import MechanismMotion, mechanism_job, metric_of
-from ._names import with_rebound
+from ._job import MechanismMotion, mechanism_job, metric_of, size_of
+from ._names import quantities, with_rebound
 from ._outputs import Predicted, write_pages
 from ._simulate import Loading
 from ._starts import with_estimated_starts
@@ -41,6 +41,7 @@ def identify_file(
     if substeps < 1:
         raise ValueError(f"--substeps must be 1 or more, got {substeps}.")
     _, elements, _ = loading.load(str(file))
+    quantities(elements, names, size_of(elements))  # a wrong name is refused before anything runs
     elements = with_rebound(elements, names)
     runs, target = _measured(session, elements, data, other)
     frames = padded_frames(int(runs.lengths.max()), int(target.lengths.max()))
