@@ -2,10 +2,7 @@
 
 import dataclasses
 import os
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,11 +16,14 @@ from ..laws import AbstractLaw, CoulombFriction
 from ..model import Model
 from ._elements import Elements
 from ._hulls import MOST, large_hulls, mesh_hulls, shapes_of
+from ._numbers import check_coefficients, restitution_of
+from ._parse import compiled, mujoco_of_reader, parsed
 from ._plan import Plan
-from ._read import BALL, FREE, Reader
+from ._read import Reader
 from ._sensors import sensor_plan
 from ._start import closed_start
 from ._support import IGNORED, softened, unknown, without_counterpart, without_ignored
+from ._urdf import check_mimics, robot_of, unread
 
 
 @checked_arguments
@@ -79,20 +79,19 @@ def load_mjcf(
     parse, or with a list of the elements that change the motion and are not supported; for names in `ignore`
     that are neither kinds nor elements of the file.
     """
-    mujoco = _mujoco()
+    mujoco = mujoco_of_reader()
     _check_law(law)
     if max_vertices < 4:
         raise ValueError(
             f"max_vertices must be at least 4, as a tetrahedron has, got {max_vertices}."
         )
-    spec = _spec(mujoco, source, assets)
-    try:
-        compiled = spec.compile()
-    except ValueError as error:
-        raise ValueError(f"MuJoCo cannot compile the file: {error}") from None
-    reader = Reader(mujoco, compiled)
+    m = compiled(parsed(mujoco, source, assets))
+    reader = Reader(mujoco, m)
     plan = reader.plan()
-    _check_mimics(source, plan)
+    robot = robot_of(source)
+    if robot is not None:
+        check_mimics(robot, plan)
+    check_coefficients(reader)
     meshes = mesh_hulls(reader, plan, max_vertices)
     missing = [*without_counterpart(reader, plan), *large_hulls(meshes, max_vertices)]
     ignored = {ignore} if isinstance(ignore, str) else set(ignore)
@@ -109,7 +108,7 @@ def load_mjcf(
             f"ignore names {strange[0]!r}, which is no element of the file and no kind; kinds are "
             f"{', '.join(IGNORED)}."
         )
-    if not compiled.nv:
+    if not m.nv:
         raise ValueError("nothing in the file can move: it has no joint.")
     plan = without_ignored(plan, {name for name, _ in missing})
     if "condim" in ignored:
@@ -117,8 +116,9 @@ def load_mjcf(
         plan = dataclasses.replace(plan, pairs=pairs)
     plan = dataclasses.replace(plan, sensors=tuple(sensor_plan(reader, plan)))
     report = tuple(f"{n}: {why} (ignored)" for n, why in missing) + tuple(softened(reader, plan))
+    report += () if robot is None else tuple(unread(robot, plan))
     start, moved = closed_start(reader, plan)
-    reader.keep("contact", restitution=_restitution(mujoco, compiled, restitution))
+    reader.keep("contact", restitution=restitution_of(reader, restitution))
     values = eval_now(lambda: {name: jnp.asarray(x, float) for name, x in reader.values.items()})
     elements = Elements(
         values,
@@ -128,7 +128,7 @@ def load_mjcf(
         law,
         max_active,
         report + moved,
-        float(compiled.opt.timestep),
+        float(m.opt.timestep),
     )
     return elements.model(), elements, elements.state(jnp.asarray(start, float))
 
@@ -157,145 +157,3 @@ def _keyframes(reader: Reader, plan: Plan) -> dict[str, tuple[Array, Array, Arra
             n: tuple(jnp.asarray(np.array(x[k]), float) for x in parts) for k, n in enumerate(names)
         }
     )
-
-
-def _mujoco() -> Any:
-    try:
-        import mujoco
-    except ImportError:
-        raise ImportError(
-            'reading MJCF and URDF needs MuJoCo: pip install "diffnsd[io]".'
-        ) from None
-    return mujoco
-
-
-def _is_text(source: str | os.PathLike) -> bool:
-    return isinstance(source, str) and source.lstrip().startswith("<")
-
-
-def _spec(mujoco: Any, source: str | os.PathLike, assets: dict[str, bytes] | None) -> Any:
-    """What the parser of MuJoCo reads, before it is compiled."""
-    for name, content in (assets or {}).items():
-        if not isinstance(name, str) or not isinstance(content, bytes):
-            raise TypeError(
-                f"assets must be the bytes of files by name; {name!r} is {shown(content)}."
-            )
-    text = _is_text(source)
-    if not text and (not str(source) or Path(source).is_dir()):
-        what = "a folder" if str(source) else "empty"
-        raise ValueError(f"source is {what}: {str(source)!r}; give a file, or the text of one.")
-    if not text and not Path(source).is_file():
-        raise ValueError(
-            f"there is no file {source}; give a path, or the text of an MJCF or URDF file."
-        )
-    try:
-        if text:
-            return mujoco.MjSpec.from_string(source, assets=assets or {})
-        return mujoco.MjSpec.from_file(os.fspath(source), assets=assets or {})
-    except ValueError as error:
-        raise ValueError(f"MuJoCo cannot read the file: {error}") from None
-
-
-def _check_mimics(source: str | os.PathLike, plan: Plan) -> None:
-    """The parser makes equalities of the `mimic` joints of a URDF file, and leaves out those that it cannot.
-
-    **Raises:** `ValueError` if one names a joint that does not exist, or moves in more than one way.
-    """
-    # Bytes of a file: its first line says how they are encoded.
-    text = str(source).encode() if _is_text(source) else Path(source).read_bytes()
-    if b"<robot" not in text:
-        return
-    scalar = {name for name, _, kind, _, _ in plan.joints if kind not in (FREE, BALL)}
-    for joint in ElementTree.fromstring(text).iter("joint"):
-        mimics = (mimic.get("joint") for mimic in joint.findall("mimic"))
-        names = [f"joint/{name}" for mimic in mimics for name in (joint.get("name"), mimic)]
-        if strange := [n for n in names if n not in scalar]:
-            raise ValueError(
-                f"a mimic joint names {strange[0]}, which is no hinge and no slide of the file."
-            )
-
-
-def _restitution(mujoco: Any, m: Any, given: float | None) -> float:
-    if given is not None:
-        return given
-    index = mujoco.mj_name2id(m, mujoco.mjtObj.mjOBJ_NUMERIC, "restitution")
-    return float(m.numeric_data[m.numeric_adr[index]]) if index >= 0 else 0.0
-
-
-@checked_arguments
-def save_mjcf(
-    elements: Elements,
-    source: str | os.PathLike,
-    path: str | os.PathLike,
-    assets: dict[str, bytes] | None = None,
-) -> None:
-    """Writes an MJCF file with the numbers of `elements`, such as those that were identified.
-
-    Only numbers that differ from those of the source are changed.
-    The writer of MuJoCo gives six digits.
-
-    **Arguments:** `source`, `assets`: as they were loaded; `path`: the file to write.
-
-    **Raises:** as `load_mjcf`; `ValueError` if the source has other elements, a file cannot hold a number, or
-    `path` ends in `.urdf`, which nothing here writes.
-    """
-    if str(path).lower().endswith(".urdf"):
-        raise ValueError(f"{path} would hold MJCF, not URDF: give a name that ends in .xml.")
-    mujoco = _mujoco()
-    spec = _spec(mujoco, source, assets)
-    spec.compiler.inertiafromgeom = int(mujoco.mjtInertiaFromGeom.mjINERTIAFROMGEOM_AUTO)
-    spec.compiler.saveinertial = True
-    given = spec.compile()
-    # Masses are stated, not implied by geoms: neither could be changed alone otherwise.
-    for body in spec.bodies[1:]:
-        body.explicitinertial, body.fullinertia = True, np.full(6, np.nan)
-        body.mass, body.inertia = given.body_mass[body.id], given.body_inertia[body.id]
-        body.ipos, body.iquat = given.body_ipos[body.id], given.body_iquat[body.id]
-    # Nor do springs of tendons follow sites that are moved.
-    for tendon in spec.tendons:
-        tendon.springlength = given.tendon_lengthspring[tendon.id]
-    _set_restitution(mujoco, spec, given, float(elements["contact/restitution"]))
-    compiled = spec.compile()
-    reader = Reader(mujoco, compiled)
-    reader.plan()
-    wanted = {n: np.asarray(x) for n, x in elements.values.items() if n != "contact/restitution"}
-    if strange := [n for n in wanted if n not in reader.values]:
-        raise ValueError(
-            f"the source has no {strange[0]}; give the file that the elements were loaded from."
-        )
-    changed = {n: x for n, x in wanted.items() if not np.array_equal(x, reader.values[n])}
-    if fixed := [
-        n for n, x in changed.items() if n not in reader.views or not np.all(np.isfinite(x))
-    ]:
-        raise ValueError(f"{fixed[0]} cannot be changed in a file; change it there by hand.")
-    for name, value in changed.items():
-        reader.views[name][...] = value
-    if not _is_text(source) and (spec.meshes or spec.hfields):
-        # Meshes stay where they are.
-        spec.meshdir = os.path.join(os.path.dirname(os.path.abspath(source)), spec.meshdir)
-    try:
-        spec.copy_back(compiled)
-        for body in spec.bodies[1:]:  # which `copy_back` forgets
-            body.gravcomp = compiled.body_gravcomp[body.id]
-        Path(path).write_text(spec.to_xml())
-    except (mujoco.FatalError, ValueError) as error:
-        raise ValueError(f"MuJoCo cannot write these numbers: {error}") from None
-    except OSError as error:
-        raise ValueError(f"the file cannot be written: {error}; choose another path.") from None
-    again = Reader(mujoco, _spec(mujoco, path, assets).compile())
-    again.plan()
-    for name, value in wanted.items():
-        found, known = again.values[name], np.isfinite(value)
-        scale = np.max(np.abs(value[known]), initial=1e-3)
-        if not np.allclose(found[known], value[known], rtol=0, atol=1e-5 * scale):
-            raise ValueError(f"MuJoCo wrote {name} as {found.tolist()}, not {value.tolist()}.")
-
-
-def _set_restitution(mujoco: Any, spec: Any, given: Any, value: float) -> None:
-    """Writes the restitution where `load_mjcf` finds it, unless it is that of the source."""
-    if value == _restitution(mujoco, given, None):
-        return
-    numeric = spec.numeric("restitution")
-    if numeric is None:
-        numeric = spec.add_numeric(name="restitution", size=1)
-    numeric.data = [value]

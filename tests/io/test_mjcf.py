@@ -248,13 +248,31 @@ BODY = '<body name="b"><joint name="j"/><geom name="g" size=".1"/><site name="s"
          "<geom geom='g' sidesite='s'/><site site='w'/></spatial></tendon></mujoco>", "has a side site"),
         ("<mujoco><worldbody><body gravcomp='1'><joint name='j' actuatorgravcomp='true'/><geom size='.1'/>"
          "</body></worldbody></mujoco>", "joint/j: compensates weight by its actuators"),
-        ("<mujoco><worldbody><body name='b'><joint/></body></worldbody></mujoco>", "cannot compile"),
-        ("<mujoco><asset><mesh name='m' file='missing.stl'/></asset></mujoco>", "missing.stl"),
+        ("<mujoco><worldbody><body name='b'><joint/></body></worldbody></mujoco>",
+         "(?s)cannot compile.*'b'.*A body that moves needs mass: give it a geom"),
+        ("<mujoco><asset><mesh name='m' file='missing.stl'/></asset></mujoco>",
+         "(?s)missing.stl.*its compiler's meshdir: correct the path"),
+        ("<mujoco><worldbody><body></worldbody></mujoco>", "(?s)no well-formed XML: about that line"),
+        (f"<mujoco><worldbody>{BODY}<foo/></worldbody></mujoco>", "(?s)'foo', line 1.*reference lists all"),
+        (f"<mujoco><worldbody>{BODY}{BODY}</worldbody></mujoco>", "(?s)repeated name 'b'.*another name"),
+        (f"<mujoco><worldbody>{BODY}<geom name='w' size='1' friction='-.2'/></worldbody></mujoco>",
+         "geom/w/friction is -0.2; a coefficient of friction is 0"),
+        (f"<mujoco><custom><numeric name='restitution' data='1.5'/></custom><worldbody>{BODY}</worldbody>"
+         "</mujoco>", r"custom/numeric .restitution. is \[1.5\], but must be one number in \[0, 1\]"),
+        (f"<mujoco><custom><numeric name='restitution' data='.1 .2'/></custom><worldbody>{BODY}</worldbody>"
+         "</mujoco>", "must be one number"),
     ],
 )  # fmt: skip
 def test_files_that_are_refused(text, words):
     with pytest.raises(ValueError, match=words):
         io.load_mjcf(text)
+
+
+def test_a_restitution_that_is_given_lies_in_its_range():
+    with pytest.raises(
+        ValueError, match=r"^restitution is \[-1.0\], but must be one number in \[0, 1\]"
+    ):
+        io.load_mjcf(f"<mujoco><worldbody>{BODY}</worldbody></mujoco>", restitution=-1.0)
 
 
 def test_what_is_ignored_is_reported():
