@@ -100,7 +100,7 @@ class Elements(eqx.Module):
 
     **Arguments:**
 
-    - `values`: the numbers. `law`, `max_active`: of the contacts between geoms, see `load_mjcf`.
+    - `values`: the numbers. `law`, `max_active`, `near`: of the contacts between geoms, see `load_mjcf`.
     - `plan`: the elements, by name, and how they are connected. `report`: what in the file has no
       counterpart, a sentence each. `timestep`: of the file [s].
     - `hulls`: of meshes, and terrain, by the names of their geoms. `keyframes`: `(q, v, activations,
@@ -113,6 +113,7 @@ class Elements(eqx.Module):
     plan: Plan = eqx.field(static=True)
     law: Callable = eqx.field(static=True)
     max_active: int | None = eqx.field(static=True)
+    near: int | None = eqx.field(static=True)
     report: tuple[str, ...] = eqx.field(static=True)
     timestep: float = eqx.field(static=True)
 

@@ -35,6 +35,7 @@ def load_mjcf(
     law: Callable = CoulombFriction,
     max_active: int | None = 16,
     max_vertices: int = MOST,
+    near: int | None = None,
     assets: dict[str, bytes] | None = None,
 ) -> tuple[Model, Elements, State]:
     """The model of an MJCF or URDF file, read by the parser of MuJoCo.
@@ -67,6 +68,9 @@ def load_mjcf(
       `lambda mu, e: GapStabilized(CoulombFriction(mu, e))`.
     - `max_active`: how many contacts between geoms are solved at a time, those with the smallest gaps; a
       step in which more close ends with `contact_overflow`. `None`: all that are possible.
+    - `near`: find the places only of so many pairs of each two kinds of geoms, the nearest ones by bounding
+      spheres, see `relations.shape_contacts`: 16 hulls on a floor, 136 pairs, step five times faster with 16.
+      A step in which another pair closes ends with `contact_overflow`. `None`: of all pairs.
     - `max_vertices`: the most corners of the hull of a mesh, at least 4.
     - `assets`: contents of the files that a text refers to, by name.
 
@@ -127,6 +131,7 @@ def load_mjcf(
         plan,
         law,
         max_active,
+        near,
         report + moved,
         float(m.opt.timestep),
     )

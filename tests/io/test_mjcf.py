@@ -477,6 +477,24 @@ def test_a_mesh_with_many_corners_is_refused_or_touches_with_fewer(tmp_path):
         io.load_mjcf(text, max_vertices=3)
 
 
+def test_pairs_that_are_not_near_are_left_out_and_reported():
+    """Of three balls over a floor the lowest has a contact; two others that overlap it did not fit."""
+    balls = "".join(
+        f'<body pos="{i} 0 .1"><joint type="slide" axis="0 0 1"/><geom name="g{i}" size=".1"/></body>'
+        for i in range(3)
+    )
+    floor = '<geom name="floor" type="plane" size="9 9 1"/>'
+    text = f"<mujoco><worldbody>{floor}{balls}</worldbody></mujoco>"
+    for near, known in ((3, 6), (1, 2)):  # of each two kinds: ball and floor, two balls
+        model, elements, _ = io.load_mjcf(text, near=near)
+        relation = model.interactions[0].relation
+        placed = elements.tree().frames(jnp.array([-0.01, -0.02, -0.01]))
+        assert np.sum(relation.function.known(placed)) == known
+    left = {relation.function.names[pair]: gap for pair, gap in relation.function.crowded(placed)}
+    assert sorted(left) == ["geom/floor with geom/g0", "geom/floor with geom/g2"]
+    np.testing.assert_allclose(list(left.values()), -0.01, atol=1e-15)
+
+
 def test_urdf_is_saved_as_mjcf_with_its_mimics(tmp_path):
     _, elements, _ = io.load_mjcf(URDF.format("drive"))
     io.save_mjcf(elements, URDF.format("drive"), tmp_path / "gripper.xml")
