@@ -205,12 +205,11 @@ class Elements(eqx.Module):
     def _joint(self, joint: tuple):
         name, _, kind, _, _ = joint
         options = {key: self[f"{name}/{key}"] for key in ("stiffness", "damping", "armature")}
-        spring = self[f"{name}/springref"]
-        options["rest"] = spring if spring.shape[0] > 1 else spring[0]
         if kind not in (FREE, SLIDE):
             options["point"] = self[f"{name}/pos"]
         if kind not in (FREE, BALL):
             options |= {"axis": self[f"{name}/axis"], "reference": self[f"{name}/ref"]}
+            options["rest"] = self[f"{name}/springref"]
         return KINDS[kind](**options)
 
     def _coordinates(self) -> Coordinates:
@@ -384,7 +383,7 @@ class Elements(eqx.Module):
         coordinates = [self._coordinate(tree, k, kind != JOINT) for k in (one, two) if k >= 0]
         reference = tree.state().q
         starts = jnp.concatenate([x(jnp.zeros(()), reference) for x in coordinates])
-        coupled = Coupled(data[:5], starts, tuple(coordinates))
+        coupled = Coupled(data, starts, tuple(coordinates))
         return Interaction(GapRelation(coupled), Equality())
 
     def _coordinate(self, tree: Multibody, which: int, is_tendon: bool) -> Callable:

@@ -1,9 +1,13 @@
 """Writes fitted numbers back into an MJCF file."""
 
 import os
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 
 from .._arguments import checked_arguments
@@ -46,6 +50,8 @@ def save_mjcf(
     for tendon in spec.tendons:
         tendon.springlength = given.tendon_lengthspring[tendon.id]
     _set_restitution(mujoco, spec, given, float(elements["contact/restitution"]))
+    spec.option.density = float(elements["option/density"])
+    spec.option.viscosity = float(elements["option/viscosity"])
     m = compiled(spec)
     reader = Reader(mujoco, m)
     reader.plan()
@@ -79,7 +85,36 @@ def save_mjcf(
         found, known = again.values[name], np.isfinite(value)
         scale = np.max(np.abs(value[known]), initial=1e-3)
         if not np.allclose(found[known], value[known], rtol=0, atol=1e-5 * scale):
-            raise ValueError(f"MuJoCo wrote {name} as {found.tolist()}, not {value.tolist()}.")
+            if name in changed:
+                raise ValueError(f"MuJoCo wrote {name} as {found.tolist()}, not {value.tolist()}.")
+            raise ValueError(
+                f"From {', '.join(changed)} MuJoCo computes {name} anew, {found.tolist()} in place of "
+                f"{value.tolist()}: the file cannot hold both."
+            )
+
+
+def check_writable(
+    elements: Elements, names: Iterable[str], source: str | os.PathLike, assets=None
+) -> None:
+    """Whether a file can hold other values of these numbers: each is changed a little, and written.
+
+    MuJoCo computes some numbers from others, such as the second anchor of a `connect` from the places of
+    bodies, so that one of them cannot be changed alone.
+
+    **Raises:** `ValueError` with the name, and why.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            value = elements[name]
+            # Entries that are zero may mean that they are not used; a vector of zeros is a place.
+            moved = jnp.where(jnp.any(value), 1.01 * value, 1e-3)
+            changed = eqx.tree_at(lambda e, n=name: e.values[n], elements, moved)
+            try:
+                save_mjcf(changed, source, Path(folder) / "changed.xml", assets)
+            except ValueError as error:
+                raise ValueError(
+                    f"{name} cannot be fitted: a file cannot hold another value. {error}"
+                ) from None
 
 
 def _set_restitution(mujoco: Any, spec: Any, given: Any, value: float) -> None:

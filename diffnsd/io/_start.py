@@ -28,7 +28,7 @@ def closed_start(reader: Reader, plan: Plan) -> tuple[np.ndarray, tuple[str, ...
         for name, _, one, two in coupled:
             at, of = m.jnt_qposadr[one], m.jnt_qposadr[two]
             moved = q[of] - m.qpos0[of] if two >= 0 else 0.0
-            curve = reader.values[f"{name}/data"][:5]
+            curve = reader.values[f"{name}/data"]
             q[at] = m.qpos0[at] + np.polyval(curve[::-1], moved)
     sentences = []
     followers = [

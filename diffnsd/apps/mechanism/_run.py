@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...io import Elements, save_mjcf
+from ...io._save import check_writable
 from ..fit import fit_and_show, moved_by, padded_frames, write_result
 from ._data import Runs, load_runs
 from ._job import MechanismMotion, mechanism_job, metric_of, size_of
@@ -41,7 +42,8 @@ def identify_file(
     if substeps < 1:
         raise ValueError(f"--substeps must be 1 or more, got {substeps}.")
     _, elements, _ = loading.load(str(file))
-    quantities(elements, names, size_of(elements))  # a wrong name is refused before anything runs
+    # Wrong names are refused before anything runs.
+    check_writable(elements, quantities(elements, names, size_of(elements)), str(file))
     elements = with_rebound(elements, names)
     runs, target = _measured(session, elements, data, other)
     frames = padded_frames(int(runs.lengths.max()), int(target.lengths.max()))
