@@ -23,6 +23,8 @@ def closed_start(reader: Reader, plan: Plan) -> tuple[np.ndarray, tuple[str, ...
     **Returns:** the configuration, and a sentence for what was moved, or could not be closed.
     """
     m, q = reader.m, np.array(reader.m.qpos0)
+    if not plan.equalities:
+        return q, ()
     coupled = [e for e in plan.equalities if e[1] == JOINT]
     for _ in coupled:  # once for every joint of a chain of them
         for name, _, one, two in coupled:
@@ -71,7 +73,8 @@ class _Residual:
         self.data.qpos[:] = q
         self.mujoco.mj_fwdPosition(self.m, self.data)
         rows = self.data.efc_type == int(self.mujoco.mjtConstraint.mjCNSTR_EQUALITY)
-        slopes = self.data.efc_J.reshape(self.data.nefc, self.m.nv)
+        count = self.data.nefc * self.m.nv  # an array of no rows has one entry
+        slopes = self.data.efc_J[:count].reshape(-1, self.m.nv)
         return np.array(self.data.efc_pos[rows]), np.array(slopes[rows])
 
     def root(self, q: np.ndarray) -> np.ndarray | None:
