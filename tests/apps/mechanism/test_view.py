@@ -1,10 +1,13 @@
 """The view of a file: what it shows, that only this machine sees it, and that it stops."""
 
+import base64
+import re
 import socket
 import urllib.request
 
 import numpy as np
 import pytest
+import zstandard
 from typer.testing import CliRunner
 
 from diffnsd.apps.cli import app
@@ -105,6 +108,12 @@ def test_a_page_that_needs_no_server(file, tmp_path):
     assert done.exit_code == 0, done.output
     page = out.read_text()
     assert "<title>resting</title>" in page and len(page) > 100_000
+    # The recording holds the forces of each of its 11 frames, for the player to show in turn.
+    packed = re.search(r'__VISER_EMBED_DATA__="([^"]+)"', page)
+    assert packed is not None
+    unpack = zstandard.ZstdDecompressor().decompress
+    recording = unpack(base64.b64decode(packed[1])[8:], max_output_size=10**7)
+    assert recording.count(b"ArrowMessage") == recording.count(b"PointCloudMessage") == 11
 
 
 @pytest.mark.slow
