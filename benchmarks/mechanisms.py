@@ -3,6 +3,7 @@
     python benchmarks/mechanisms.py FILE.xml [FILE.xml ...] --json mechanisms.json --batches 1 256
     python benchmarks/mechanisms.py quadruped.xml --ignore condim contact --only-load
     python benchmarks/mechanisms.py hopper.xml --batches 256 --mjx
+    python benchmarks/mechanisms.py gymnasium/envs/mujoco/assets/*.xml --only-load --table
 
 Batches are stepped by `nsd.rollout`, on all cores as those of MuJoCo.
 
@@ -10,7 +11,8 @@ Of every file: whether it loads; the largest relative difference of mass matrix,
 Jacobians from those of MuJoCo at 20 random states; a step of a fall from its reference without
 controls, its gradient by the initial velocity (reverse mode), and what both cost to compile. A file
 with other forces than MuJoCo's is not timed. MuJoCo's contacts are soft and ours are hard, so that the
-motions differ after the first contact. `--mjx` times MJX too, which compiles for minutes.
+motions differ after the first contact. `--mjx` times MJX too, which compiles for minutes. `--table` loads
+what is refused once more without what it is refused for, and prints the table of docs/pages/mechanisms.md.
 """
 
 import json
@@ -157,28 +159,60 @@ def mjx_times(m: Any, batch: int) -> dict:
     return timed("mjx_", steps, places, jnp.asarray(velocities))
 
 
+def loaded(file: Path, ignore: list[str]) -> tuple[nsd.Model, io.Elements, nsd.State]:
+    """A file with contacts that do not penetrate."""
+    return io.load_mjcf(file, ignore=ignore, law=stabilized, max_active=12)
+
+
+def refused_for(error: ValueError) -> dict[str, str]:
+    """What a file is refused for and can be loaded without, by the sentences of the error: name and why."""
+    listed = (line.strip() for line in str(error).splitlines() if line.startswith("  "))
+    return dict(line.split(": ", 1) for line in listed)
+
+
+def table(rows: list[dict]) -> str:
+    """A row of Markdown for each file."""
+    lines = [
+        "| file | loaded | largest difference from MuJoCo | left out, and why |",
+        "|---|---|---|---|",
+    ]
+    for row in rows:
+        why = row.get("refused_for", {})
+        loaded = "no" if not row["loaded"] else "with `ignore`" if why else "yes"
+        apart = f"{row['difference']:.0e}" if row["loaded"] else ""
+        reasons = dict.fromkeys(f"{n.partition('/')[0]}: {text}" for n, text in why.items())
+        lines.append(
+            f"| {row['file']} | {loaded} | {apart} | {'; '.join(reasons) or row.get('why', '')} |"
+        )
+    return "\n".join(lines)
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = _harness.parser(__doc__ or "", (1, 256))
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--ignore", nargs="*", default=[], help="elements left out, see load_mjcf")
     parser.add_argument("--only-load", action="store_true", help="compare, do not time")
+    parser.add_argument("--table", action="store_true", help="a table of what loads")
     parser.add_argument("--mjx", action="store_true", help="time MJX too")
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
     rows = []
     for file in options.files:
         name = "/".join(file.parts[-2:])
+        why: dict[str, str] = {}
         try:
-            model, elements, start = io.load_mjcf(
-                file, ignore=options.ignore, law=stabilized, max_active=12
-            )
+            model, elements, start = loaded(file, options.ignore)
         except ValueError as error:
-            print(f"{name}: refused: {str(error).splitlines()[1:4] or error}", flush=True)
-            rows.append({"file": name, "loaded": False, "why": str(error)})
-            continue
+            why = refused_for(error)
+            if not (options.table and why):
+                print(f"{name}: refused: {str(error).splitlines()[1:4] or error}", flush=True)
+                rows.append({"file": name, "loaded": False, "why": str(error)})
+                continue
+            model, elements, start = loaded(file, [*options.ignore, *why])
         m = mujoco.MjModel.from_xml_path(str(file))
         difference = largest_difference(model, elements, m)
         row = {"file": name, "loaded": True, "velocities": m.nv, "difference": difference}
+        row |= {"refused_for": why, "report": elements.report}
         row["contacts"] = sum(model.contacts(jnp.zeros(()), start.q))
         print(name, {k: row[k] for k in ("velocities", "contacts", "difference")}, flush=True)
         if options.only_load or difference > 1e-8:
@@ -195,6 +229,8 @@ def main(arguments: list[str] | None = None) -> None:
                 ours["mjx_ratio"] = ours["mjx_us_per_step"] / ours["us_per_step"]
             print(f"  batch {batch}:", {k: float(f"{v:.3g}") for k, v in ours.items()}, flush=True)
             rows.append(row | {"batch": batch} | ours)
+    if options.table:
+        print(table(rows))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 

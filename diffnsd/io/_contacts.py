@@ -38,6 +38,7 @@ def contacts(elements: Any) -> Iterator[Interaction]:
 
         relation = shape_contacts(
             [(used[one], used[two]) for one, two, *_ in pairs],
+            near=elements.near,
             spin=length("spin") if dimensions > 3 else None,
             roll=length("roll") if dimensions > 4 else None,
         )

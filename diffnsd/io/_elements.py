@@ -100,7 +100,7 @@ class Elements(eqx.Module):
 
     **Arguments:**
 
-    - `values`: the numbers. `law`, `max_active`: of the contacts between geoms, see `load_mjcf`.
+    - `values`: the numbers. `law`, `max_active`, `near`: of the contacts between geoms, see `load_mjcf`.
     - `plan`: the elements, by name, and how they are connected. `report`: what in the file has no
       counterpart, a sentence each. `timestep`: of the file [s].
     - `hulls`: of meshes, and terrain, by the names of their geoms. `keyframes`: `(q, v, activations,
@@ -113,6 +113,7 @@ class Elements(eqx.Module):
     plan: Plan = eqx.field(static=True)
     law: Callable = eqx.field(static=True)
     max_active: int | None = eqx.field(static=True)
+    near: int | None = eqx.field(static=True)
     report: tuple[str, ...] = eqx.field(static=True)
     timestep: float = eqx.field(static=True)
 
@@ -204,12 +205,11 @@ class Elements(eqx.Module):
     def _joint(self, joint: tuple):
         name, _, kind, _, _ = joint
         options = {key: self[f"{name}/{key}"] for key in ("stiffness", "damping", "armature")}
-        spring = self[f"{name}/springref"]
-        options["rest"] = spring if spring.shape[0] > 1 else spring[0]
         if kind not in (FREE, SLIDE):
             options["point"] = self[f"{name}/pos"]
         if kind not in (FREE, BALL):
             options |= {"axis": self[f"{name}/axis"], "reference": self[f"{name}/ref"]}
+            options["rest"] = self[f"{name}/springref"]
         return KINDS[kind](**options)
 
     def _coordinates(self) -> Coordinates:
@@ -383,7 +383,7 @@ class Elements(eqx.Module):
         coordinates = [self._coordinate(tree, k, kind != JOINT) for k in (one, two) if k >= 0]
         reference = tree.state().q
         starts = jnp.concatenate([x(jnp.zeros(()), reference) for x in coordinates])
-        coupled = Coupled(data[:5], starts, tuple(coordinates))
+        coupled = Coupled(data, starts, tuple(coordinates))
         return Interaction(GapRelation(coupled), Equality())
 
     def _coordinate(self, tree: Multibody, which: int, is_tendon: bool) -> Callable:

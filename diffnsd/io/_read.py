@@ -109,10 +109,13 @@ class Reader:
     def _joint(self, j: int) -> tuple:
         m, name, kind = self.m, self.name("joint", j), int(self.m.jnt_type[j])
         at, dof = int(m.jnt_qposadr[j]), int(m.jnt_dofadr[j])
-        entries, rates = at + (7, 4, 1, 1)[kind], dof + (6, 3, 1, 1)[kind]
-        self.keep(name, axis=m.jnt_axis[j], pos=m.jnt_pos[j], range=m.jnt_range[j])
-        self.keep(name, springref=m.qpos_spring[at:entries])
-        self.keep_number(name, ref=m.qpos0[at : at + 1], stiffness=m.jnt_stiffness[j : j + 1])
+        rates = dof + (6, 3, 1, 1)[kind]
+        self.keep(name, range=m.jnt_range[j])
+        self.keep_number(name, stiffness=m.jnt_stiffness[j : j + 1])
+        if kind != FREE:
+            self.keep(name, axis=m.jnt_axis[j], pos=m.jnt_pos[j])
+        if kind not in (FREE, BALL):  # whose references follow from the pose of the body
+            self.keep_number(name, ref=m.qpos0[at : at + 1], springref=m.qpos_spring[at : at + 1])
         self.keep_number(name, damping=m.dof_damping[dof:rates], armature=m.dof_armature[dof:rates])
         self.keep_number(name, frictionloss=m.dof_frictionloss[dof:rates])
         self._switch_off(name)
@@ -228,8 +231,9 @@ class Reader:
 
     def _equality(self, e: int) -> tuple:
         m, name = self.m, self.name("equality", e)
-        self.keep(name, data=m.eq_data[e])
-        return name, int(m.eq_type[e]), int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
+        kind = int(m.eq_type[e])
+        self.keep(name, data=m.eq_data[e][: {CONNECT: 6, WELD: 10}.get(kind, 5)])
+        return name, kind, int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
 
     def _limited(self):
         if not {"constraint", "limit"} & self.disabled:

@@ -9,7 +9,6 @@ import numpy as np
 
 from .. import shapes
 from ._elements import SHAPES
-from ._hulls import large_hulls
 from ._plan import Plan
 from ._read import BALL, FILTER, FILTEREXACT, FREE, HFIELD, MESH, TENDON, Reader
 from ._sensors import unread_sensors
@@ -190,7 +189,6 @@ def _of_contacts(reader: Reader, m: Any, plan: Plan) -> Iterator[tuple[str, str]
             missing[_kinds_of(plan, pair)] += 1
     for name, count in missing.items():
         yield name, f"{count} pairs of geoms of these kinds may touch, which is not supported"
-    yield from large_hulls(reader, plan)
     if np.any(m.geom_surfacevel) or np.any(m.geom_adhesion):
         yield "surfacevel", "geoms with adhesion or a moving surface are not supported"
 

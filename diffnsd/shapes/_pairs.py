@@ -28,6 +28,7 @@ from .surfaces import (
     Implicit,
     box_surface,
     capsule_surface,
+    cylinder_surface,
     ellipsoid_surface,
     hull_surface,
     sphere_surface,
@@ -36,6 +37,7 @@ from .surfaces import (
 _ON_SURFACES: dict[type[AbstractShape], Callable] = {
     Sphere: sphere_surface,
     Capsule: capsule_surface,
+    Cylinder: cylinder_surface,
     Box: box_surface,
     Ellipsoid: ellipsoid_surface,
     ConvexHull: hull_surface,

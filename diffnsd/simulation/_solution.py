@@ -204,12 +204,25 @@ class Solution(eqx.Module):
 
     @property
     def message(self) -> str:
+        """`outcome`, and what is known of the run that makes its derivatives wrong (`stats.warnings`).
+
+        Whether or not they are taken. Of a batch with failures: the outcome alone.
+
+        **Raises:** `ValueError` under `jit` or a derivative, where nothing is known yet.
+        """
+        outcome = self.outcome
+        bad = np.asarray(failed(self.result))
+        if bad.ndim and bad.any():
+            return outcome
+        return "; ".join(filter(None, (outcome, *self.stats.warnings)))
+
+    @property
+    def outcome(self) -> str:
         """How the run ended, in words, with the step and its residual; empty if all went well.
 
         With the first step in which parts of the system left what its model holds for, such as elements
-        inside out, and with what is known of the run that makes its derivatives wrong (`stats.warnings`),
-        whether or not they are taken.
-        For a batch: the number of failures, and the message of the first.
+        inside out.
+        For a batch: the number of failures, and the outcome of the first.
 
         **Raises:** `ValueError` under `jit` or a derivative, where nothing is known yet.
         """
@@ -223,7 +236,7 @@ class Solution(eqx.Module):
         ends = self.result, *ends, stats.crowded
         if not bad.any() or bad.ndim == 0:
             words = (_words(stats.contact_names, *ends),) if bad.ndim == 0 else ()
-            return "; ".join(filter(None, (*words, *sentences(stats.flaws), *stats.warnings)))
+            return "; ".join(filter(None, (*words, *sentences(stats.flaws))))
         first = tuple(int(i) for i in np.argwhere(bad)[0])
         index = first[0] if len(first) == 1 else first
         words = _words(stats.contact_names, *jax.tree.map(lambda x: x[first], ends))

@@ -206,6 +206,32 @@ def test_controls_of_a_file_that_do_not_fit_are_explained(tmp_path, arrays, opti
     assert done.exit_code == 2 and sentence in " ".join(done.output.split()), done.output
 
 
+TWO_BALLS = """<mujoco><option timestep=".002"/><worldbody><geom type="plane" size="1 1 1"/>
+ <body pos="0 0 .1"><joint name="one" type="slide" axis="0 0 1"/><geom size=".1"/></body>
+ <body pos="1 0 .1"><joint name="two" type="slide" axis="0 0 1"/><geom size=".1"/></body></worldbody>
+ <keyframe><key name="low"/><key name="high" qpos="0.2 0.2"/></keyframe></mujoco>"""
+
+
+def test_contacts_restitution_and_keyframe_of_a_file_are_chosen(tmp_path):
+    """Two balls that fall 0.2 m and rebound with half of their speed, where there is room for both."""
+    file = tmp_path / "two.xml"
+    file.write_text(TWO_BALLS)
+    chosen = ["--keyframe", "high", "--restitution", "0.5", "--seconds", "0.3"]
+    done = runner.invoke(app, ["simulate", str(file), *chosen, "--max-active", "1"])
+    told = " ".join(done.output.split())
+    assert done.exit_code == 1 and "--max-active is 1: give a larger number" in told, told
+    done = runner.invoke(
+        app, ["simulate", str(file), *chosen, "--max-active", "0", "--out", str(tmp_path)]
+    )
+    assert done.exit_code == 0, done.output
+    with np.load(tmp_path / "motion.npz") as motion:
+        struck = np.sqrt(2 * 0.2 / 9.81)
+        expected = 0.5 * 9.81 * struck - 9.81 * (0.3 - struck)
+        np.testing.assert_allclose(motion["qvel"][-1], expected, atol=0.02)  # 0.009
+    done = runner.invoke(app, ["simulate", str(file), "--keyframe", "hihg"])
+    assert done.exit_code == 2 and "it has low, high" in " ".join(done.output.split())
+
+
 def test_version():
     done = runner.invoke(app, ["--version"])
     assert done.exit_code == 0 and done.output.strip() == f"diffnsd {version('diffnsd')}"

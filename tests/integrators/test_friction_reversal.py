@@ -137,6 +137,7 @@ def test_a_plain_scheme_says_that_sliding_reversed(build, steps):
     out = simulate(model, MoreauJean(), 0.0, 1.0, 1 / steps, start, max_steps=101)
     assert int(out.stats.turned.sum()) == 1
     assert out.message.startswith("sliding reversed or a relay switched (1 times of a contact)")
+    assert out.outcome == ""
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from diffnsd.shapes import (
     Box,
     Capsule,
     ConvexHull,
+    Cylinder,
     Ellipsoid,
     Frame,
     HalfSpace,
@@ -30,11 +31,16 @@ _TETRAHEDRON = ConvexHull([[1.0, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]])
 SHAPES = {
     "sphere": Sphere,
     "capsule": lambda s: Capsule(s, 2 * s),
+    "cylinder": lambda s: Cylinder(s, 2 * s),
     "box": lambda s: Box(s * jnp.array([1.0, 2.0, 1.5])),
     "ellipsoid": lambda s: Ellipsoid(s * jnp.array([1.0, 2.0, 1.5])),
     "hull": lambda s: eqx.tree_at(lambda h: h.vertices, _TETRAHEDRON, s * _TETRAHEDRON.vertices),
 }
-of_shapes = pytest.mark.parametrize("name", SHAPES)
+# The places of a cylinder are found by three searches along curves, which compile for half a minute.
+of_shapes = pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n == "cylinder" else n for n in SHAPES],
+)
 
 
 def egg(x, axes):
@@ -336,6 +342,46 @@ def test_flat_ground_is_a_half_space():
         found, known = jax.jit(jax.vmap(both))(centres)
         np.testing.assert_allclose(found.gap, known.gap, atol=1e-14)
         np.testing.assert_allclose(found.point1, known.point1, atol=1e-14)
+
+
+@pytest.mark.slow
+def test_a_cylinder_on_flat_ground_is_one_on_a_half_space():
+    """With a fifth place on the line between its rims, which adds nothing there."""
+    rng, here = np.random.default_rng(0), Frame(jnp.zeros(3), jnp.eye(3))
+    field = HeightField(np.full((3, 4), 0.5), [1.0, 2.0, 0.2])
+    plane = HalfSpace(), Frame(jnp.array([0.0, 0, 0.1]), jnp.eye(3))
+    turns = Rotation.random(200, rng=rng).as_matrix()
+    turns[0], turns[1] = np.eye(3), Rotation.from_euler("x", 90, degrees=True).as_matrix()
+
+    def both(centre, turn):
+        shape, frame = Cylinder(0.1, 0.2), Frame(centre, turn)
+        return closest(shape, frame, field, here), closest(shape, frame, *plane)
+
+    found, known = jax.jit(jax.vmap(both))(rng.normal(size=(200, 3)), turns)
+    # Measured: 5e-16.
+    np.testing.assert_allclose(found.gap[:, :4], known.gap, atol=1e-13)
+    np.testing.assert_allclose(found.point1[:, :4], known.point1, atol=1e-13)
+    np.testing.assert_allclose(found.gap[:, 4], known.gap.min(axis=1), atol=1e-13)
+
+
+@pytest.mark.slow
+def test_a_cylinder_lies_across_a_ball():
+    """Touched by its side: the distance of the axes less both radii, and its derivatives by these."""
+    rng, here = np.random.default_rng(1), Frame(jnp.zeros(3), jnp.eye(3))
+    turns = Rotation.random(200, rng=rng).as_matrix()
+    axes = turns[:, :, 2]
+    out = np.cross(axes, rng.normal(size=(200, 3)))
+    out /= np.linalg.norm(out, axis=1, keepdims=True)
+    centres = 1.15 * out + axes * rng.uniform(-0.4, 0.4, 200)[:, None]
+
+    def gap(radius, ball, centre, turn):
+        surface = Implicit(jax.tree_util.Partial(lambda x, a: jnp.sum(x**2) - a**2, a=ball))
+        return closest(Cylinder(radius, 0.5), Frame(centre, turn), surface, here).gap[4]
+
+    both = jax.jit(jax.vmap(lambda *x: jax.value_and_grad(gap, (0, 1))(0.1, 1.0, *x)))
+    value, slopes = both(centres, turns)
+    np.testing.assert_allclose(value, 0.05, atol=1e-13)  # 5e-16
+    np.testing.assert_allclose(slopes, -1, atol=1e-12)  # 1e-15
 
 
 def _cast(shape, dtype):

@@ -41,6 +41,21 @@ Controls = Annotated[
     typer.Option(help="Of a file: a .npz with controls (k, nu), and times (k,) if not each step."),
 ]
 
+MaxActive = Annotated[
+    int,
+    typer.Option(
+        callback=_nonnegative, help="Of a file: most contacts solved at a time; 0 is all."
+    ),
+]
+Restitution = Annotated[
+    float | None,
+    typer.Option(help="Of a file: of all contacts and limits; by default that of the file, or 0."),
+]
+Keyframe = Annotated[
+    str | None,
+    typer.Option(help="Of a file: name or number of the keyframe to start from; by default 0."),
+]
+
 
 def _names(text: str) -> list[str]:
     """The names of a list with commas."""
@@ -124,20 +139,19 @@ def identify(
     ] = 1,
     ignore: Ignore = "",
     substeps: Annotated[int, typer.Option(help="Of a file: steps between two frames.")] = 4,
-    max_active: Annotated[
-        int, typer.Option(help="Of a file: most contacts solved at a time; 0 is all.")
-    ] = 16,
+    max_active: MaxActive = 16,
+    restitution: Restitution = None,
 ) -> None:
     """Identifies parameters of a tossed cube, or of an MJCF or URDF file, from measured motion."""
     with _Session() as session:
         from ..mechanism._run import identify_file
-        from ..mechanism._simulate import is_file
+        from ..mechanism._simulate import Loading, is_file
 
         if is_file(str(data)):
             if runs is None:
                 raise ValueError(f"give the measured runs too: diffnsd identify {data} RUNS.npz.")
             folder, names = session.folder(out), _names(free or "")
-            left_out = _names(ignore)
+            loading = Loading(_names(ignore), max_active, restitution)
             identify_file(
                 session,
                 data,
@@ -145,9 +159,8 @@ def identify(
                 names,
                 folder,
                 predict,
-                left_out,
+                loading,
                 substeps,
-                max_active,
                 starts,
                 smooth_start,
             )
@@ -183,17 +196,28 @@ def simulate(
     dt: Step = None,
     controls: Controls = None,
     ignore: Ignore = "",
+    max_active: MaxActive = 16,
+    restitution: Restitution = None,
+    keyframe: Keyframe = None,
 ) -> None:
     """Simulates a ready model or a file, and prints its energy and contacts."""
     with _Session() as session:
-        from ..mechanism._simulate import is_file, simulate_file
+        from ..mechanism._simulate import Loading, is_file, simulate_file
         from ._ready import simulate_ready
 
         folder = None if out is None else session.folder(out)
         solved = True
         with session.stage(f"compiling and simulating {name}"):
             if is_file(name):
-                lines, solved = simulate_file(name, seconds, dt, controls, _names(ignore), folder)
+                lines, solved = simulate_file(
+                    name,
+                    folder,
+                    Loading(_names(ignore), max_active, restitution),
+                    seconds=seconds,
+                    dt=dt,
+                    controls=controls,
+                    keyframe=keyframe,
+                )
             else:
                 lines = simulate_ready(name, folder)
         for line in lines:
@@ -209,6 +233,9 @@ def view(
     dt: Step = None,
     controls: Controls = None,
     ignore: Ignore = "",
+    max_active: MaxActive = 16,
+    restitution: Restitution = None,
+    keyframe: Keyframe = None,
     host: Annotated[str, typer.Option(help="The address to serve on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; another one if it is taken.")] = 8080,
     public: Annotated[
@@ -220,12 +247,16 @@ def view(
 ) -> None:
     """Shows a file and its motion in the browser, with contacts and forces at any time."""
     with _Session() as session:
-        from ..mechanism._simulate import simulated
+        from ..mechanism._simulate import Loading, failure, simulated
         from ..mechanism._view import Scene, check_host, view_file
 
         check_host(host, public)
         with session.stage(f"compiling and simulating {file}"):
-            scene = Scene(simulated(str(file), seconds, dt, controls, _names(ignore)))
+            loading = Loading(_names(ignore), max_active, restitution)
+            shown = simulated(str(file), seconds, dt, controls, keyframe, loading)
+            scene = Scene(shown)
+        for line in failure(shown):
+            session.print(line)
         if out is None:
             view_file(session, scene, host, port)
         else:

@@ -232,6 +232,7 @@ def size_of(elements: Elements) -> float:
         if mass > 0:
             found.append(float(np.sqrt(6 * np.mean(moments) / mass)))
         for joint in (j for j in elements.plan.joints if j[1] == i):
-            arm = np.asarray(elements[f"{name}/ipos"]) - np.asarray(elements[f"{joint[0]}/pos"])
+            point = elements.values.get(f"{joint[0]}/pos", 0.0)  # of a free joint the origin
+            arm = np.asarray(elements[f"{name}/ipos"]) - np.asarray(point)
             found.append(float(np.linalg.norm(arm)))
     return max(found)

@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from ...io import Elements, load_mjcf, save_mjcf
+from ...io import Elements, save_mjcf
+from ...io._save import check_writable
 from ..fit import fit_and_show, moved_by, padded_frames, write_result
 from ._data import Runs, load_runs
-from ._job import MechanismMotion, mechanism_job, metric_of
-from ._names import with_rebound
+from ._job import MechanismMotion, mechanism_job, metric_of, size_of
+from ._names import quantities, with_rebound
 from ._outputs import Predicted, write_pages
-from ._simulate import landing
+from ._simulate import Loading
 from ._starts import with_estimated_starts
 from ._units import check_units
 
@@ -26,9 +27,8 @@ def identify_file(
     names: list[str],
     folder: Path,
     other: Path | None,
-    ignore: list[str],
+    loading: Loading,
     substeps: int,
-    max_active: int,
     starts: int = 1,
     smooth_start: bool = True,
 ) -> None:
@@ -41,8 +41,9 @@ def identify_file(
     """
     if substeps < 1:
         raise ValueError(f"--substeps must be 1 or more, got {substeps}.")
-    limit = max_active or None
-    _, elements, _ = load_mjcf(str(file), ignore=ignore, law=landing, max_active=limit)
+    _, elements, _ = loading.load(str(file))
+    # Wrong names are refused before anything runs.
+    check_writable(elements, quantities(elements, names, size_of(elements)), str(file))
     elements = with_rebound(elements, names)
     runs, target = _measured(session, elements, data, other)
     frames = padded_frames(int(runs.lengths.max()), int(target.lengths.max()))

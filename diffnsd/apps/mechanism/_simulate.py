@@ -1,17 +1,19 @@
 """Simulating the mechanism of a file from the command line."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Array
 
-from ..._result import failed
-from ..._types import Args
+from ..._result import RESULTS, failed
+from ..._types import Args, State
 from ...integrators import MoreauJean
 from ...io import Elements, SampledControls, load_mjcf
-from ...laws import CoulombFriction, GapStabilized
-from ...model import Model
+from ...laws import CoulombFriction, Equality, GapStabilized
+from ...model import Interaction, Model
 from ...simulation import Solution, simulate
 from .._files import read_archive
 
@@ -36,8 +38,32 @@ def landing(mu, e):
     return GapStabilized(CoulombFriction(mu, e), REST_SPEED)
 
 
+class Loading(NamedTuple):
+    """How the command line loads a file, see `load_mjcf`; `max_active` 0 is all contacts."""
+
+    ignore: Sequence[str] = ()
+    max_active: int = 16
+    restitution: float | None = None
+
+    def load(self, path: str) -> tuple[Model, Elements, State]:
+        """The model of a file, with contacts that do not penetrate.
+
+        **Raises:** as `load_mjcf`.
+        """
+        return load_mjcf(
+            path,
+            ignore=self.ignore,
+            law=landing,
+            max_active=self.max_active or None,
+            restitution=self.restitution,
+        )
+
+
+LOADING = Loading()
+
+
 class Simulated(NamedTuple):
-    """The motion of a file from its first keyframe, or its reference; the step [s] and the controls."""
+    """The motion of a file from a keyframe, or its start; the step [s] and the controls."""
 
     model: Model
     elements: Elements
@@ -47,18 +73,26 @@ class Simulated(NamedTuple):
 
 
 def simulated(
-    path: str, seconds: float, dt: float | None, controls: Path | None, ignore: list[str]
+    path: str,
+    seconds: float,
+    dt: float | None = None,
+    controls: Path | None = None,
+    keyframe: str | None = None,
+    loading: Loading = LOADING,
 ) -> Simulated:
     """Simulates a file, with its own step if `dt` is `None`.
 
-    **Raises:** `ValueError` if the file, the times or the controls are wrong.
+    `keyframe`: its name or number; `None` is the first one, or the start of a file that has none.
+
+    **Raises:** `ValueError` if the file, the times, the controls or the keyframe are wrong.
     """
-    model, elements, start = load_mjcf(path, ignore=ignore, law=landing)
+    model, elements, start = loading.load(path)
     h = elements.timestep if dt is None else dt
     if not seconds > 0 or not h > 0:
         raise ValueError(f"--seconds and --dt must be positive, got {seconds:g} and {h:g}.")
     count, args = len(elements.plan.actuators), None
-    for q, v, activations, held in list(elements.keyframes.values())[:1]:
+    if elements.keyframes or keyframe is not None:
+        q, v, activations, held = _keyframe(elements, keyframe)
         start = elements.state(q, v, activations)
         args = held if count else None
     if controls is not None:
@@ -80,44 +114,83 @@ def simulated(
     return Simulated(model, elements, run, h, args)
 
 
+def _keyframe(elements: Elements, wanted: str | None) -> tuple[Array, Array, Array, Array]:
+    """A keyframe by its name or its number; the first one for `None`."""
+    known = elements.keyframes
+    by_number = {str(k): name for k, name in enumerate(known)}
+    name = "0" if wanted is None else wanted
+    found = known.get(name if name in known else by_number.get(name, ""))
+    if found is None:
+        listed = ", ".join(known) or "none"
+        raise ValueError(f"--keyframe {wanted}: the file has no such keyframe; it has {listed}.")
+    return found
+
+
 def simulate_file(
-    path: str,
-    seconds: float,
-    dt: float | None,
-    controls: Path | None,
-    ignore: list[str],
-    folder: Path | None,
+    path: str, folder: Path | None, loading: Loading = LOADING, **options: Any
 ) -> tuple[list[str], bool]:
-    """Simulates a file; writes `motion.npz` to `folder`, if given.
+    """Simulates a file with the options of `simulated`; writes `motion.npz` to `folder`, if given.
 
     **Returns:** lines to print, and whether all steps were solved.
 
     **Raises:** as `simulated`.
     """
-    model, elements, run, h, args = simulated(path, seconds, dt, controls, ignore)
+    shown = simulated(path, loading=loading, **options)
+    model, elements, run, h, args = shown
     if folder is not None:
         readings = elements.sensors()(model, run, args)
         write_motion(run, elements, readings, folder / "motion.npz")
     worst = float(np.max(np.asarray(run.stats.residual)))
     gaps = [float(np.min(np.asarray(g))) for g in run.gaps if g is not None and np.size(g)]
-    lines = [f"not loaded: {line}" for line in elements.report]
+    lines = [f"of the file: {line}" for line in elements.report]
     lines.append(f"{len(run.ts) - 1} steps of {h:g} s; largest relative residual {worst:.1e}")
     if run.energy is not None:
         total = np.asarray(run.energy.total)
         lines.append(f"energy {total[0]:.6g} J at the start, {total[-1]:.6g} J at the end")
-    deepest = min(
-        (float(np.min(np.asarray(g)[0], initial=0.0)) for g in run.gaps if g is not None),
-        default=0.0,
+    lines += _open_at_the_start(model, run)
+    lines.append(f"smallest gap {min(gaps, default=0.0):.3g} (m, or rad of a joint)")
+    wrong = failure(shown)
+    return lines + wrong, not wrong
+
+
+def failure(shown: Simulated) -> list[str]:
+    """Why a run ended early, and what helps; without what its message says of derivatives."""
+    if not bool(failed(shown.run.result)):
+        return []
+    if not bool(shown.run.result == RESULTS.contact_overflow):
+        return [shown.run.outcome]
+    return [
+        shown.run.outcome,
+        f"--max-active is {shown.elements.max_active}: give a larger number, or 0 for all contacts",
+    ]
+
+
+def _open_at_the_start(model: Model, run: Solution) -> list[str]:
+    """Notes on contacts that overlap, and equalities that do not hold, in the first state."""
+    first: list[tuple[Interaction, np.ndarray]] = [
+        (i, np.asarray(gap)[0])
+        for i, gap in zip(model.interactions, run.gaps, strict=True)
+        if gap is not None
+    ]
+    deepest = max(
+        (float(np.max(-g, initial=0)) for i, g in first if i.law.is_unilateral), default=0
     )
-    if deepest < -PENETRATION:
-        lines.append(
-            f"note: at the start a contact or limit is violated by {-deepest:.3g} (m, or rad of a joint), "
+    furthest = max(
+        (float(np.max(np.abs(g), initial=0)) for i, g in first if isinstance(i.law, Equality)),
+        default=0,
+    )
+    notes = []
+    if deepest > PENETRATION:
+        notes.append(
+            f"note: at the start a contact or limit is violated by {deepest:.3g} (m, or rad of a joint), "
             "and stays so: contacts do not push apart what overlaps"
         )
-    lines.append(f"smallest gap {min(gaps, default=0.0):.3g} (m, or rad of a joint)")
-    # What else a message says is of derivatives, which nobody takes here.
-    wrong = bool(failed(run.result))
-    return lines + ([run.message] if wrong else []), not wrong
+    if furthest > PENETRATION:
+        notes.append(
+            f"note: at the start an equality is open by {furthest:.3g} (m, or rad), and stays so: "
+            "only velocities are held; correct the keyframe"
+        )
+    return notes
 
 
 def load_controls(path: Path, count: int, h: float) -> SampledControls:

@@ -12,14 +12,13 @@ import numpy as np
 
 from ..._optional import require
 from ...io._contacts import alike
-from ..pages import Motion, add_bodies, place, quiet_viser, set_stage, write_motion
+from ..pages import Motion, add_bodies, draw_forces, place, quiet_viser, set_stage, write_motion
 from ._job import size_of
 from ._simulate import Simulated
 from ._solids import solids
 
 RATE = 60.0
 """Frames shown per second of the motion."""
-FORCE = (200, 40, 60)
 NEAR = 1e-3
 """A contact is drawn where its gap is smaller than this, in sizes of the mechanism."""
 
@@ -57,13 +56,13 @@ class Scene:
         self.solids = solids(shown.elements, reach)
 
     def write(self, path: Path, title: str) -> None:
-        """Writes a page that plays the bodies and needs no server."""
+        """Writes a page that plays bodies, contacts and forces, and needs no server."""
         write_motion(
             path,
             dt=float(self.times[1] - self.times[0]),
             size=self.size / 2,
             solids=self.solids,
-            motions=[Motion(title, self.poses)],
+            motions=[Motion(title, self.poses, forces=self.arrows)],
             title=title,
             speed=1.0,
         )
@@ -119,20 +118,8 @@ def open_view(scene: Scene, host: str, port: int) -> tuple[Any, Any]:
     def show(_=None):
         k = int(frame.value)
         place(bodies, scene.poses, k)
-        arrows, width = scene.arrows[k], 0.02 * scene.size
         clock.value = f"{scene.times[k]:.4g}"
-        server.scene.add_arrows(
-            "/forces",
-            arrows.astype(np.float32),
-            FORCE,
-            shaft_radius=width,
-            head_radius=2 * width,
-            head_length=4 * width,
-            visible=len(arrows) > 0,
-        )
-        server.scene.add_point_cloud(
-            "/contacts", arrows[:, 0].astype(np.float32), FORCE, point_size=2 * width
-        )
+        draw_forces(server.scene, scene.arrows[k], scene.size)
 
     def advance():
         if play.value:

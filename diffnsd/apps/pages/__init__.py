@@ -7,6 +7,7 @@ from ._bodies import (
     Motion as Motion,
     Solid as Solid,
     add_bodies as add_bodies,
+    draw_forces as draw_forces,
     place as place,
     write_motion as write_motion,
 )

@@ -17,6 +17,7 @@ from ._scene import quiet_viser, set_stage
 _RATE = 60.0
 _HOLD = 1.0
 _GROUND = (200, 204, 212)
+_FORCE = (200, 40, 60)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,12 +38,14 @@ class Solid:
 class Motion:
     """One run to show: origins `(T, b, 3)` [m] and quaternions `(T, b, 4)` of all bodies.
 
-    **Arguments:** `label`; `measured`: the same for the measurement, or `None`.
+    **Arguments:** `label`; `measured`: the same for the measurement, or `None`; `forces`: of every frame the
+    arrows of contact forces, `(a, 2, 3)`, from point to tip [m], or none at all.
     """
 
     label: str
     simulated: tuple[np.ndarray, np.ndarray]
     measured: tuple[np.ndarray, np.ndarray] | None = None
+    forces: Sequence[np.ndarray] = ()
 
     def tracks(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """What there is to show, by name."""
@@ -81,6 +84,14 @@ def place(frames: list, track: tuple[np.ndarray, np.ndarray], k: int) -> None:
             # Single precision: the zero bits that it leaves in doubles compress well.
             handle.position = tuple(position.astype(np.float32).tolist())
             handle.wxyz = tuple(turn.astype(np.float32).tolist())
+
+
+def draw_forces(scene, arrows: np.ndarray, size: float) -> None:
+    """Shows contact points and forces in place of those before; `size`: of the mechanism [m]."""
+    width, arrows = 0.02 * size, arrows.astype(np.float32)
+    shape = {"shaft_radius": width, "head_radius": 2 * width, "head_length": 4 * width}
+    scene.add_arrows("/forces", arrows, _FORCE, visible=len(arrows) > 0, **shape)
+    scene.add_point_cloud("/contacts", arrows[:, 0], _FORCE, point_size=2 * width)
 
 
 @checked_arguments
@@ -140,6 +151,8 @@ def _play(
     for k in range(0, last + 1, stride):
         for name, track in motion.tracks().items():
             place(actors[name], track, min(k, last))
+        if motion.forces:
+            draw_forces(scene, motion.forces[k], 2 * size)
         serializer.insert_sleep(frame_time * stride)
     serializer.insert_sleep(_HOLD)
     label.visible = False

@@ -1,22 +1,26 @@
 """What touches a surface: fixed places of the body, each with its nearest point of the surface."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._numerics import implicit_root
+from ..._numerics import implicit_root, safe_norm
 from .._base import Closest, Frame
 from .._hull import SLOTS, ConvexHull, low_corners
-from .._primitives import Box, Capsule, Ellipsoid, Sphere
-from .._round_pairs import CORNERS
+from .._primitives import Box, Capsule, Cylinder, Ellipsoid, Sphere
+from .._round_pairs import CORNERS, like, rounding
 from ._implicit import AbstractSurface
 from ._nearest import frame_at, normal_at, search, touching
 
 BRACKET = 6
-"""Steps of the search for the deepest place between the ends of a capsule."""
+"""Steps of the search for the deepest place on a curve."""
+SEGMENT, CIRCLE = np.linspace(-1, 1, 5), 2 * np.pi * np.arange(8) / 8
+"""Where places on a curve are looked for at first: from end to end, and around."""
+_NO_ENDS = -np.inf, np.inf
 SETTLE = 10
 """Rounds in which the deepest point of an ellipsoid and the point of the surface below it find each other."""
 
@@ -104,34 +108,86 @@ def capsule_surface(
     """
     centre = frame2.to_shape(frame1.centre)
     arm = shape1.half_length * (frame2.rotation.T @ frame1.rotation[:, 2])
-    s = _deepest(shape2, centre, arm)
+    s = _deepest(shape2, lambda s: centre + s * arm, like(centre, SEGMENT), (-1, 1))
     along = jnp.stack([-jnp.ones_like(s), jnp.ones_like(s), s])
     points = centre[None] + along[:, None] * arm[None]
     found = jax.vmap(lambda x: _below(shape2, x))(points)
     return _places(shape2, frame2, points, *found, shape1.radius)
 
 
-def _deepest(surface: AbstractSurface, centre: Array, arm: Array) -> Float[Array, ""]:
-    """Where between the ends of an axis, from −1 to 1, the signed distance to the surface is least.
+def cylinder_surface(
+    shape1: Cylinder, frame1: Frame, shape2: AbstractSurface, frame2: Frame
+) -> Closest:
+    """Five places: on the rims, and on the line between them that is nearest to the surface.
 
-    There the axis runs along the surface. It is bracketed around the lowest of five places; the root of
-    `n · arm` has the derivative of the implicit function theorem.
+    The deepest ones of the rims at `z = −half_length` and `half_length`, in this order, on which a lying
+    cylinder rests; the two of the deeper rim a third of the circumference away, on which together with the
+    deepest one a standing cylinder rests; and the deepest place between the first two, where a lying one
+    touches a crest, one of them again where nothing between is deeper. What is narrower than a disc can
+    reach between the places, as with the faces of boxes.
+    """
+    centre, turn = frame2.to_shape(frame1.centre), frame2.rotation.T @ frame1.rotation
+
+    def rim(end, angle):
+        around = jnp.cos(angle) * turn[:, 0] + jnp.sin(angle) * turn[:, 1]
+        return centre + end * shape1.half_length * turn[:, 2] + shape1.radius * around
+
+    def deepest(end):
+        return _deepest(shape2, lambda angle: rim(end, angle), like(centre, CIRCLE), _NO_ENDS)
+
+    ends = jnp.asarray([-1, 1], centre.dtype)
+    angles = jax.vmap(deepest)(ends)
+    lowest = jax.vmap(rim)(ends, angles)
+    _, gaps = jax.vmap(lambda x: _height(shape2, x))(jax.lax.stop_gradient(lowest))
+    lower = jnp.argmin(gaps)
+    thirds = jnp.asarray([1, -1], centre.dtype) * (2 * np.pi / 3)
+    beside = jax.vmap(lambda more: rim(ends[lower], angles[lower] + more))(thirds)
+    middle, arm = (lowest[0] + lowest[1]) / 2, (lowest[1] - lowest[0]) / 2
+    s = _deepest(shape2, lambda s: middle + s * arm, like(centre, SEGMENT), (-1, 1))
+    points = jnp.concatenate([lowest, beside, (middle + s * arm)[None]])
+    found = jax.vmap(lambda x: _below(shape2, x))(points)
+    return _places(shape2, frame2, points, *found, 0.0)
+
+
+def _height(surface: AbstractSurface, x: Array, start: Array | None = None) -> tuple[Array, Array]:
+    """The point of the surface nearest to `x`, looked for from `start`, and how far `x` is above it."""
+    y = search(surface, x, x if start is None else start)
+    return y, jnp.dot(normal_at(surface, y), x - y)
+
+
+def _deepest(
+    surface: AbstractSurface,
+    curve: Callable[[Array], Array],
+    places: Any,
+    ends: tuple[float, float],
+) -> Float[Array, ""]:
+    """Where on a curve `x(s)`, between its ends, the signed distance to the surface is least.
+
+    There the curve runs along the surface. It is bracketed around the lowest of some equidistant places, the
+    first if all are as low; the root of `n · x'(s)` has the derivative of the implicit function theorem.
     """
     fixed: Callable = jax.lax.stop_gradient
-    still, origin, way = fixed((surface, centre, arm))
 
-    def look(s, start):
-        x = origin + s * way
-        y = search(still, x, start)
-        n = normal_at(still, y)
-        return jnp.dot(n, x - y), jnp.dot(n, way), y
+    def moving(s):
+        return jax.jvp(curve, (s,), (jnp.ones_like(s),))
 
-    samples = jnp.asarray(np.linspace(-1, 1, 5), arm.dtype)
-    heights, slopes, below = jax.vmap(lambda s: look(s, origin + s * way))(samples)
-    k = jnp.argmin(heights)
-    # The side of the lowest sample on which it still falls.
-    other = jnp.clip(jnp.where(slopes[k] > 0, k - 1, k + 1), 0, len(samples) - 1)
-    brackets = slopes[k] * slopes[other] < 0
+    still, places = fixed(surface), jnp.asarray(places)
+
+    def look(s, start=None):
+        x, way = fixed(moving(s))
+        y, height = _height(still, x, start)
+        return height, jnp.dot(normal_at(still, y), way), y
+
+    heights, slopes, below = jax.vmap(look)(places)
+    size = fixed(safe_norm(moving(places[0])[1]))
+    first = np.arange(len(places)) == 0
+    k = jnp.argmin(heights + jnp.where(first, 0, rounding(size)))
+    # The side of the lowest place on which it still falls; around a circle the last is beside the first.
+    back = slopes[k] > 0
+    apart = places[1] - places[0]
+    other = jnp.clip(places[k] + jnp.where(back, -apart, apart), *ends)
+    slope_other = slopes[jnp.where(back, k - 1, k + 1) % len(places)]
+    brackets = (slopes[k] * slope_other <= 0) & (other != places[k])
 
     def narrow(state, _):
         a, slope_a, b, slope_b, y = state
@@ -144,17 +200,18 @@ def _deepest(surface: AbstractSurface, centre: Array, arm: Array) -> Float[Array
         a, slope_a = jnp.where(same, a, b), jnp.where(same, slope_a / 2, slope_b)
         return (a, slope_a, s, slope, y), None
 
-    first = samples[other], slopes[other], samples[k], slopes[k], below[k]
-    (*_, s, slope, y), _ = jax.lax.scan(narrow, first, None, length=BRACKET)
-    s = jnp.where(brackets, s, samples[k])
+    start = other, slope_other, places[k], slopes[k], below[k]
+    (*_, s, slope, y), _ = jax.lax.scan(narrow, start, None, length=BRACKET)
+    s = jnp.where(brackets, s, places[k])
     start = jnp.where(brackets, y, below[k])
 
     def tilt(r):
-        x = centre + r * arm
+        x, way = moving(r)
         _, n = touching(surface, lambda _: x, start, steps=1)
-        return jnp.dot(n, arm)
+        return jnp.dot(n, way)
 
-    # The place is not determined where the axis runs along the surface for a while.
+    # The place is not determined where the curve runs along the surface for a while.
     _, turn = jax.jvp(tilt, (s,), (jnp.ones_like(s),))
-    determined = fixed(brackets & (turn > 1e-6 * jnp.sqrt(jnp.sum(way * way))))
+    determined = fixed(brackets & (turn > 1e-6 * size))
+    s = jnp.where(determined, s, places[k])
     return implicit_root(lambda r: jnp.where(determined, tilt(r), r - s), s)

@@ -241,6 +241,17 @@ def test_names_that_cannot_be_fitted_are_explained(names, sentence):
     assert sentence in str(raised.value), raised.value
 
 
+@pytest.mark.parametrize(
+    ("free", "sentence"),
+    [("geom/flor/friction", "it has geom/floor/friction, "), ("", "--free names what to identify")],
+)
+def test_wrong_names_are_refused_before_the_data_are_read(tmp_path, free, sentence):
+    (tmp_path / "model.xml").write_text(BLOCK)
+    files = [str(tmp_path / "model.xml"), str(tmp_path / "not there.npz")]
+    done = runner.invoke(app, ["identify", *files, "--free", free, "--out", str(tmp_path)])
+    assert done.exit_code == 2 and sentence in " ".join(done.output.split()), done.output
+
+
 def test_bounds_and_priors_by_the_kind_of_number():
     _, elements, _ = load_mjcf(BLOCK)
     names = ["geom/floor/friction", "contact/restitution", "body/block/mass", "option/gravity"]

@@ -1,10 +1,13 @@
 """The view of a file: what it shows, that only this machine sees it, and that it stops."""
 
+import base64
+import re
 import socket
 import urllib.request
 
 import numpy as np
 import pytest
+import zstandard
 from typer.testing import CliRunner
 
 from diffnsd.apps.cli import app
@@ -34,7 +37,7 @@ def file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def scene(file):
-    return Scene(simulated(str(file), 0.1, None, None, []))
+    return Scene(simulated(str(file), 0.1))
 
 
 def test_geoms_are_meshes_with_their_volume():
@@ -105,6 +108,12 @@ def test_a_page_that_needs_no_server(file, tmp_path):
     assert done.exit_code == 0, done.output
     page = out.read_text()
     assert "<title>resting</title>" in page and len(page) > 100_000
+    # The recording holds the forces of each of its 11 frames, for the player to show in turn.
+    packed = re.search(r'__VISER_EMBED_DATA__="([^"]+)"', page)
+    assert packed is not None
+    unpack = zstandard.ZstdDecompressor().decompress
+    recording = unpack(base64.b64decode(packed[1])[8:], max_output_size=10**7)
+    assert recording.count(b"ArrowMessage") == recording.count(b"PointCloudMessage") == 11
 
 
 @pytest.mark.slow
@@ -116,6 +125,6 @@ def test_a_file_whose_actuators_have_states(tmp_path):
         <body pos="0 0 .1"><joint name="up" type="slide" axis="0 0 1"/><geom size=".1" mass="2"/></body>
         </worldbody><actuator><general joint="up" dyntype="filter" dynprm=".1"/></actuator></mujoco>"""
     )
-    scene = Scene(simulated(str(path), 0.1, None, None, []))
+    scene = Scene(simulated(str(path), 0.1))
     assert scene.poses[0].shape == (len(scene.times), 1, 3)
     assert len(scene.arrows[-1]) == 1 and scene.arrows[-1][0, 1, 2] > scene.arrows[-1][0, 0, 2]
