@@ -47,6 +47,7 @@ def write_result(path: Path, record: Identified, extra: dict | None = None) -> N
             "free": free,
             "determined": each(record.determined) if free else None,
             "start": job.value(job.model, name).tolist(),
+            "prior": _prior(job, name),
         }
     content = {
         "schema": SCHEMA,
@@ -61,6 +62,7 @@ def write_result(path: Path, record: Identified, extra: dict | None = None) -> N
         "run_seconds": round(record.run_seconds, 3),
         "correlations": record.correlations,
         "free": list(job.free),
+        "not_determined": [label for label, known in record.determined.items() if not known],
         "warnings": record.warnings,
         "valleys": [
             {"loss": valley.loss, "starts": len(valley.starts), "values": valley.values}
@@ -92,7 +94,7 @@ def write_fit_report(
 
     job, rows = record.job, []
     for name, quantity in job.quantities.items():
-        starts = by_label(name, job.value(job.model, name))
+        starts, prior = by_label(name, job.value(job.model, name)), _prior(job, name)
         rows += [
             ParameterRow(
                 label,
@@ -107,6 +109,7 @@ def write_fit_report(
                 record.intervals.get(label),
                 record.truth.get(label),
                 record.independent_errors.get(label),
+                None if prior is None else (starts[label], prior["deviation"]),
             )
             for label, value in record.numbers(name).items()
         ]
@@ -114,7 +117,7 @@ def write_fit_report(
         path,
         title=title,
         parameters=rows,
-        loss_history=record.losses or [float("nan")],
+        loss_history=record.losses,
         tosses_compared=compared,
         errors=errors,
         meta=RunFigures(
@@ -129,6 +132,14 @@ def write_fit_report(
         posterior=_posterior(record, band, PosteriorDraws),
         valleys=[(valley.loss, len(valley.starts), valley.values) for valley in record.valleys],
     )
+
+
+def _prior(job: Job, name: str) -> dict | None:
+    """The built-in prior of a free quantity, about its start value."""
+    deviation = job.quantities[name].deviation
+    if deviation is None or name not in job.free:
+        return None
+    return {"centre": job.value(job.model, name).tolist(), "deviation": deviation}
 
 
 def _text(value: Any) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..._arguments import checked_arguments
+from ..._arguments import checked_kinds
 from ..._optional import require
 from .._files import write_page
 from . import _plots
@@ -82,7 +82,7 @@ class RunFigures:
     details: Mapping[str, str] = field(default_factory=dict)
 
 
-@checked_arguments
+@checked_kinds  # NaN has a meaning: a loss that is not finite, a correlation that nothing determines
 def write_report(
     path: str | Path,
     *,
@@ -105,12 +105,12 @@ def write_report(
     - `path`: the file to write, for example `report.html`.
     - `title`: heading of the page.
     - `parameters`: the rows of the parameter table.
-    - `loss_history`: the loss after each iteration, shape `(i,)`; may be empty.
+    - `loss_history`: the loss after each iteration, shape `(i,)`; may be empty, and NaN where a trial failed.
     - `tosses_compared`: the tosses to plot; about three are enough.
     - `errors`: errors of all tosses for the histograms, or None.
     - `meta`: cost of the run, warnings and details.
     - `correlations`: correlation matrix of the free parameters in the order of `parameters`, shape
-        `(k, k)`; None leaves the table out.
+        `(k, k)`, NaN where the data determine nothing; None leaves the table out.
     - `posterior`: draws for the corner plot; None leaves it out.
     - `valleys`: of a fit from several starts, where they led: loss, number of starts, values by name.
 

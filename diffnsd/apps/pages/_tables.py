@@ -17,8 +17,8 @@ class ParameterRow:
     None if unknown; `lower` and `upper` are None if there is no bound. `determined` says whether the
     data determine the parameter; `free` is False if it was held at its start value. `note` is a
     sentence for the reader. `interval` holds the ends of its 95 % interval, `truth` the true value,
-    `independent_error` the standard error that would hold if all residuals were independent, each None
-    if unknown.
+    `independent_error` the standard error that would hold if all residuals were independent, `prior` the
+    centre and the standard deviation of its prior, each None if unknown or if there is none.
     """
 
     name: str
@@ -34,6 +34,7 @@ class ParameterRow:
     interval: tuple[float, float] | None = None
     truth: float | None = None
     independent_error: float | None = None
+    prior: tuple[float, float] | None = None
 
 
 def parameter_table(parameters: Sequence[ParameterRow]) -> str:
@@ -42,6 +43,7 @@ def parameter_table(parameters: Sequence[ParameterRow]) -> str:
         return ""
     rows, names = [], ["parameter"]
     any_truth = any(row.truth is not None for row in parameters)
+    any_prior = any(row.prior is not None for row in parameters)
     both_errors = any(row.independent_error is not None for row in parameters)
     for row in parameters:
         estimate, error = with_error(row.estimate, row.standard_error)
@@ -58,6 +60,7 @@ def parameter_table(parameters: Sequence[ParameterRow]) -> str:
             "standard error": error,
             **({"if residuals were independent": _independent(row)} if both_errors else {}),
             "95 % interval": _ends(row.interval),
+            **({"prior": _about(row.prior)} if any_prior else {}),
             **({"truth": _known(row)} if any_truth else {}),
             "unit": html.escape(row.unit) or "—",
             "bounds": _bounds(row.lower, row.upper),
@@ -77,6 +80,11 @@ def _ends(interval: tuple[float, float] | None) -> str:
     if interval is None or not np.all(np.isfinite(interval)):
         return "—"
     return f"{number(interval[0])} to {number(interval[1])}"
+
+
+def _about(prior: tuple[float, float] | None) -> str:
+    """Centre and deviation of a prior."""
+    return "none" if prior is None else f"{number(prior[0])} ± {number(prior[1], 2)}"
 
 
 def _independent(row: ParameterRow) -> str:

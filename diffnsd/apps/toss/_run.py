@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..fit import Identified, fit_and_show, padded_frames, write_result
+from ..fit import Identified, about_predictions, fit_and_show, padded_frames, write_result
 from ._cube import (
     CubeMotion,
     CubeParameters,
@@ -71,6 +71,11 @@ def run_identification(
             )
         predicted.save(folder / "predictions.npz")
         errors = predicted.errors()
+        record.warnings += about_predictions(
+            errors["position_percent"] / 100,
+            predicted.still,
+            [f"toss {i}" for i in target.toss_id],
+        )
         prediction["prediction"] = {
             "tosses": len(target),
             "position_percent": float(errors["position_percent"].mean()),

@@ -229,6 +229,17 @@ def test_failures_and_missing_parts(tmp_path):
     assert not reader.faults and "Please note" not in text and "Correlations" not in text
 
 
+def test_what_is_not_finite_is_shown_as_unknown(tmp_path):
+    """A fit of data that determine nothing, whose trials failed; and one that was interrupted at once."""
+    nothing = np.where(np.eye(3) > 0, 1.0, np.nan)
+    path = _write(tmp_path / "nan.html", correlations=nothing, loss_history=[2.0, np.nan, np.inf])
+    page, reader, _ = _read(path)
+    assert page.count("<td>—</td>") == 6 and not reader.faults
+    assert "Loss over 3 iterations" in page
+    empty, _, _ = _read(_write(tmp_path / "empty.html", loss_history=[]))
+    assert "final loss" not in empty and "Loss over" not in empty
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
