@@ -13,7 +13,7 @@ from ..._arguments import checked_arguments
 from ..._checkpointing import Checkpointing
 from ..._expects import refuse_below
 from ..information._judgement import about_outliers
-from ..residuals._linearise import Huber, Linearisation
+from ..residuals._linearise import Huber, Linearisation, runs_of
 from ._least_squares import least_squares
 from ._outcome import FitResult
 from ._programs import Programs
@@ -123,11 +123,8 @@ def _about(
     outliers: np.ndarray, kept: np.ndarray, rows: Linearisation, groups: Any, expected: float
 ) -> list[str]:
     """Sentences about many outliers, in all, or in a run."""
-    if groups is None:
-        lengths = {shape[0] if len(shape) > 1 else 0 for shape in rows.shapes}
-        groups = np.arange(max(lengths)) if len(lengths) == 1 and max(lengths) > 1 else None
-    labels = None if groups is None else rows.rows(groups)[kept]
-    sentences = about_outliers(1.0 - outliers[kept], labels)
+    labels = runs_of(rows.shapes) if groups is None else rows.rows(groups)
+    sentences = about_outliers(1.0 - outliers[kept], None if labels is None else labels[kept])
     share = float(np.mean(outliers[kept]))
     chance = _CHANCE * math.sqrt(expected * (1 - expected) / outliers[kept].size)
     if not sentences and share > expected + max(_MANY, chance):
