@@ -1,7 +1,5 @@
 """An identification on the console, and its file `result.json`."""
 
-import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..._arguments import checked_arguments
+from .._files import write_json
 from ._draws import LEVEL, Bands
 from ._fit import Identified, by_label, identify
 from ._job import Job
@@ -21,10 +20,9 @@ documentation has the table of its entries (identification, "The file of results
 
 @checked_arguments
 def write_result(path: Path, record: Identified, extra: dict | None = None) -> None:
-    """Writes `result.json` atomically, so that an interrupt cannot leave a partial file.
+    """Writes `result.json`.
 
-    Numbers that are not finite (the error of a parameter that the data do not determine, the loss of
-    a rejected trial) become `null`, since JSON cannot represent them.
+    The error of a parameter that the data do not determine, or the loss of a rejected trial, is `null`.
     """
     job, table = record.job, {}
     for name, quantity in job.quantities.items():
@@ -70,9 +68,7 @@ def write_result(path: Path, record: Identified, extra: dict | None = None) -> N
         ],
         **(extra or {}),
     }
-    temporary = path.with_suffix(".json.tmp")
-    temporary.write_text(json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
-    os.replace(temporary, path)
+    write_json(path, content)
 
 
 @checked_arguments
@@ -169,19 +165,6 @@ def _posterior(record: Identified, band: Bands | None, draws: type) -> Any:
             f"{band.share:.0%} of what was measured in {len(band.runs)} runs."
         )
     return draws(samples, record.truth, remark)
-
-
-def _plain(content: Any) -> Any:
-    """The content with arrays as lists, and `None` for numbers that are not finite."""
-    if isinstance(content, dict):
-        return {key: _plain(value) for key, value in content.items()}
-    if isinstance(content, np.ndarray):
-        return _plain(content.tolist())
-    if isinstance(content, list | tuple):
-        return [_plain(value) for value in content]
-    if isinstance(content, float | np.floating):
-        return float(content) if np.isfinite(content) else None
-    return content
 
 
 @checked_arguments

@@ -3,6 +3,7 @@
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -160,3 +161,50 @@ def valley_table(valleys: Sequence[tuple[float, int, Mapping[str, np.ndarray]]])
         cells = "".join(f"<td>{html.escape(text)}</td>" for text in (str(count), *numbers))
         rows.append(f'<tr><th scope="row">{number(loss)}</th>{cells}</tr>')
     return table(f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>")
+
+
+def posterior_rows(posterior: Any, truth: Mapping[str, float], level: float) -> dict[str, dict]:
+    """What is known of each number of a posterior, by label."""
+    ends = posterior.interval(level)
+    rows = {}
+    for i, (label, unit) in enumerate(zip(posterior.labels, posterior.units, strict=True)):
+        mean, deviation = posterior[label]
+        rows[label] = {
+            "mean": mean,
+            "deviation": deviation,
+            "interval": list(ends[label]),
+            "unit": unit or "",
+            "split_rhat": float(posterior.rhat[i]),
+            "effective_draws": float(posterior.effective_sizes[i]),
+            "truth": truth.get(label),
+        }
+    return rows
+
+
+def posterior_table(rows: Mapping[str, dict], level: float) -> str:
+    """The rows of `posterior_rows` as a table."""
+    any_truth = any(row["truth"] is not None for row in rows.values())
+    names, lines = [], []
+    for label, row in rows.items():
+        mean, deviation = with_error(row["mean"], row["deviation"])
+        low, high = row["interval"]
+        cells = {
+            "mean": f"<b>{mean}</b>",
+            "standard deviation": deviation,
+            f"{level:.0%} interval": f"{number(low)} to {number(high)}",
+            **(
+                {"truth": "—" if row["truth"] is None else number(row["truth"])}
+                if any_truth
+                else {}
+            ),
+            "unit": html.escape(row["unit"]) or "—",
+            "split R-hat": f"{row['split_rhat']:.3f}",
+            "effective draws": f"{row['effective_draws']:.0f}",
+        }
+        names = ["parameter", *cells]
+        content = "".join(
+            f'<td{_kind(name)} data-name="{name}">{x}</td>' for name, x in cells.items()
+        )
+        lines.append(f'<tr><th scope="row">{html.escape(label)}</th>{content}</tr>')
+    head = "".join(f'<th scope="col"{_kind(name)}>{name}</th>' for name in names)
+    return table(f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>")

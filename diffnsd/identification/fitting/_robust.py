@@ -13,7 +13,7 @@ from ..._arguments import checked_arguments
 from ..._checkpointing import Checkpointing
 from ..._expects import refuse_below
 from ..information._judgement import about_outliers
-from ..residuals._linearise import Huber, Linearisation, runs_of
+from ..residuals._linearise import Huber, runs_of
 from ._least_squares import least_squares
 from ._outcome import FitResult
 from ._programs import Programs
@@ -96,6 +96,7 @@ def robust_least_squares(
     # A plain evaluation at the start: its residuals give the first scale.
     first = least_squares(residual, params, **{**given, "max_steps": 1, "throw": True})
     rows = first.linearisation
+    labels = runs_of(rows.shapes) if groups is None else rows.rows(groups)
     kept = np.asarray(rows.mask)
     if not kept.any():
         raise ValueError("the mask leaves no residual to fit.")
@@ -115,18 +116,14 @@ def robust_least_squares(
         settled = abs(scale - before) <= scale_rtol * before
     outliers = (sizes > tuning * scale) & kept
     expected = math.erfc(tuning / 2**0.5)
-    sentences = _about(outliers, kept, rows, groups, expected)
+    sentences = _about(outliers[kept], None if labels is None else labels[kept], expected)
     return RobustFit(fit, scale, outliers, count, settled, tuple(sentences))
 
 
-def _about(
-    outliers: np.ndarray, kept: np.ndarray, rows: Linearisation, groups: Any, expected: float
-) -> list[str]:
-    """Sentences about many outliers, in all, or in a run."""
-    labels = runs_of(rows.shapes) if groups is None else rows.rows(groups)
-    sentences = about_outliers(1.0 - outliers[kept], None if labels is None else labels[kept])
-    share = float(np.mean(outliers[kept]))
-    chance = _CHANCE * math.sqrt(expected * (1 - expected) / outliers[kept].size)
+def _about(outliers: np.ndarray, labels: np.ndarray | None, expected: float) -> list[str]:
+    """Sentences about many outliers, in all, or in a run; `expected`: their share in normal noise."""
+    sentences, share = about_outliers(1.0 - outliers, labels), float(np.mean(outliers))
+    chance = _CHANCE * math.sqrt(expected * (1 - expected) / outliers.size)
     if not sentences and share > expected + max(_MANY, chance):
         sentences.append(
             f"{share:.0%} of the residuals are outliers, of normal noise {expected:.0%} would be: so many "

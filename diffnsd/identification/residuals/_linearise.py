@@ -245,8 +245,8 @@ class Linearisation(eqx.Module):
         if labels.shape == (total,):
             return labels
         raise ValueError(
-            f"labels of shape {labels.shape} fit neither the {total} residuals nor the leading "
-            f"axes of their shapes {self.shapes}."
+            f"groups has labels of shape {labels.shape}, which fit neither the {total} residuals nor the "
+            f"leading axes of their shapes {self.shapes}."
         )
 
 
