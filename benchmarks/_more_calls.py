@@ -79,7 +79,11 @@ def more_calls() -> dict:
     few = ident.Laplace(10)
     return {
         # identification
-        "robust_least_squares": (ident.robust_least_squares, (_residual, params), dict(tuning=1.3, rounds=2)),
+        "robust_least_squares": (
+            ident.robust_least_squares,
+            (_residual, params),
+            dict(tuning=1.3, rounds=2, groups=np.arange(2)),
+        ),
         "several_starts": (
             ident.several_starts,
             (lambda p: fitted, params),
@@ -102,11 +106,13 @@ def more_calls() -> dict:
         "Guided": (ident.Guided, (noise, fitted.linearisation, params), {}),
         "Normal": (ident.Normal, (0.0, 1.0), {}),
         "LogNormal": (ident.LogNormal, (1.0, 1.0), {}),
-        "Laplace": (ident.Laplace, (), dict(draws=10)),
+        "Laplace": (ident.Laplace, (), dict(draws=10, starts=2)),
         "NUTS": (
             ident.NUTS,
             (),
-            dict(chains=2, draws=10, warmup=10, target_acceptance=0.8, max_doublings=2),
+            dict(
+                chains=2, draws=10, warmup=10, target_acceptance=0.8, max_doublings=2, starts=2
+            ),
         ),
         "Ensemble": (ident.Ensemble, (), dict(ensembles=2, walkers=8, draws=10, warmup=1, stretch=2.0)),
         "uncertainty": (ident.uncertainty, (fitted.params, fitted.linearisation), dict(value_limit=0.5)),

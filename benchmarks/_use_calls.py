@@ -109,6 +109,9 @@ def use_calls() -> dict:
     solid = pages.Solid(0, corners, faces, True)
     motion = pages.Motion("run", (frames[:, None], unit[:, None]))
     row = pages.ParameterRow("e", 0.5, 0.4, 0.1)
+    drawn = ident.posterior(
+        lambda p: -jnp.sum(p["x"] ** 2), {"x": jnp.asarray(1.0)}, sampler=ident.Laplace(10)
+    )
     figures = pages.RunFigures(1, 1, 1.0, 1.0)
     compared = pages.TossComparison("toss", np.arange(4.0), frames, unit, frames, unit)
     errors = pages.PoseErrors(np.ones(3), np.ones(3))
@@ -261,6 +264,11 @@ def use_calls() -> dict:
                 speed=0.25,
                 title="run",
             ),
+        ),
+        "write_posterior": (
+            pages.write_posterior,
+            ("posterior.html", drawn),
+            dict(title="run", truth={"['x']": 1.0}, details={"seed": "0"}, level=0.9),
         ),
         "write_report": (
             pages.write_report,

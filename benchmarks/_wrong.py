@@ -118,6 +118,7 @@ WRITERS = {
     ("write_gallery", "folder"),
     ("write_motion", "path"),
     ("write_replay", "path"),
+    ("write_posterior", "path"),
     ("write_report", "path"),
 }
 

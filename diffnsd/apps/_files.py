@@ -1,13 +1,14 @@
 """Reading and writing archives of arrays; error messages say what to do."""
 
 import contextlib
+import json
 import math
 import os
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -179,6 +180,29 @@ def write_page(path: str | Path, page: str) -> Path:
             f"{path}: this file cannot be written ({_reason(error)}); choose another place."
         ) from error
     return path
+
+
+def write_json(path: Path, content: dict) -> None:
+    """Writes a file of results atomically, so that an interrupt cannot leave a partial one.
+
+    Numbers that are not finite become `null`, since JSON cannot represent them.
+    """
+    temporary = path.with_suffix(".json.tmp")
+    temporary.write_text(json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
+    os.replace(temporary, path)
+
+
+def _plain(content: Any) -> Any:
+    """The content with arrays as lists, and `None` for numbers that are not finite."""
+    if isinstance(content, dict):
+        return {key: _plain(value) for key, value in content.items()}
+    if isinstance(content, np.ndarray):
+        return _plain(content.tolist())
+    if isinstance(content, list | tuple):
+        return [_plain(value) for value in content]
+    if isinstance(content, float | np.floating):
+        return float(content) if np.isfinite(content) else None
+    return content
 
 
 @checked_arguments

@@ -34,6 +34,7 @@ from diffnsd.apps.toss._cube import (
 )
 from diffnsd.apps.toss._demo import make_tosses
 from diffnsd.apps.toss._outputs import upward_face
+from diffnsd.apps.toss._run import about_gravity
 from diffnsd.rollout import rollout
 
 runner = CliRunner()
@@ -401,8 +402,40 @@ def test_the_free_flight_tells_gravity_and_wrong_units(tosses):
     value, error = flight_gravity(tosses)
     assert abs(value - 9.81) < 3 * error < 0.3  # measured: 9.83 with 0.03
     late = dataclasses.replace(tosses, dt=tosses.dt / 10)
-    with pytest.raises(ValueError, match=r"before their first contact the tosses fall with"):
+    with pytest.raises(ValueError, match=r"the tosses fall with .* millimetres by 1000"):
         check_flight(late)
+    # A corner touches the table before a smaller cube would: measured 1.5 m/s² upwards.
+    small = dataclasses.replace(tosses, half_width=0.93 * tosses.half_width)
+    with pytest.raises(ValueError, match=r"the tosses fall with .* no free flight.*`half_width`"):
+        check_flight(small)
+
+
+def test_gravity_of_the_file_is_compared_with_the_flights(tosses):
+    def said(gravity, free):
+        cube = dataclasses.replace(CubeParameters.nominal(tosses), gravity=jnp.asarray(gravity))
+        job = cube_job(cube, lanes(tosses), free, CubeMotion(0.1, tosses.dt, 4))
+        return about_gravity(Identified(job), flight_gravity(tosses))
+
+    assert said(9.81, ("mu", "gravity")) == []
+    (freed,), (held,) = said(12.75, ("mu", "gravity")), said(12.75, ("mu",))
+    assert "its prior, 12.75 ± 0.26 m/s², pulls" in freed and "are fitted with it" in held
+
+
+@pytest.mark.slow
+def test_tosses_that_only_fly_determine_nothing(tosses, tmp_path):
+    """From file to report: the first eight frames of each toss, in which nothing touches the table."""
+    rows = (tosses.offsets[:-1, None] + np.arange(8)).ravel()
+    keys = ("position", "quaternion_wxyz", "velocity_world", "angular_velocity_body")
+    first = {key: getattr(tosses, key)[rows] for key in keys}
+    flight = dataclasses.replace(tosses, offsets=8 * np.arange(len(tosses) + 1), **first)
+    path = save_tosses(tmp_path / "flight.npz", flight)
+    out = tmp_path / "out"
+    done = runner.invoke(app, ["identify", str(path), "--out", str(out), "--free", "mu,e"])
+    assert done.exit_code == 0, done.output
+    result = json.loads((out / "result.json").read_text())
+    assert result["status"] == "not determined" and set(result["not_determined"]) == {"mu", "e"}
+    assert result["correlations"] == [[1.0, None], [None, 1.0]]
+    assert "none of what is free (mu, e)" in (out / "report.html").read_text()
 
 
 def test_the_upward_face_of_a_cube():

@@ -232,6 +232,8 @@ BAD_CONTENT = {
         _with(angular_velocity_body=lambda w: 1e5 * w),
         ["`angular_velocity_body`", "rad/s"],
     ),
+    "inertia a thousand times too small": (_with(inertia=8.1e-7), ["`inertia`", "far less"]),
+    "mass in grams": (_with(mass=370.0), ["`mass` must be in kg", "divide grams by 1000"]),
     "inertia in g cm^2": (_with(inertia=8100.0), ["`inertia`", "kg m^2"]),
     "impossible inertia": (
         _with(inertia=np.array([1e-4, 1e-4, 3e-4])),

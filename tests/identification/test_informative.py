@@ -124,3 +124,16 @@ def test_the_gradient_of_an_expected_error_through_impacts():
     # Measured: 2e-15 and 2e-14.
     np.testing.assert_allclose(value, true, rtol=1e-10)
     np.testing.assert_allclose(slope, true_slope, rtol=1e-9)
+
+
+def test_what_no_design_determines_is_said():
+    """A slope is seen in every design but one at time 0; a number without influence in none."""
+
+    def observe(numbers, time):
+        return numbers["slope"] * time + 0.0 * numbers["idle"]
+
+    numbers, _ = ident.parameters({"slope": 1.0, "idle": 2.0}, lambda m: m)
+    found = ident.informative(observe, numbers, jnp.array([0.0, 1.0, 2.0]))
+    assert len(found.warnings) == 2
+    assert any("design 0 of 3 does not determine slope" in text for text in found.warnings)
+    assert any("none of the designs determines idle" in text for text in found.warnings)

@@ -132,3 +132,22 @@ def test_further_starts_fill_the_bounds():
     np.testing.assert_array_equal(np.floor(8 * a).astype(int), np.arange(8))
     b = np.array([np.asarray(v["b"]) for v in seen[1:]])
     assert 0.5 < b.std() < 1.6  # normal numbers of unit size
+
+
+def test_a_robust_fit_says_where_all_or_many_are_outliers():
+    """A line of four runs: normal noise, one run garbage, and a third of all residuals far away."""
+    t, rng = jnp.linspace(0.0, 1.0, 30), np.random.default_rng(0)
+    good = np.asarray(3 * t)[None] + 0.01 * rng.normal(size=(4, 30))
+    wild, many = good.copy(), good.copy()
+    wild[2] = rng.uniform(-20, 20, 30)
+    many[:, ::3] += rng.uniform(1, 20, many[:, ::3].shape)
+
+    def said(seen):
+        start = {"a": jnp.asarray(1.0)}
+        return ident.robust_least_squares(lambda p: p["a"] * t[None] - seen, start).warnings
+
+    assert said(good) == ()  # measured: 20 % of them
+    (named,) = said(wild)
+    assert "100% of group 2" in named
+    (named,) = said(many)
+    assert " of the residuals are outliers, of normal noise 18% would be" in named, named

@@ -264,3 +264,40 @@ def test_residuals_that_are_all_outliers_determine_nothing():
     here = linearise(lambda p: p + 10.0 * jnp.ones(20), jnp.asarray(0.0), robust=Huber(1.0))
     found = uncertainty(jnp.asarray(0.0), here)
     assert np.isinf(found.standard_errors[0]) and "are outliers" in found.warnings[0]
+
+
+def test_bounds_that_exclude_the_data_are_named():
+    """The data say 3.00 +- 0.003, of an interval that ends at 2; and 1.99, just inside of it."""
+    t, noise = jnp.linspace(0.0, 1.0, 30), 0.01 * np.random.default_rng(0).normal(size=30)
+    params, _ = parameters({"a": 1.0}, lambda m: m, {"a": (0.5, 2.0)}, units={"a": "m"})
+    for truth, excluded in ((3.0, True), (1.99, False)):
+        fit = least_squares(
+            lambda p, seen=truth * t + noise: p["a"] * t - seen, params, throw=False
+        )
+        said = [w for w in uncertainty(fit.params, fit.linearisation).warnings if "excludes" in w]
+        assert len(said) == excluded, said
+        if excluded:
+            assert said[0].startswith(
+                "the bound 2 m of a excludes what the data ask for, about 3 m"
+            )
+
+
+def test_outliers_of_a_robust_loss_are_said_of_all_data_and_of_groups():
+    """A line of four runs, one of them garbage; then garbage alone; and normal noise."""
+    t, rng = jnp.linspace(0.0, 1.0, 30), np.random.default_rng(0)
+    good = 3 * t[None] + 0.01 * rng.normal(size=(4, 30))
+    one_bad, garbage = good.at[2].set(rng.uniform(-20, 20, 30)), rng.uniform(-20, 20, (4, 30))
+
+    def said(seen, groups=None):
+        fit = least_squares(
+            lambda p: p["a"] * t[None] - seen, {"a": jnp.asarray(1.0)}, robust=Huber(0.0135)
+        )
+        found = uncertainty(fit.params, fit.linearisation, groups=groups)
+        return [w for w in found.warnings if "outliers of the robust loss" in w]
+
+    assert said(good) == [] and said(good, np.arange(4)) == []
+    (named,) = said(one_bad, np.arange(4))
+    assert "100% of group 2" in named and named.startswith("34%")
+    assert said(one_bad) == []
+    (named,) = said(garbage)
+    assert named.startswith("99% of the residuals") and "these data" in named

@@ -15,3 +15,4 @@ from ._outputs import (
     write_fit_report as write_fit_report,
     write_result as write_result,
 )
+from ._verdict import about_predictions as about_predictions

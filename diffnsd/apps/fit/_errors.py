@@ -38,13 +38,27 @@ def note_errors(
 
     record.standard_errors = by_label(found.standard_errors)
     record.independent_errors = by_label(found.independent_errors)
-    record.intervals = found.interval(0.95)
+    record.intervals = _within_bounds(found.interval(0.95), params)
     record.determined = by_label(found.determined)
     record.correlations = np.asarray(found.correlations)
     raw = identification.raw_covariance(linearisation, groups, [""] * open_by.size)
     covariance = raw.matrix * np.outer(factors, factors)
     record.spread = Spread(params, rebuild, covariance, found.degrees_of_freedom)
     record.warnings += found.warnings
+
+
+def _within_bounds(
+    intervals: dict[str, tuple[float, float]], params: identification.Parameters
+) -> dict[str, tuple[float, float]]:
+    """The intervals cut off at the bounds, as the draws of `Spread` are: no friction is negative."""
+    sides = []
+    for value, transform in zip(params.values().values(), params.transforms, strict=True):
+        sides.append(
+            np.stack([np.broadcast_to(x, value.shape).ravel() for x in transform.limits()])
+        )
+    lows, highs = np.concatenate(sides, axis=1)
+    cut = zip(intervals.items(), lows, highs, strict=True)
+    return {k: (float(max(lo, low)), float(min(hi, high))) for (k, (lo, hi)), low, high in cut}
 
 
 def moved_by(record: Any, motion: Callable) -> dict[str, float]:

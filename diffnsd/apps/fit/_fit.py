@@ -29,7 +29,6 @@ from ._errors import note_errors
 from ._job import Job, weights
 from ._motions import LARGE, PROGRAMS, Motions, Residual
 from ._steps import (
-    about_outliers,
     across,
     bends_of,
     bias_of,
@@ -38,14 +37,14 @@ from ._steps import (
     scales_of,
     widths_around,
 )
+from ._verdict import about_outliers, about_priors, status_of
 
 HUBER = 0.5
 SETTLED = 2e-3
 """Stop when a round changes every parameter by less than this fraction of its value, or by less than a
 tenth of its standard error for independent residuals."""
-CONVERGED, SHARP = 1.0, 0.4
-"""Largest accepted uncertainty of the mean of the refinement's steps, in standard errors, which it is
-added to; and one that needs no further step."""
+SHARP = 0.4
+"""Uncertainty of the mean of the refinement's steps, in standard errors, that needs no further step."""
 POINTS, ALL_POINTS = 8, 80
 """Least number of points around the estimate in a step of the refinement, and about how many in all."""
 LEAST = 3
@@ -65,8 +64,8 @@ class Identified:
     Standard errors and 95 % intervals are by number, with names such as `size[2]`. Runs are the independent
     units of `standard_errors`; `independent_errors` would hold if all residuals were independent.
     `failed` lists the runs in which a step failed at the estimate. `status` is one of `running`,
-    `converged`, `not converged`, `failed` and `interrupted`; the last of `warnings` says why the fit
-    did not converge. `truth` holds true values where they are known, for the report. `spread` is the
+    `converged`, `not determined`, `not converged`, `failed` and `interrupted`; the last of `warnings` says
+    why it is not the first. `truth` holds true values where they are known, for the report. `spread` is the
     distribution of the estimate, `None` without standard errors; `valleys` where several starts led.
     `motions` simulates further runs, with the raw numbers `raw (p,)` of the estimate or others. `plane`: the
     last linearisation, and its weights.
@@ -267,14 +266,15 @@ class _Rounds:
             spread = np.hypot(spread, bias_of(here, bends, np.asarray(jacobian.widths / widest)))
         if groups is not None:
             note_errors(record, self.params, self.rebuild, here, groups, spread / errors)
+            record.warnings += about_priors(record, here, self.params)
         else:
             record.warnings.append(
                 "no standard errors: one run says nothing about how runs differ; give two or more."
             )
-        record.warnings += about_outliers(here, self.runs, HUBER)
+        record.warnings += about_outliers(record, here, HUBER)
         # Errors can be far smaller than anybody needs: what a round may leave open, this may too.
         known = np.maximum(errors, SETTLED * np.abs(np.asarray(centre)))
-        record.status = self.verdict(spread, spread / known)
+        record.status = status_of(record, self.params, spread, spread / known)
 
     def bends(self, weights: Array, centre: Array, widths: Array) -> np.ndarray | None:
         """How far the residuals bend over these widths around `centre`, `None` if they are rough."""
@@ -358,39 +358,6 @@ class _Rounds:
         record.compile_seconds += fit.compile_seconds
         record.run_seconds += fit.run_seconds
         return fit
-
-    def verdict(self, spread: np.ndarray, left: np.ndarray) -> str:
-        """The status of a finished fit; adds a warning with the reason if it has not converged.
-
-        **Arguments:** `spread (p,)`: how far the refinement leaves the raw numbers open;
-        `left (p,)`: the same in standard errors, or in `SETTLED` of their values where that is more.
-        """
-        record = self.record
-        if record.failed:
-            record.warnings.append(
-                f"in the simulation of {len(record.failed)} of {self.runs} runs a step did not "
-                "reach its tolerance at the estimate: look at these runs, and leave them out if "
-                "their data are wrong."
-            )
-        if np.max(left) < CONVERGED:
-            return "converged"
-        worst = int(np.argmax(left))
-        sizes = np.cumsum([raw.size for raw in self.params.raw])
-        name = self.params.names[int(np.searchsorted(sizes, worst, side="right"))]
-        amount = "its steps had not settled when the fit ended"
-        if np.isfinite(spread[worst]):
-            flat, unravel = ravel_pytree(self.params)
-            aside = jnp.zeros_like(flat).at[worst].set(spread[worst])
-            ends = (np.asarray(unravel(flat + side * aside)[name]) for side in (-1, 1))
-            unit = self.job.quantities[name].unit
-            amount = (
-                f"its last steps leave it open by {np.max(np.abs(np.subtract(*ends))) / 2:.2g}"
-                f"{' ' * bool(unit)}{unit}, {left[worst]:.2g} of its standard errors"
-            )
-        record.warnings.append(
-            f"the fit has not converged in {name}: {amount}; free fewer parameters or take more runs."
-        )
-        return "not converged"
 
 
 def _settled(moved: dict[str, float], params, linearisation) -> bool:

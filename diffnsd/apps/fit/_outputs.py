@@ -1,7 +1,5 @@
 """An identification on the console, and its file `result.json`."""
 
-import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..._arguments import checked_arguments
+from .._files import write_json
 from ._draws import LEVEL, Bands
 from ._fit import Identified, by_label, identify
 from ._job import Job
@@ -21,10 +20,9 @@ documentation has the table of its entries (identification, "The file of results
 
 @checked_arguments
 def write_result(path: Path, record: Identified, extra: dict | None = None) -> None:
-    """Writes `result.json` atomically, so that an interrupt cannot leave a partial file.
+    """Writes `result.json`.
 
-    Numbers that are not finite (the error of a parameter that the data do not determine, the loss of
-    a rejected trial) become `null`, since JSON cannot represent them.
+    The error of a parameter that the data do not determine, or the loss of a rejected trial, is `null`.
     """
     job, table = record.job, {}
     for name, quantity in job.quantities.items():
@@ -47,6 +45,7 @@ def write_result(path: Path, record: Identified, extra: dict | None = None) -> N
             "free": free,
             "determined": each(record.determined) if free else None,
             "start": job.value(job.model, name).tolist(),
+            "prior": _prior(job, name),
         }
     content = {
         "schema": SCHEMA,
@@ -61,6 +60,7 @@ def write_result(path: Path, record: Identified, extra: dict | None = None) -> N
         "run_seconds": round(record.run_seconds, 3),
         "correlations": record.correlations,
         "free": list(job.free),
+        "not_determined": [label for label, known in record.determined.items() if not known],
         "warnings": record.warnings,
         "valleys": [
             {"loss": valley.loss, "starts": len(valley.starts), "values": valley.values}
@@ -68,9 +68,7 @@ def write_result(path: Path, record: Identified, extra: dict | None = None) -> N
         ],
         **(extra or {}),
     }
-    temporary = path.with_suffix(".json.tmp")
-    temporary.write_text(json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
-    os.replace(temporary, path)
+    write_json(path, content)
 
 
 @checked_arguments
@@ -92,7 +90,7 @@ def write_fit_report(
 
     job, rows = record.job, []
     for name, quantity in job.quantities.items():
-        starts = by_label(name, job.value(job.model, name))
+        starts, prior = by_label(name, job.value(job.model, name)), _prior(job, name)
         rows += [
             ParameterRow(
                 label,
@@ -107,6 +105,7 @@ def write_fit_report(
                 record.intervals.get(label),
                 record.truth.get(label),
                 record.independent_errors.get(label),
+                None if prior is None else (starts[label], prior["deviation"]),
             )
             for label, value in record.numbers(name).items()
         ]
@@ -114,7 +113,7 @@ def write_fit_report(
         path,
         title=title,
         parameters=rows,
-        loss_history=record.losses or [float("nan")],
+        loss_history=record.losses,
         tosses_compared=compared,
         errors=errors,
         meta=RunFigures(
@@ -129,6 +128,14 @@ def write_fit_report(
         posterior=_posterior(record, band, PosteriorDraws),
         valleys=[(valley.loss, len(valley.starts), valley.values) for valley in record.valleys],
     )
+
+
+def _prior(job: Job, name: str) -> dict | None:
+    """The built-in prior of a free quantity, about its start value."""
+    deviation = job.quantities[name].deviation
+    if deviation is None or name not in job.free:
+        return None
+    return {"centre": job.value(job.model, name).tolist(), "deviation": deviation}
 
 
 def _text(value: Any) -> str:
@@ -158,19 +165,6 @@ def _posterior(record: Identified, band: Bands | None, draws: type) -> Any:
             f"{band.share:.0%} of what was measured in {len(band.runs)} runs."
         )
     return draws(samples, record.truth, remark)
-
-
-def _plain(content: Any) -> Any:
-    """The content with arrays as lists, and `None` for numbers that are not finite."""
-    if isinstance(content, dict):
-        return {key: _plain(value) for key, value in content.items()}
-    if isinstance(content, np.ndarray):
-        return _plain(content.tolist())
-    if isinstance(content, list | tuple):
-        return [_plain(value) for value in content]
-    if isinstance(content, float | np.floating):
-        return float(content) if np.isfinite(content) else None
-    return content
 
 
 @checked_arguments

@@ -1,4 +1,4 @@
-"""A step of the refinement: how wide to look around the estimate, how far to go; and runs that do not fit."""
+"""A step of the refinement: how wide to look around the estimate, how far to go."""
 
 from typing import Any
 
@@ -18,8 +18,6 @@ NARROW, WIDE = 0.01, 0.2
 NARROWEST = 0.003
 """The least width in place of `NARROW` where residuals are smooth (`is_smooth`). Their curvature moves an
 estimate by the square of it, about 1e-5 of the number; narrower looks see the steps of time."""
-OUTLYING = 3.0
-"""A run is reported if most of its frames are outliers, and its error is that many times the median."""
 
 
 def edges_of(params: identification.Parameters) -> tuple[np.ndarray, np.ndarray]:
@@ -44,13 +42,13 @@ def edges_of(params: identification.Parameters) -> tuple[np.ndarray, np.ndarray]
 
 def gauss_newton(linearisation, centre: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
     """The Gauss-Newton step from `centre`; numbers that it takes beyond an edge end there."""
-    move = -_solution(linearisation.residual, linearisation.jacobian)
+    move = -solution(linearisation.residual, linearisation.jacobian)
     held = (centre + move < lo) | (centre + move > hi)
     if held.any():
         jacobian = np.asarray(linearisation.jacobian, float)
         move = np.where(held, np.clip(centre + move, lo, hi) - centre, 0.0)
         rest = np.asarray(linearisation.residual, float) + jacobian @ move
-        move[~held] = -_solution(rest, jacobian[:, ~held])
+        move[~held] = -solution(rest, jacobian[:, ~held])
         move = np.clip(centre + move, lo, hi) - centre
     return move
 
@@ -142,7 +140,7 @@ def bias_of(linearisation, bends: np.ndarray, narrowed: np.ndarray) -> np.ndarra
     # The mean square of the distances along each number is 1 / p of its width squared.
     mean = np.mean(narrowed[:, None] ** 2 * bends, axis=0)
     rest = linearisation.residual.size - mean.size  # priors and marks of failed runs have none
-    return np.abs(_solution(np.pad(mean, (0, rest)), linearisation.jacobian))
+    return np.abs(solution(np.pad(mean, (0, rest)), linearisation.jacobian))
 
 
 def _weighed(errors: Any, weights: Array) -> np.ndarray:
@@ -151,22 +149,7 @@ def _weighed(errors: Any, weights: Array) -> np.ndarray:
     return (np.where(weigh > 0, errors, 0.0) * weigh).reshape(3, len(errors) // 3, -1)
 
 
-def about_outliers(here: identification.Linearisation, runs: int, delta: float) -> list[str]:
-    """A sentence about each run most of whose frames are outliers, beyond `delta`."""
-    shape = here.shapes[0]
-    weighed = np.asarray(here.residual[: np.prod(shape)]).reshape(shape)
-    largest = np.max(np.abs(weighed), axis=-1).reshape(runs, -1)
-    counts = np.maximum(np.sum(largest > 0, axis=1), 1)
-    share = np.sum(largest > delta, axis=1) / counts
-    size = np.sqrt(np.sum(largest**2, axis=1) / counts)
-    return [
-        f"run {i} does not fit the model: {share[i]:.0%} of its frames are outliers; look at its data, or "
-        "leave it out."
-        for i in np.flatnonzero((share > 0.5) & (size > OUTLYING * np.median(size)))
-    ]
-
-
-def _solution(residual, jacobian) -> np.ndarray:
+def solution(residual, jacobian) -> np.ndarray:
     """The least-squares solution of `J x = r` of least norm, in columns of unit length."""
     residual, jacobian = np.asarray(residual, float), np.asarray(jacobian, float)
     norms = np.linalg.norm(jacobian, axis=0)

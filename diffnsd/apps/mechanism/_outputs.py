@@ -64,6 +64,13 @@ class Predicted:
             self.known[runs],
         )
 
+    @property
+    def still(self) -> np.ndarray:
+        """Mean distances of the bodies from where they began, in sizes `(n,)`."""
+        places = np.asarray(self.batch.position) / float(self.metric.size)
+        apart = np.where(self.known, np.linalg.norm(places - places[:, :1], axis=-1), 0.0)
+        return apart.sum(axis=(1, 2)) / np.maximum(self.known.sum(axis=(1, 2)), 1)
+
     def save(self, path: Path) -> None:
         """Writes `predictions.npz`: `qpos`, `times` from the first frame of each run, and `offsets`."""
         runs = self.runs

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...io import Elements, save_mjcf
 from ...io._save import check_writable
-from ..fit import fit_and_show, moved_by, padded_frames, write_result
+from ..fit import about_predictions, fit_and_show, moved_by, padded_frames, write_result
 from ._data import Runs, load_runs
 from ._job import MechanismMotion, mechanism_job, metric_of, size_of
 from ._names import quantities, with_rebound
@@ -94,6 +94,9 @@ def identify_file(
                 f"{predicted.failed.sum()} of {len(target)} predicted runs have a step that did not reach "
                 f"its tolerance (largest residual {predicted.residual.max():.1e})."
             )
+        record.warnings += about_predictions(
+            predicted.position, predicted.still, [f"run {j}" for j in range(len(target))]
+        )
         predicted.save(folder / "predictions.npz")
         prediction["prediction"] = predicted.figures()
         title = f"Identification of {file.stem}"

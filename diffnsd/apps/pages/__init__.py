@@ -24,6 +24,7 @@ from ._report import (
     PosteriorDraws as PosteriorDraws,
     RunFigures as RunFigures,
     TossComparison as TossComparison,
+    write_posterior as write_posterior,
     write_report as write_report,
 )
 from ._scene import quiet_viser as quiet_viser, set_stage as set_stage

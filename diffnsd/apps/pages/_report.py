@@ -7,16 +7,26 @@ from pathlib import Path
 
 import numpy as np
 
-from ..._arguments import checked_arguments
+from ..._arguments import checked_arguments, checked_kinds
+from ..._expects import expects
 from ..._optional import require
-from .._files import write_page
+from ...identification import Posterior
+from .._files import write_json, write_page
 from . import _plots
 from ._page import number
-from ._tables import ParameterRow, correlation_table, parameter_table, table, valley_table
+from ._tables import (
+    ParameterRow,
+    correlation_table,
+    parameter_table,
+    posterior_rows,
+    posterior_table,
+    table,
+    valley_table,
+)
 from ._template import filled_page
 
-MOST = 8
-"""Most numbers in the corner plot."""
+MOST, DRAWN = 8, 2000
+"""Most numbers, and most draws of a posterior, in the corner plot."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +92,7 @@ class RunFigures:
     details: Mapping[str, str] = field(default_factory=dict)
 
 
-@checked_arguments
+@checked_kinds  # NaN has a meaning: a loss that is not finite, a correlation that nothing determines
 def write_report(
     path: str | Path,
     *,
@@ -105,12 +115,12 @@ def write_report(
     - `path`: the file to write, for example `report.html`.
     - `title`: heading of the page.
     - `parameters`: the rows of the parameter table.
-    - `loss_history`: the loss after each iteration, shape `(i,)`; may be empty.
+    - `loss_history`: the loss after each iteration, shape `(i,)`; may be empty, and NaN where a trial failed.
     - `tosses_compared`: the tosses to plot; about three are enough.
     - `errors`: errors of all tosses for the histograms, or None.
     - `meta`: cost of the run, warnings and details.
     - `correlations`: correlation matrix of the free parameters in the order of `parameters`, shape
-        `(k, k)`; None leaves the table out.
+        `(k, k)`, NaN where the data determine nothing; None leaves the table out.
     - `posterior`: draws for the corner plot; None leaves it out.
     - `valleys`: of a fit from several starts, where they led: loss, number of starts, values by name.
 
@@ -142,6 +152,94 @@ def write_report(
     ]
     page = filled_page(title, "\n".join(sections))
     return write_page(path, page)
+
+
+POSTERIOR_SCHEMA = "diffnsd.posterior/1"
+"""Name and version of the layout of the file beside `write_posterior`; documented with that of results."""
+
+
+@checked_arguments
+def write_posterior(
+    path: str | Path,
+    posterior: Posterior,
+    *,
+    title: str = "Posterior",
+    truth: Mapping[str, float] | None = None,
+    details: Mapping[str, str] | None = None,
+    level: float = 0.9,
+) -> Path:
+    """Writes the report of a posterior as one self-contained HTML page, and its numbers as JSON beside it.
+
+    What speaks against the draws stands first. Then mean, standard deviation, interval and diagnostics of
+    each number, and a corner plot of at most 2,000 draws of the first eight numbers.
+
+    **Arguments:**
+
+    - `path`: the page to write, for example `posterior.html`; the JSON has the ending `.json`.
+    - `posterior`: of `identification.posterior`.
+    - `title`: heading of the page.
+    - `truth`: known values by label, shown in plot and table; None if none is.
+    - `details`: further lines, such as versions and data.
+    - `level`: share of the draws that the intervals hold.
+
+    **Returns:** the path of the page.
+
+    **Raises:** `ImportError` if matplotlib is not installed; `ValueError` for a path that ends in `.json`,
+    a label in `truth` that is none of the posterior, or a level that is not between 0 and 1; `TypeError` for
+    details that are no text; `OutputDirError` if a file cannot be written.
+    """
+    require("matplotlib", "the report")
+    path = Path(path)
+    if path.suffix == ".json":
+        raise ValueError(
+            f"{path}: the page needs another ending, such as .html; the JSON lies beside."
+        )
+    if unknown := [label for label in truth or {} if label not in posterior.labels]:
+        known = ", ".join(map(repr, posterior.labels))
+        raise ValueError(f"truth has {unknown[0]!r}, but the numbers of the posterior are {known}.")
+    for name, line in (details or {}).items():
+        expects(f"details[{name!r}]", line, str, "a line of text")
+    rows = posterior_rows(posterior, dict(truth or {}), level)
+    chains, draws = posterior.log_density.shape
+    figures = {
+        "chains": chains,
+        "draws": draws,
+        "divergences": posterior.divergences,
+        "acceptance": posterior.acceptance,
+        "evaluations": posterior.evaluations,
+    }
+    flat = posterior.samples.reshape(-1, len(posterior.labels))
+    thinned = flat[:: -(-len(flat) // DRAWN)]
+    samples = dict(zip(posterior.labels, thinned.T, strict=True))
+    shown = PosteriorDraws(
+        samples, dict(truth or {}), f"{len(thinned)} of {len(flat)} draws are shown."
+    )
+    tiled = {
+        f"{chains} × {draws}": "chains and draws of each",
+        f"{posterior.divergences}": "divergences",
+        f"{posterior.acceptance:.0%}": "of the moves accepted",
+        f"{posterior.evaluations:,}".replace(",", " "): "evaluations of the likelihood",
+    }
+    tiles = "".join(f"<div><b>{x}</b><span>{name}</span></div>" for x, name in tiled.items())
+    sections = [
+        _warnings(posterior.warnings),
+        f'<div class="tiles">{tiles}</div>',
+        _section("Parameters", posterior_table(rows, level)),
+        _section("Posterior", _posterior_plot(shown)),
+        _section("Details", _details(details or {})),
+    ]
+    write_page(path, filled_page(title, "\n".join(sections)))
+    content = {
+        "schema": POSTERIOR_SCHEMA,
+        "warnings": list(posterior.warnings),
+        "level": level,
+        "parameters": rows,
+        **figures,
+        "log_evidence": posterior.log_evidence,
+        **({"details": dict(details)} if details else {}),
+    }
+    write_json(path.with_suffix(".json"), content)
+    return path
 
 
 def _section(heading: str, content: str) -> str:

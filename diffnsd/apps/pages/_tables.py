@@ -3,6 +3,7 @@
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +18,8 @@ class ParameterRow:
     None if unknown; `lower` and `upper` are None if there is no bound. `determined` says whether the
     data determine the parameter; `free` is False if it was held at its start value. `note` is a
     sentence for the reader. `interval` holds the ends of its 95 % interval, `truth` the true value,
-    `independent_error` the standard error that would hold if all residuals were independent, each None
-    if unknown.
+    `independent_error` the standard error that would hold if all residuals were independent, `prior` the
+    centre and the standard deviation of its prior, each None if unknown or if there is none.
     """
 
     name: str
@@ -34,6 +35,7 @@ class ParameterRow:
     interval: tuple[float, float] | None = None
     truth: float | None = None
     independent_error: float | None = None
+    prior: tuple[float, float] | None = None
 
 
 def parameter_table(parameters: Sequence[ParameterRow]) -> str:
@@ -42,6 +44,7 @@ def parameter_table(parameters: Sequence[ParameterRow]) -> str:
         return ""
     rows, names = [], ["parameter"]
     any_truth = any(row.truth is not None for row in parameters)
+    any_prior = any(row.prior is not None for row in parameters)
     both_errors = any(row.independent_error is not None for row in parameters)
     for row in parameters:
         estimate, error = with_error(row.estimate, row.standard_error)
@@ -58,6 +61,7 @@ def parameter_table(parameters: Sequence[ParameterRow]) -> str:
             "standard error": error,
             **({"if residuals were independent": _independent(row)} if both_errors else {}),
             "95 % interval": _ends(row.interval),
+            **({"prior": _about(row.prior)} if any_prior else {}),
             **({"truth": _known(row)} if any_truth else {}),
             "unit": html.escape(row.unit) or "—",
             "bounds": _bounds(row.lower, row.upper),
@@ -77,6 +81,11 @@ def _ends(interval: tuple[float, float] | None) -> str:
     if interval is None or not np.all(np.isfinite(interval)):
         return "—"
     return f"{number(interval[0])} to {number(interval[1])}"
+
+
+def _about(prior: tuple[float, float] | None) -> str:
+    """Centre and deviation of a prior."""
+    return "none" if prior is None else f"{number(prior[0])} ± {number(prior[1], 2)}"
 
 
 def _independent(row: ParameterRow) -> str:
@@ -152,3 +161,50 @@ def valley_table(valleys: Sequence[tuple[float, int, Mapping[str, np.ndarray]]])
         cells = "".join(f"<td>{html.escape(text)}</td>" for text in (str(count), *numbers))
         rows.append(f'<tr><th scope="row">{number(loss)}</th>{cells}</tr>')
     return table(f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>")
+
+
+def posterior_rows(posterior: Any, truth: Mapping[str, float], level: float) -> dict[str, dict]:
+    """What is known of each number of a posterior, by label."""
+    ends = posterior.interval(level)
+    rows = {}
+    for i, (label, unit) in enumerate(zip(posterior.labels, posterior.units, strict=True)):
+        mean, deviation = posterior[label]
+        rows[label] = {
+            "mean": mean,
+            "deviation": deviation,
+            "interval": list(ends[label]),
+            "unit": unit or "",
+            "split_rhat": float(posterior.rhat[i]),
+            "effective_draws": float(posterior.effective_sizes[i]),
+            "truth": truth.get(label),
+        }
+    return rows
+
+
+def posterior_table(rows: Mapping[str, dict], level: float) -> str:
+    """The rows of `posterior_rows` as a table."""
+    any_truth = any(row["truth"] is not None for row in rows.values())
+    names, lines = [], []
+    for label, row in rows.items():
+        mean, deviation = with_error(row["mean"], row["deviation"])
+        low, high = row["interval"]
+        cells = {
+            "mean": f"<b>{mean}</b>",
+            "standard deviation": deviation,
+            f"{level:.0%} interval": f"{number(low)} to {number(high)}",
+            **(
+                {"truth": "—" if row["truth"] is None else number(row["truth"])}
+                if any_truth
+                else {}
+            ),
+            "unit": html.escape(row["unit"]) or "—",
+            "split R-hat": f"{row['split_rhat']:.3f}",
+            "effective draws": f"{row['effective_draws']:.0f}",
+        }
+        names = ["parameter", *cells]
+        content = "".join(
+            f'<td{_kind(name)} data-name="{name}">{x}</td>' for name, x in cells.items()
+        )
+        lines.append(f'<tr><th scope="row">{html.escape(label)}</th>{content}</tr>')
+    head = "".join(f'<th scope="col"{_kind(name)}>{name}</th>' for name in names)
+    return table(f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>")

@@ -24,6 +24,8 @@ _PLAUSIBLE = (
     ("gravity", 100.0, "gravity must be in m/s^2, and lengths in metres, not in half widths"),
 )
 _UNIT_TOLERANCE = 1e-3
+_CONCENTRATED = 1000.0
+"""`10 m r^2` over the least moment of inertia that is accepted: 3 % of that of a full box."""
 
 
 def checked_index(data: Mapping[str, np.ndarray], frames: int) -> tuple[np.ndarray, np.ndarray]:
@@ -150,6 +152,13 @@ def check_inertia(mass: float, half_width: float | np.ndarray, inertia: float | 
             f"`inertia` reaches {moments.max():.6g}, more than a body of this mass and size "
             f"can have ({largest / 10:.3g} kg m^2); "
             "inertia must be in kg m^2: multiply g cm^2 by 1e-7."
+        )
+    # A full box has a third of it; a body whose mass is near its centre has less, no box a hundredth.
+    if moments.max() < largest / _CONCENTRATED:
+        raise TossFileError(
+            f"`inertia` reaches only {moments.max():.3g} kg m^2, far less than a body of this mass and size "
+            f"has (a full box of {mass:.3g} kg: {largest / 30:.3g}); `mass` must be in kg, `inertia` in "
+            "kg m^2: divide grams by 1000, multiply kg mm^2 by 1e-6."
         )
 
 

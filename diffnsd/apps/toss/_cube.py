@@ -266,16 +266,28 @@ def flight_gravity(tosses: Tosses, clearance: float = 0.005) -> tuple[float, flo
 def check_flight(tosses: Tosses, clearance: float = 0.005) -> tuple[float, float] | None:
     """`flight_gravity`, which must be the gravity of the file within a factor of two.
 
-    **Raises:** `ValueError` if it is not: lengths or times are then in other units.
+    **Raises:** `ValueError` if it is not: lengths or times are in other units where it is larger; where it is
+    smaller, or upwards, these frames are no flight.
     """
     found = flight_gravity(tosses, clearance)
-    if found is not None and not 0.5 < found[0] / float(tosses.gravity) < 2:
-        raise ValueError(
-            f"before their first contact the tosses fall with {found[0]:.4g} m/s², but `gravity` is "
-            f"{float(tosses.gravity):.4g} m/s²: positions must be in metres, `dt` in seconds and z up; "
-            "divide millimetres by 1000, milliseconds too."
+    share = 1.0 if found is None else found[0] / float(tosses.gravity)
+    if found is None or 0.5 < share < 2:
+        return found
+    if abs(share) < 2:
+        remedy = (
+            "these frames are no free flight. Usual causes: `half_width` is too small, so that contact "
+            "begins unnoticed; `position` is not the centre of the body, or the table is not at z = 0; "
+            "frames that are no measurement."
         )
-    return found
+    else:
+        remedy = (
+            "positions must be in metres, `dt` in seconds and z up; divide millimetres by 1000, milliseconds "
+            "too."
+        )
+    raise ValueError(
+        f"before their first contact the tosses fall with {found[0]:.4g} m/s², but `gravity` is "
+        f"{float(tosses.gravity):.4g} m/s²: {remedy}"
+    )
 
 
 def smooth_start(tosses: Tosses, clearance: float = 0.005) -> Tosses:

@@ -58,6 +58,13 @@ class Predicted:
             np.asarray(self.batch.mask)[runs] > 0,
         )
 
+    @property
+    def still(self) -> np.ndarray:
+        """Mean distances from where the tosses began, in widths `(n,)`."""
+        tosses = (self.tosses.toss(j).position for j in range(len(self.tosses)))
+        apart = [np.linalg.norm(x - x[:1], axis=1).mean() for x in tosses]
+        return np.array(apart) / (2 * half_width(self.tosses))
+
     def save(self, path: Path) -> None:
         """Writes `predictions.npz`."""
         save_predictions(

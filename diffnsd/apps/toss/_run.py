@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from ..fit import Identified, fit_and_show, padded_frames, write_result
+from ..fit import Identified, about_predictions, fit_and_show, padded_frames, write_result
 from ._cube import (
+    RELATIVE,
     CubeMotion,
     CubeParameters,
     check_flight,
@@ -60,7 +61,7 @@ def run_identification(
         }
 
     record = fit_and_show(session, job, folder, extra, truth, starts)
-    _compare_gravity(record, flight)
+    record.warnings += about_gravity(record, flight)
     with session.stage(f"predicting {len(target)} tosses and writing the pages"):
         predicted = Predicted(target, record)
         failed = int(predicted.failed.sum())
@@ -71,6 +72,11 @@ def run_identification(
             )
         predicted.save(folder / "predictions.npz")
         errors = predicted.errors()
+        record.warnings += about_predictions(
+            errors["position_percent"] / 100,
+            predicted.still,
+            [f"toss {i}" for i in target.toss_id],
+        )
         prediction["prediction"] = {
             "tosses": len(target),
             "position_percent": float(errors["position_percent"].mean()),
@@ -99,17 +105,30 @@ def run_identification(
     return record
 
 
-def _compare_gravity(record: Identified, flight: tuple[float, float] | None) -> None:
-    """A warning if the fit and the free flights disagree about gravity: then the model errs elsewhere."""
-    label = "gravity"
-    if flight is None or label not in record.standard_errors:
-        return
-    factors = record.value("length_factor") / record.value("clock_factor") ** 2
-    value, spread = record.value(label) * factors, record.standard_errors[label]
-    apart = abs(value - flight[0]) / np.hypot(spread, flight[1])
-    if apart > 2:
-        record.warnings.append(
-            f"gravity is {value:.4g} m/s², but the tosses fall with {flight[0]:.4g} m/s² before their first "
-            f"contact, {apart:.1f} standard errors apart: the fit makes up for an error of the model. Hold "
-            "gravity at that value, or free `length_factor` in its place."
+def about_gravity(record: Identified, flight: tuple[float, float] | None) -> list[str]:
+    """Sentences if the fit, or the number of the file, disagrees with the free flights about gravity."""
+    label, sentences = "gravity", []
+    if flight is None:
+        return sentences
+    seen = f"the tosses fall with {flight[0]:.4g} m/s² before their first contact"
+    of_file, width = record.job.value(record.job.model, label), RELATIVE[label]
+    if abs(of_file - flight[0]) > 3 * np.hypot(width * of_file, flight[1]):
+        use = (
+            f"its prior, {of_file:.4g} ± {width * of_file:.2g} m/s², pulls the fit there"
+            if label in record.job.free
+            else "all other numbers are fitted with it"
         )
+        sentences.append(
+            f"gravity of the file is {of_file:.4g} m/s², but {seen}: {use}; correct `gravity` in the data."
+        )
+    if label in record.standard_errors:
+        factors = record.value("length_factor") / record.value("clock_factor") ** 2
+        value, spread = record.value(label) * factors, record.standard_errors[label]
+        apart = abs(value - flight[0]) / np.hypot(spread, flight[1])
+        if apart > 2:
+            sentences.append(
+                f"gravity is {value:.4g} m/s², but {seen}, {apart:.1f} standard errors apart: the fit makes "
+                "up for an error of the model. Hold gravity at that value, or free `length_factor` in its "
+                "place."
+            )
+    return sentences

@@ -19,7 +19,8 @@ class Ensemble(AbstractSampler):
     A walker `x` moves to `y + s (x - y)` with another walker `y` and a random factor `s`, and is
     accepted with the probability `min(1, s^(p-1) exp(log p' - log p))`. The method does not depend
     on a linear change of coordinates. For likelihoods that are rough, as where impacts come in
-    another order, and for at most about ten parameters.
+    another order, and for at most about ten parameters. All walkers begin close around the start and hardly
+    ever cross into another valley: look for those by `several_starts`.
 
     **Arguments:**
 

@@ -1,7 +1,9 @@
 """Likelihoods of residuals: how probable the measured motion is for given parameters."""
 
 import dataclasses
+from abc import abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +14,25 @@ from jaxtyping import Array, Float, PyTree
 from ..._arguments import AbstractChecked, Number, Numbers
 from ..._expects import returned
 from .._base import check_parameters
-from ..residuals._linearise import Linearisation, spread_mask
+from ..residuals._linearise import Linearisation, runs_of, spread_mask
+
+_TOO_LARGE, _CHANCE = 2.0, 4.0
+"""Limits of chi²/n, and of its excess in standard deviations of what chance makes of it."""
+_FAR, _MANY = 3.0, 0.2
+"""So many of the residuals beyond so many scales are no exception: of four degrees of freedom 4 % are."""
+_SEVERAL = 5
+"""Least number of residuals that tell of a run."""
 
 
-class GaussianNoise(AbstractChecked):
+class AbstractNoise(AbstractChecked):
+    """A log-likelihood of residuals that tells whether they look like its noise."""
+
+    @abstractmethod
+    def about_misfit(self, params: PyTree) -> list[str]:
+        """Sentences if the residuals of `params`, in all or in one of their runs, are no such noise."""
+
+
+class GaussianNoise(AbstractNoise):
     """Log-likelihood of residuals with normal errors of one standard deviation.
 
         log L = w (-|r|^2 / (2 s^2) - n log s),      s given
@@ -54,8 +71,24 @@ class GaussianNoise(AbstractChecked):
         s = jnp.asarray(self.deviation, r.dtype)
         return -self.weight * (jnp.sum(r**2) / (2 * s**2) + count * jnp.log(s))
 
+    def about_misfit(self, params):
+        if self.deviation is None:
+            return []  # then the residuals themselves tell the noise
+        squares = _by_run(self, params, lambda r: (r / np.asarray(self.deviation)) ** 2)
+        large = [
+            (run, np.mean(x))
+            for run, x in squares
+            if np.mean(x) > _TOO_LARGE
+            and np.mean(x) - 1 > _CHANCE * np.sqrt(2 / x.size / self.weight)
+        ]
+        return _misfit(
+            [(run, f"chi²/n = {ratio:.3g}") for run, ratio in large],
+            "are larger than `deviation` says",
+            "StudentNoise or deviation=None",
+        )
 
-class StudentNoise(AbstractChecked):
+
+class StudentNoise(AbstractNoise):
     """Log-likelihood of residuals with Student's t distribution: outliers count little.
 
         log L = w sum_i (-(nu + 1)/2 log(1 + r_i^2 / (nu s^2)) - log s)
@@ -90,8 +123,16 @@ class StudentNoise(AbstractChecked):
         tails = (nu + 1) / 2 * jnp.sum(jnp.log1p(r**2 / (nu * s**2)))
         return -self.weight * (tails + count * jnp.log(s))
 
+    def about_misfit(self, params):
+        far = _by_run(self, params, lambda r: np.abs(r) > _FAR * np.asarray(self.deviation))
+        return _misfit(
+            [(run, f"{np.mean(x):.0%} of them") for run, x in far if np.mean(x) > _MANY],
+            f"are outliers, beyond {_FAR:.0f} of its scales",
+            "a larger deviation",
+        )
 
-class Guided(AbstractChecked):
+
+class Guided(AbstractNoise):
     """A log-likelihood of rough simulations, with the derivatives of the same noise about their plane.
 
         log L = noise(residual),      ∂ log L = ∂ noise(r + J (p − p0)),   likewise of second derivatives
@@ -133,6 +174,37 @@ class Guided(AbstractChecked):
         # Nothing of the simulation is differentiated, not even to be thrown away.
         rough = self.noise(jax.lax.stop_gradient(params))
         return smooth + jax.lax.stop_gradient(rough - smooth)
+
+    def about_misfit(self, params):
+        return self.noise.about_misfit(params)
+
+
+def _by_run(noise: Any, params: PyTree, of: Callable) -> list[tuple[str, np.ndarray]]:
+    """`of` the residuals that count: of all, and of the runs along their leading axis, the worst first."""
+    values = jax.jit(noise.residual)(params)
+    leaves, structure = jax.tree.flatten(values)
+    shapes = [tuple(np.shape(leaf)) for leaf in leaves]
+    masks = [np.asarray(keep).ravel() for keep in spread_mask(noise.mask, structure, shapes)]
+    keep = np.concatenate(masks)
+    found = of(np.concatenate([np.asarray(leaf, float).ravel() for leaf in leaves])[keep])
+    if (labels := runs_of(shapes)) is None:
+        return [("", found)]
+    rows = labels[keep]
+    runs = [(f"run {run}", found[rows == run]) for run in np.unique(rows)]
+    runs = [(run, x) for run, x in runs if x.size >= _SEVERAL]
+    return [("", found), *sorted(runs, key=lambda run: -np.mean(run[1]))]
+
+
+def _misfit(bad: list[tuple[str, str]], what: str, remedy: str) -> list[str]:
+    """One sentence about all residuals, or about those of bad runs."""
+    if not bad:
+        return []
+    named = ", ".join(f"{run} ({much})" if run else f"in all {much}" for run, much in bad[:5])
+    more = ", ..." * (len(bad) > 5)
+    return [
+        f"the residuals {what}: {named}{more}; the draws can then be too narrow and beside the truth: look "
+        f"at the data, leave out what is wrong, look for what the model lacks, or take {remedy}."
+    ]
 
 
 def _residuals(residual, params, mask) -> tuple[Float[Array, " r"], Array]:

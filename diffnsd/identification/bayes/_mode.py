@@ -24,6 +24,7 @@ class Mode(eqx.Module):
     - `flat`: `(f, p)`, directions in which the log-density has no curvature or a positive one.
     - `decrement`: the Newton step that is left, in standard deviations.
     - `log_evidence`: Laplace's approximation of the logarithm of the integral of the density.
+    - `slope` `(p,)`, `hessian` `(p, p)`: of the log-density, NaN where they are not known.
     """
 
     x: np.ndarray
@@ -32,21 +33,61 @@ class Mode(eqx.Module):
     flat: np.ndarray
     decrement: float
     log_evidence: float
+    slope: np.ndarray
+    hessian: np.ndarray
 
 
-def find_mode(target: Callable, x, max_steps: int = 40, files: Parts | None = None) -> Mode:
-    """Newton's method with damping on the log-density.
+def find_modes(
+    target: Callable, x, others=(), max_steps: int = 40, files: Parts | None = None
+) -> tuple[Mode, tuple[Mode, ...]]:
+    """The highest mode found by Newton's method with damping from `x` and from `others`, and lower ones.
 
     Its Hessian is exact (forward over reverse), or, where second derivatives are refused because they would
-    not be true, of central differences of the gradient. `files` keep the mode.
+    not be true, of central differences of the gradient. `files` keep the modes.
 
-    **Raises:** `ValueError` if the log-density or a derivative is not finite at the start.
+    **Raises:** `ValueError` if the log-density or a derivative is not finite at `x`; other starts like
+    that are left out.
     """
-    if files is None:
-        return _described(*_search(target, x, max_steps))
-    numbers = np.zeros(x.size)
-    like = numbers, np.zeros(()), numbers, np.zeros((x.size, x.size))
-    return _described(*files.next(lambda: _search(target, x, max_steps), lambda: like))
+    p, count = x.size, 1 + len(others)
+
+    def all_searches():
+        found: list[tuple] = [_search(target, x, max_steps)]
+        for other in others:
+            try:
+                found.append(_search(target, other, max_steps))
+            except ValueError:
+                found.append(tuple(np.full_like(part, np.nan) for part in found[0]))
+        return tuple(np.stack(parts) for parts in zip(*found, strict=True))
+
+    def like():
+        return tuple(np.zeros((count, *shape)) for shape in ((p,), (), (p,), (p, p)))
+
+    rows = all_searches() if files is None else files.next(all_searches, like)
+    found = [_described(*row) for row in zip(*rows, strict=True) if np.all(np.isfinite(row[1]))]
+    # The same mode found again is higher by rounding, which should not change what is drawn.
+    best = max(found, key=lambda mode: mode.log_density - _HIGHER * (mode is not found[0]))
+    rest = sorted(found, key=lambda mode: -mode.log_density)
+    return best, _distinct(best, [mode for mode in rest if mode is not best])
+
+
+_HIGHER = 1e-3
+"""By how much the log-density at another mode must be larger to take the place of the one nearby."""
+_ELSEWHERE = 5.0
+"""Modes so many standard deviations apart are two."""
+
+
+def _distinct(best: Mode, rest: list[Mode]) -> tuple[Mode, ...]:
+    """The modes that are not the best one over again; none where one of its directions has no curvature."""
+    kept = [best]
+    for mode in rest:
+        is_one = mode.decrement < 1e-2 and not len(mode.flat)
+        if is_one and all(_apart(one, mode) > _ELSEWHERE for one in kept):
+            kept.append(mode)
+    return () if len(best.flat) else tuple(kept[1:])
+
+
+def _apart(one: Mode, other: Mode) -> float:
+    return float(np.linalg.norm(np.linalg.solve(one.root, other.x - one.x)))
 
 
 def _search(target: Callable, x, max_steps: int):
@@ -65,7 +106,7 @@ def _search(target: Callable, x, max_steps: int):
         )
     damping = 0.0
     for _ in range(max_steps):
-        spread, vectors, curvature = _axes(-hessian)
+        spread, vectors, curvature = axes_of(-hessian)
         along = vectors.T @ (spread * slope)
         step = spread * (vectors @ (along / (np.maximum(curvature, _FLAT) + damping)))
         if _decrement(along, curvature) < 1e-6:
@@ -82,7 +123,7 @@ def _search(target: Callable, x, max_steps: int):
 
 def _described(x, value, slope, hessian) -> Mode:
     value = float(value)
-    spread, vectors, curvature = _axes(-hessian)
+    spread, vectors, curvature = axes_of(-hessian)
     none = curvature < _FLAT
     root = spread[:, None] * vectors / np.sqrt(np.where(none, 1.0, curvature))
     volume = np.sum(np.log(spread)) - np.sum(np.log(np.where(none, np.nan, curvature))) / 2
@@ -93,6 +134,8 @@ def _described(x, value, slope, hessian) -> Mode:
         (spread[:, None] * vectors).T[none],
         _decrement(vectors.T @ (spread * slope), curvature),
         value + x.size / 2 * np.log(2 * np.pi) + volume,
+        slope,
+        hessian,
     )
 
 
@@ -114,7 +157,7 @@ def _hessian(target, x):
         return (ahead - back) / (2 * width)
 
 
-def _axes(hessian):
+def axes_of(hessian):
     """Scales that give a unit diagonal, principal directions and curvatures of the scaled matrix."""
     diagonal = np.abs(np.diag(hessian))
     silent = diagonal <= 0

@@ -21,12 +21,17 @@ class NUTS(AbstractSampler):
     simulation by plain time stepping through impacts: a false gradient only costs acceptance.
     `Located`, `Corrected` and `EventDriven` have the true one.
 
+    All chains start in one valley of the log-density, the highest that is found: R-hat does not see another
+    one. The mode is therefore looked for from several starts, spread between the bounds or around the given
+    one, and a warning names the other modes and their shares of the posterior.
+
     **Arguments:**
 
     - `chains`: independent chains, 4 by default; they run on all cores.
     - `draws`: kept per chain, 500 by default.
     - `warmup`: steps before them in which the step size is adapted, 200 by default.
     - `target_acceptance`: 0.8 by default; larger values make smaller steps and fewer divergences.
+    - `starts`: from how many starts the mode is looked for, 4 by default.
     - `max_doublings`: a trajectory has at most `2**max_doublings` steps; 8 by default.
 
     **Raises:** `ValueError` for numbers out of range; `ImportError` without `blackjax`
@@ -40,6 +45,7 @@ class NUTS(AbstractSampler):
     warmup: int = 200
     target_acceptance: float = 0.8
     max_doublings: int = 8
+    starts: int = 4
     least_acceptance: ClassVar[float] = 0.5
 
     def __check_init__(self):
@@ -48,9 +54,14 @@ class NUTS(AbstractSampler):
             draws=(self.draws, 10),
             warmup=(self.warmup, 10),
             max_doublings=(self.max_doublings, 1),
+            starts=(self.starts, 1),
         )
         if not 0 < self.target_acceptance < 1:
             raise ValueError(f"target_acceptance is in (0, 1), got {self.target_acceptance}.")
+
+    @property
+    def searches(self):
+        return self.starts
 
     def prepare(self, target, mode, root, key):
         starts, keys = jax.random.split(key)

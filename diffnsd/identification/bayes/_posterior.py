@@ -14,8 +14,9 @@ from ..._arguments import checked_arguments
 from ..._checkpointing import Checkpointing, Parts
 from ..._expects import expects
 from .._base import check_parameters
+from ..fitting._starts import spread_out
 from ..information._uncertainty import physical
-from ._mode import Mode, find_mode
+from ._mode import Mode, find_modes
 from ._priors import AbstractPrior
 from ._samplers import AbstractSampler, Laplace
 from ._target import Target, target
@@ -105,7 +106,9 @@ def posterior(
         found = identification.posterior(noise, params, sampler=identification.NUTS())
         print(found["mu"], found.interval(0.9)["mu"], found.warnings)
 
-    First the mode is found by Newton's method with the exact Hessian, for the samplers that use it.
+    First the mode is found by Newton's method with the exact Hessian, for the samplers that use it. The
+    warnings say what speaks against the draws: chains that do not mix, other modes, a prior or a bound that
+    excludes what the data say, numbers that they do not tell apart, residuals larger than the noise.
 
     **Arguments:**
 
@@ -130,7 +133,10 @@ def posterior(
     key = jax.random.key(0) if key is None else key
     given = log_likelihood, params, priors, sampler, key
     files = None if save is None else Parts(save, given)
-    mode = find_mode(density, x, files=files) if sampler.uses_curvature else _around(density, x)
+    mode, rivals = _around(density, x), ()
+    if sampler.uses_curvature:
+        others = _others(density.unravel(x), x, sampler.searches - 1)
+        mode, rivals = find_modes(density, x, others, files=files)
     near = jnp.asarray(mode.x, x.dtype), jnp.asarray(mode.root, x.dtype)
     drawn = sampler.prepare(density, *near, key).drawn(files)
 
@@ -154,7 +160,7 @@ def posterior(
         warnings=(),
         unravel=density.unravel,
     )
-    sentences = warnings_of(found, sampler, density, mode, numbers, raw_labels)
+    sentences = warnings_of(found, sampler, density, (mode, *rivals), numbers, raw_labels)
     return dataclasses.replace(found, warnings=sentences)
 
 
@@ -167,7 +173,13 @@ def _around(density: Target, x: Array) -> Mode:
             "their masks."
         )
     root = np.diag(0.02 * (1 + np.abs(at)))
-    return Mode(at, value, root, np.zeros((0, at.size)), 0.0, float("nan"))
+    unknown = np.full(at.size, np.nan), np.full((at.size, at.size), np.nan)
+    return Mode(at, value, root, np.zeros((0, at.size)), 0.0, float("nan"), *unknown)
+
+
+def _others(params: PyTree, x: Array, count: int):
+    """Further starts of the search for the mode: the same ones whatever is drawn afterwards."""
+    return spread_out(params, x, count, 1.0, jax.random.key(0)) if count else ()
 
 
 @checked_arguments

@@ -16,9 +16,9 @@ class AbstractPrior(AbstractChecked):
     def log_density(self, value: Array) -> Float[Array, ""]:
         """Logarithm of the density at `value`, up to a constant."""
 
-    def spread(self, value: Array) -> Array:
-        """Standard deviation of the prior near `value`, in its unit; infinite if it has none."""
-        return jnp.full_like(value, jnp.inf)
+    def standard(self, value: Array) -> Array:
+        """How far `value` is from the centre, in standard deviations of the prior; NaN if it has none."""
+        return jnp.full_like(value, jnp.nan)
 
 
 class Flat(AbstractPrior):
@@ -52,8 +52,9 @@ class Normal(AbstractPrior):
         z = (value - mean.astype(value.dtype)) / deviation.astype(value.dtype)
         return -jnp.sum(z**2) / 2
 
-    def spread(self, value: Array) -> Array:
-        return jnp.broadcast_to(jnp.asarray(self.deviation, value.dtype), value.shape)
+    def standard(self, value: Array) -> Array:
+        mean, deviation = (jnp.asarray(x, value.dtype) for x in (self.mean, self.deviation))
+        return (value - mean) / deviation
 
 
 class LogNormal(AbstractPrior):
@@ -80,9 +81,9 @@ class LogNormal(AbstractPrior):
         z = (log - jnp.log(median.astype(value.dtype))) / deviation.astype(value.dtype)
         return jnp.sum(jnp.where(positive, -(z**2) / 2 - log, -jnp.inf))
 
-    def spread(self, value: Array) -> Array:
-        median = jnp.asarray(self.median, value.dtype)
-        return jnp.broadcast_to(jnp.asarray(self.deviation, value.dtype) * median, value.shape)
+    def standard(self, value: Array) -> Array:
+        median, deviation = (jnp.asarray(x, value.dtype) for x in (self.median, self.deviation))
+        return jnp.log(jnp.maximum(value, jnp.finfo(value.dtype).tiny) / median) / deviation
 
 
 def _check(centre: ArrayLike, deviation: ArrayLike) -> None:

@@ -95,6 +95,11 @@ class AbstractSampler(AbstractChecked):
     ) -> AbstractChains:
         """Chains that draw from `exp(target(x))`; near `mode` its covariance is about `root root^T`."""
 
+    @property
+    def searches(self) -> int:
+        """From how many starts the mode is looked for."""
+        return 1
+
     def diagnose(self, samples: Float[np.ndarray, "c d k"]) -> tuple[np.ndarray, np.ndarray]:
         """Split R-hat and effective number of draws, `(k,)` each."""
         return diagnose(samples, samples)
@@ -109,16 +114,23 @@ class Laplace(AbstractSampler):
     log-density is evaluated at all draws, which tells how good the approximation is: the warnings
     of the posterior say so where it is not.
 
-    **Arguments:** `draws`: number of independent draws, 200 by default.
+    **Arguments:** `draws`: number of independent draws, 200 by default; `starts`: from how many starts the
+    mode is looked for, 1 by default, since each costs as much as the first; with several, other modes are
+    reported.
 
     Reference: L. Tierney, J. B. Kadane (1986), doi:10.1080/01621459.1986.10478240.
     """
 
     draws: int = 200
+    starts: int = 1
     correlated: ClassVar[bool] = False
 
     def __check_init__(self):
-        at_least(draws=(self.draws, 10))
+        at_least(draws=(self.draws, 10), starts=(self.starts, 1))
+
+    @property
+    def searches(self):
+        return self.starts
 
     def prepare(self, target, mode, root, key):
         z = jax.random.normal(key, (self.draws, mode.size), mode.dtype)

@@ -35,30 +35,26 @@ class Target(eqx.Module):
     def log_prior(self, x: Float[Array, " p"]) -> Float[Array, ""]:
         """Logarithm of the prior density of the raw numbers, up to a constant."""
         nodes = parameter_nodes(self.unravel(x))
-        volumes = [_log_volume(transform, raw) for _, raw, transform, _ in nodes]
-        return self._log_priors(x) + sum(volumes, jnp.zeros((), x.dtype))
-
-    def _log_priors(self, x: Float[Array, " p"]) -> Float[Array, ""]:
-        """Logarithm of the prior density of the physical values."""
-        nodes = parameter_nodes(self.unravel(x))
-        densities = [
-            prior.log_density(transform.forward(raw))
+        parts = [
+            prior.log_density(transform.forward(raw)) + _log_volume(transform, raw)
             for (_, raw, transform, _), prior in zip(nodes, self.priors, strict=True)
         ]
-        return sum(densities, jnp.zeros((), x.dtype))
+        return sum(parts, jnp.zeros((), x.dtype))
 
-    def about_priors(self, x: Float[Array, " p"], root: Float[Array, "p p"]):
-        """Of each physical number: the prior's deviation, and how far the priors have moved it.
-
-        To first order a term `g` in the gradient of a log-density moves its mode by `C g`.
-        """
+    def standard(self, x: Float[Array, " p"]) -> Float[Array, " k"]:
+        """Physical values in standard deviations from the centres of their priors, NaN without one."""
         nodes = parameter_nodes(self.unravel(x))
-        spreads = [
-            prior.spread(transform.forward(raw)).ravel()
+        parts = [
+            prior.standard(transform.forward(raw)).ravel()
             for (_, raw, transform, _), prior in zip(nodes, self.priors, strict=True)
         ]
-        pull = root @ (root.T @ jax.grad(self._log_priors)(x))
-        return jnp.concatenate(spreads), jax.jvp(self.physical, (x,), (pull,))[1]
+        return jnp.concatenate(parts)
+
+    def chart(self, x: Float[Array, " p"]) -> Float[Array, " p"]:
+        """The values themselves of what has bounds of its own, the raw numbers of the rest."""
+        nodes = parameter_nodes(self.unravel(x))
+        parts = [(t.forward(raw) if t.is_box else raw).ravel() for _, raw, t, _ in nodes]
+        return jnp.concatenate(parts)
 
     def physical(self, x: Float[Array, " p"]) -> Float[Array, " k"]:
         """Physical values, flattened in the order of the labels of `uncertainty`."""

@@ -1,22 +1,127 @@
 """Sentences about a posterior that should not be trusted, each with its remedy."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from ._alone import alone
+from ._likelihood import AbstractNoise
 
 _RHAT, _SIZE = 1.01, 400
 """Limits of Vehtari and others (2021), doi:10.1214/20-BA1221."""
 
 _PARTNER = 0.1
+_APART = 3.0
+"""So many standard deviations between what a prior, or a bound, and what the data say are a contradiction."""
+_ALIKE = 0.99
+"""Correlation of two numbers that only act together."""
+_SHARE = 0.01
+"""Share of the posterior below which another mode does not matter."""
 
 
-def warnings_of(found, sampler, density, mode, numbers, raw_labels) -> tuple[str, ...]:
-    """What speaks against the draws `found` of `sampler`."""
-    sentences = _about_mode(mode, raw_labels)
+def warnings_of(found, sampler, density, modes, numbers, raw_labels) -> tuple[str, ...]:
+    """What speaks against the draws `found` of `sampler`; `modes`: the one that they start from, others."""
+    mode = modes[0]
+    sentences = _about_mode(mode, raw_labels) + _about_others(modes, found, density)
     if sampler.correlated:
         sentences += _about_chains(found, sampler)
     elif not len(mode.flat):
         sentences += _about_normality(found, mode)
-    return tuple(sentences + _about_priors(found, density, mode) + _about_bounds(found, numbers))
+    sentences += _about_misfit(found, density, mode)
+    said = alone(density, mode, ravel_pytree(found.params)[0])
+    if said is not None:
+        sentences += _about_excluded(said, numbers, raw_labels)
+    sentences += _about_pairs(found, numbers, said, raw_labels, mode)
+    return tuple(sentences + _about_priors(found, density, numbers) + _about_bounds(found, numbers))
+
+
+def _about_others(modes, found, density) -> list[str]:
+    """A sentence about each further mode that holds a part of the posterior, by Laplace's approximation."""
+    sentences, best = [], modes[0]
+    weights = np.exp([mode.log_evidence - best.log_evidence for mode in modes])
+    x = ravel_pytree(found.params)[0]
+    for mode, share in zip(modes[1:], weights[1:] / np.sum(weights), strict=True):
+        if not share > _SHARE:
+            continue
+        values = (np.asarray(density.physical(jnp.asarray(m.x, x.dtype))) for m in (mode, best))
+        there, here = (
+            ", ".join(f"{k} = {v:.4g}" for k, v in zip(found.labels, value, strict=True))
+            for value in values
+        )
+        sentences.append(
+            f"the posterior has another mode, at {there}, with about {share:.0%} of it: the chains begin "
+            f"around {here} and may never get there; report both, or add data or priors that tell them apart."
+        )
+    return sentences
+
+
+def _about_misfit(found, density, mode) -> list[str]:
+    """Residuals that are no noise, at the most probable draw or at the mode."""
+    noise = density.log_likelihood
+    if not isinstance(noise, AbstractNoise):
+        return []
+    best = np.unravel_index(np.argmax(found.log_density), found.log_density.shape)
+    drawn = found.log_density[best] > mode.log_density
+    x = ravel_pytree(found.params)[0]
+    at = jnp.asarray(found.raw[best], x.dtype) if drawn else x
+    return noise.about_misfit(density.unravel(at))
+
+
+def _about_excluded(said, numbers, raw_labels) -> list[str]:
+    """Bounds beyond which the likelihood has its maximum."""
+    by_label = {number.label: number for number in numbers}
+    sentences = []
+    for label, centre, deviation in zip(raw_labels, said.centre, said.deviations, strict=True):
+        number = by_label.get(label)
+        if number is None or not np.isfinite(deviation):
+            continue
+        unit = f" {number.unit}" if number.unit else ""
+        for side, bound in ((-1, number.lo), (1, number.hi)):
+            if side * (centre - bound) > _APART * deviation:
+                sentences.append(
+                    f"the bound {bound:.3g}{unit} of {label} excludes what the data say, about "
+                    f"{centre:.3g} ± {deviation:.2g}{unit}: widen it, or look for what the model lacks."
+                )
+    return sentences
+
+
+def _about_pairs(found, numbers, said, raw_labels, mode) -> list[str]:
+    """Numbers of different parameters that only act together, by the likelihood, or else by the draws."""
+    sentences, owner = [], {number.label: number.parameter for number in numbers}
+    if said is None:
+        flat = found.samples.reshape(-1, len(found.labels))
+        ranks = np.argsort(np.argsort(flat, axis=0), axis=0)
+        with np.errstate(invalid="ignore"):
+            labels, alike = found.labels, np.atleast_2d(np.corrcoef(ranks.T))
+        whose = "of the ranks of the draws"
+    else:
+        labels, whose = raw_labels, "in the likelihood"
+        alike = np.where(
+            np.isfinite(np.add.outer(said.deviations, said.deviations)), said.correlations, 0
+        )
+        for direction in () if len(mode.flat) else said.lost:
+            names = _involved(direction, raw_labels)
+            if len(names) > 1:
+                sentences.append(
+                    f"the data alone do not determine a combination of {', '.join(names)}: what the draws "
+                    "say of each comes from priors and bounds; fix one of them, or add data that tell them "
+                    "apart."
+                )
+    for i, one in enumerate(labels):
+        for j, other in enumerate(labels[:i]):
+            if owner.get(one, one) != owner.get(other, other) and abs(alike[i, j]) > _ALIKE:
+                sentences.append(
+                    f"{other} and {one} act together (correlation {alike[i, j]:+.4f} {whose}): the data "
+                    "determine a combination better than each; fix one of them, or add data that tell them "
+                    "apart."
+                )
+    return sentences
+
+
+def _involved(direction, raw_labels) -> list[str]:
+    involved = np.abs(direction) > _PARTNER * np.max(np.abs(direction))
+    return list(dict.fromkeys(np.asarray(raw_labels)[involved]))
 
 
 def _about_mode(mode, raw_labels) -> list[str]:
@@ -26,11 +131,9 @@ def _about_mode(mode, raw_labels) -> list[str]:
             f"the mode was not found: a step of {mode.decrement:.2g} standard deviations is left; "
             "start from the result of least_squares, or use Ensemble() for a rough likelihood."
         )
-    labels = np.asarray(raw_labels)
     for direction in mode.flat:
-        involved = np.abs(direction) > _PARTNER * np.max(np.abs(direction))
-        names = ", ".join(dict.fromkeys(labels[involved]))
-        what = f"a combination of {names}" if involved.sum() > 1 else names
+        names = _involved(direction, raw_labels)
+        what = "a combination of " * (len(names) > 1) + ", ".join(names)
         sentences.append(
             f"data and priors do not determine {what}: give a prior, fix it, or add data that it "
             "influences."
@@ -88,22 +191,39 @@ def _about_normality(found, mode) -> list[str]:
     ]
 
 
-def _about_priors(found, density, mode) -> list[str]:
-    """Parameters of which the prior says as much as the data, or against which it pulls."""
+def _about_priors(found, density, numbers) -> list[str]:
+    """Numbers of which the prior says as much as the data, or whose prior the data contradict.
+
+    In standard deviations of the prior, `y`, let the posterior have the mean `m` and the variance `s^2`. If
+    all is normal, what the rest says of the number, without its prior, and the centre of the prior are
+    `m / sqrt(1 - s^2)` standard deviations apart, whichever of the two is sharper.
+    """
     sentences = []
-    spreads, pulls = density.about_priors(jnp.asarray(mode.x), jnp.asarray(mode.root))
-    for i, label in enumerate(found.labels):
-        deviation, spread, pull = np.std(found.samples[..., i], ddof=1), spreads[i], abs(pulls[i])
-        if np.isfinite(spread) and pull > 3 * deviation:
+    # Draws are in double precision, the parameters may not be.
+    raw = jnp.asarray(found.raw, ravel_pytree(found.params)[0].dtype)
+    scaled = np.asarray(jax.jit(jax.vmap(jax.vmap(density.standard)))(raw), float)
+    for i, number in enumerate(numbers):
+        y, label, what, own = scaled[..., i], found.labels[i], "prior", True
+        if np.isnan(y).all() and np.isfinite(number.hi - number.lo):
+            # The uniform distribution between the bounds, which no mean inside contradicts.
+            middle, width = (number.lo + number.hi) / 2, number.hi - number.lo
+            y, what, own = (found.samples[..., i] - middle) / width * 12**0.5, "interval", False
+        if not np.all(np.isfinite(y)):
+            continue
+        mean, variance = np.mean(y), np.var(y, ddof=1)
+        # So well the draws tell a variance near 1.
+        known = 3 * np.sqrt(2 / max(np.nan_to_num(found.effective_sizes[i], nan=10.0), 10.0))
+        apart = abs(mean) / np.sqrt(max(1 - variance, min(known, 1.0)))
+        if own and apart > _APART:
             sentences.append(
-                f"the prior of {label} contradicts the data: it pulls the value by "
-                f"{pull / deviation:.1f} standard deviations; widen it, or look for what the "
-                "model lacks."
+                f"the prior of {label} contradicts the data: its centre and what the data say are about "
+                f"{apart:.3g} standard deviations apart, and the posterior lies {abs(mean):.3g} of its "
+                "standard deviations from the centre; widen it, or look for what the model lacks."
             )
-        elif np.isfinite(spread) and deviation > 0.8 * spread:
+        elif variance > 0.8**2:
             sentences.append(
-                f"the data say hardly anything about {label}: its posterior is as wide as its "
-                "prior; add data that it influences."
+                f"the data say hardly anything about {label}: its posterior is as wide as its {what}; add "
+                "data that it influences."
             )
     return sentences
 

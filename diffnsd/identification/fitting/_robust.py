@@ -1,5 +1,6 @@
 """Robust least squares whose scale is estimated from the residuals themselves."""
 
+import math
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -11,11 +12,15 @@ from jaxtyping import Array, Bool, PyTree
 from ..._arguments import checked_arguments
 from ..._checkpointing import Checkpointing
 from ..._expects import refuse_below
-from ..residuals._linearise import Huber
+from ..information._judgement import about_outliers
+from ..residuals._linearise import Huber, runs_of
 from ._least_squares import least_squares
 from ._outcome import FitResult
 from ._programs import Programs
 
+_MANY, _CHANCE = 0.1, 4.0
+"""So many more of the residuals than of normal noise must be beyond `tuning` scales, and by so many standard
+deviations of that number."""
 _NORMAL = 1.4826
 """The standard deviation of a normal distribution over the median of its absolute values."""
 
@@ -29,6 +34,7 @@ class RobustFit(eqx.Module):
     - `scale`: standard deviation of the residuals that are no outliers, in their unit.
     - `outliers`: `(r,)`, the residuals beyond `tuning` scales, flattened.
     - `rounds`: number of fits. `settled`: whether the scale had settled.
+    - `warnings`: sentences about runs that are all outliers, and about many of them, each with its remedy.
     """
 
     fit: FitResult
@@ -36,6 +42,7 @@ class RobustFit(eqx.Module):
     outliers: Bool[np.ndarray, " r"]
     rounds: int
     settled: bool
+    warnings: tuple[str, ...] = ()
 
 
 @checked_arguments
@@ -47,6 +54,7 @@ def robust_least_squares(
     rounds: int = 10,
     scale_rtol: float = 1e-3,
     mask: Any = None,
+    groups: Array | np.ndarray | None = None,
     programs: Programs | None = None,
     save: Checkpointing | None = None,
     **options: Any,
@@ -65,6 +73,8 @@ def robust_least_squares(
     - `residual`, `params`, `mask`, `programs`: as in `least_squares`; residuals in one unit.
     - `tuning`: 1.345 keeps 95 % of the efficiency of least squares for normal noise.
     - `rounds`: at most so many fits; `scale_rtol`: the relative change of `s` that ends them.
+    - `groups`: labels of runs, as in `uncertainty`, for the warnings; by default the leading axis of
+      residuals that have two axes or more.
     - `save`: a `Checkpointing`; every fit has a folder in its folder.
     - `options`: further arguments of `least_squares`.
 
@@ -86,6 +96,7 @@ def robust_least_squares(
     # A plain evaluation at the start: its residuals give the first scale.
     first = least_squares(residual, params, **{**given, "max_steps": 1, "throw": True})
     rows = first.linearisation
+    labels = runs_of(rows.shapes) if groups is None else rows.rows(groups)
     kept = np.asarray(rows.mask)
     if not kept.any():
         raise ValueError("the mask leaves no residual to fit.")
@@ -103,7 +114,22 @@ def robust_least_squares(
         sizes = _unweighed(np.asarray(fit.linearisation.residual, float), delta)
         before, scale = scale, _scale(sizes[kept])
         settled = abs(scale - before) <= scale_rtol * before
-    return RobustFit(fit, scale, (sizes > tuning * scale) & kept, count, settled)
+    outliers = (sizes > tuning * scale) & kept
+    expected = math.erfc(tuning / 2**0.5)
+    sentences = _about(outliers[kept], None if labels is None else labels[kept], expected)
+    return RobustFit(fit, scale, outliers, count, settled, tuple(sentences))
+
+
+def _about(outliers: np.ndarray, labels: np.ndarray | None, expected: float) -> list[str]:
+    """Sentences about many outliers, in all, or in a run; `expected`: their share in normal noise."""
+    sentences, share = about_outliers(1.0 - outliers, labels), float(np.mean(outliers))
+    chance = _CHANCE * math.sqrt(expected * (1 - expected) / outliers.size)
+    if not sentences and share > expected + max(_MANY, chance):
+        sentences.append(
+            f"{share:.0%} of the residuals are outliers, of normal noise {expected:.0%} would be: so many "
+            "are no exceptions; look at the data, and for what the model lacks."
+        )
+    return sentences
 
 
 def _scale(residuals: np.ndarray) -> float:

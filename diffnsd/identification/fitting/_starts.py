@@ -87,7 +87,7 @@ def several_starts(
         raise ValueError(f"count must be at least 2, the given start and others, got {count}.")
     key = jax.random.key(0) if key is None else key
     flat, unravel = ravel_pytree(params)
-    starts = [params, *(unravel(x) for x in _spread_out(params, flat, count - 1, spread, key))]
+    starts = [params, *(unravel(x) for x in spread_out(params, flat, count - 1, spread, key))]
     fits = tuple(_fitted(minimise, start) for start in starts)
     losses = np.array([fit.loss for fit in fits], float)
     if not np.any(np.isfinite(losses)):
@@ -104,7 +104,7 @@ def _fitted(minimise: Callable, start: PyTree) -> FitResult:
     return fit
 
 
-def _spread_out(params, flat, count: int, spread: float, key) -> Float[Array, "count p"]:
+def spread_out(params, flat, count: int, spread: float, key) -> Float[Array, "count p"]:
     """Raw numbers of further starts."""
     normal, order, inside = jax.random.split(key, 3)
     size = jnp.maximum(jnp.abs(flat), 1.0)

@@ -30,6 +30,28 @@ class Informative(eqx.Module):
     standard_errors: Float[np.ndarray, "d k"]
     information: Float[np.ndarray, "d p p"]
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """A sentence for each number that some design does not determine, with the data before it."""
+        sentences, count = [], len(self.standard_errors)
+        for label, errors in zip(self.labels, self.standard_errors.T, strict=True):
+            lost = np.flatnonzero(~np.isfinite(errors))
+            if lost.size:
+                few = f"designs {', '.join(map(str, lost[:5]))}{', ...' * (lost.size > 5)}"
+                some = (
+                    f"{few} of {count} do" if lost.size > 1 else f"design {lost[0]} of {count} does"
+                )
+                whose = (
+                    "none of the designs determines"
+                    if lost.size == count
+                    else f"{some} not determine"
+                )
+                sentences.append(
+                    f"{whose} {label}, alone or apart from others: observe what it influences, fix it, "
+                    "or give the information of earlier data by `given`."
+                )
+        return tuple(sentences)
+
     def best(self, label: str) -> int:
         """Index of the design with the least error. **Raises:** `KeyError` listing the labels."""
         if label not in self.labels:

@@ -33,6 +33,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from ..._arguments import checked_arguments
 from .._base import check_parameters, parameter_nodes
 from ..residuals._linearise import Linearisation
+from ._judgement import PhysicalNumber, about_bounds, about_outliers, judge, pairs
 
 _REDUNDANT = 1e-7
 """With columns of unit length, singular values below this fraction of the largest count as zero."""
@@ -141,8 +142,9 @@ def uncertainty(
     covariance[unknown, :] = covariance[:, unknown] = np.nan
     covariance[unknown, unknown] = np.inf
     correlations = _correlations(covariance, errors)
-    known, more = _judge(numbers, values, errors, value_limit, interval_limit)
-    more += _pairs(numbers, correlations, correlation_limit)
+    known, more = judge(numbers, values, errors, value_limit, interval_limit)
+    more += about_bounds(numbers, values, transfer @ raw.step, errors)
+    more += pairs(numbers, correlations, correlation_limit)
     return Uncertainty(
         labels=tuple(number.label for number in numbers),
         units=tuple(number.unit for number in numbers),
@@ -161,10 +163,12 @@ def uncertainty(
 class RawCovariance(NamedTuple):
     """Covariance `(p, p)` of raw parameters; what the data do not determine is `lost` and counts zero.
 
-    `independent` is the covariance if all residuals were independent.
+    `independent` is the covariance if all residuals were independent; `step` the Gauss-Newton step that is
+    left, which bounds may forbid.
     """
 
     matrix: np.ndarray
+    step: np.ndarray
     independent: np.ndarray
     lost: np.ndarray
     freedom: int
@@ -186,10 +190,13 @@ def raw_covariance(linearisation: Linearisation, groups, labels: list[str]) -> R
     deviation = float(np.sqrt(residual @ residual / (n - p)))
     common = bent @ residual**2 / max(np.sum(bent) - linearisation.eliminated - p, 1.0)
     variances = bent * common + (1 - bent) * residual**2
+    step = -bread @ (jacobian.T @ residual)
     independent = bread @ (jacobian.T * variances @ jacobian) @ bread
-    if groups is None:
-        return RawCovariance(independent, independent, lost, n - p, deviation, sentences)
-    changes = _left_out(residual, jacobian, curved, linearisation.rows(groups)[keep], bread)
+    labelled = None if groups is None else linearisation.rows(groups)[keep]
+    sentences += about_outliers(bent, labelled)
+    if labelled is None:
+        return RawCovariance(independent, step, independent, lost, n - p, deviation, sentences)
+    changes = _left_out(residual, jacobian, curved, labelled, bread)
     count = len(changes)
     if count <= max(_FEW_GROUPS, p):
         sentences.append(
@@ -197,7 +204,7 @@ def raw_covariance(linearisation: Linearisation, groups, labels: list[str]) -> R
             "are then too small; use more trajectories."
         )
     covariance = (count - 1) / count * changes.T @ changes
-    return RawCovariance(covariance, independent, lost, count - 1, deviation, sentences)
+    return RawCovariance(covariance, step, independent, lost, count - 1, deviation, sentences)
 
 
 MOST_PARAMETERS = 5000
@@ -215,17 +222,7 @@ def check_few(params: PyTree) -> None:
         )
 
 
-class _Number(NamedTuple):
-    """Metadata of one physical number; `parameter` is the name of the parameter it belongs to."""
-
-    label: str
-    parameter: str
-    unit: str | None
-    lo: float
-    hi: float
-
-
-def physical(params: PyTree) -> tuple[np.ndarray, np.ndarray, list[_Number], list[str]]:
+def physical(params: PyTree) -> tuple[np.ndarray, np.ndarray, list[PhysicalNumber], list[str]]:
     """Physical values `(k,)`, their derivative with respect to the raw ones `(k, p)`, labels of both."""
     raw, unravel = ravel_pytree(params)
 
@@ -242,7 +239,7 @@ def physical(params: PyTree) -> tuple[np.ndarray, np.ndarray, list[_Number], lis
         indices = list(np.ndindex(*shape))
         labels = [name + (f"[{','.join(map(str, i))}]" if i else "") for i in indices]
         numbers += [
-            _Number(label, name, unit, float(lo[i]), float(hi[i]))
+            PhysicalNumber(label, name, unit, float(lo[i]), float(hi[i]))
             for label, i in zip(labels, indices, strict=True)
         ]
         raw_labels += labels if leaf.shape == shape else [name] * leaf.size
@@ -321,51 +318,6 @@ def _correlations(covariance: np.ndarray, errors: np.ndarray) -> np.ndarray:
     correlations[~usable, :] = correlations[:, ~usable] = np.nan
     np.fill_diagonal(correlations, 1.0)
     return correlations
-
-
-def _judge(numbers: list[_Number], values, errors, value_limit: float, interval_limit: float):
-    """Which numbers are determined, and a warning for each that is not or lies on a bound."""
-    known, sentences = [], []
-    for number, value, error in zip(numbers, values, errors, strict=True):
-        label, unit = number.label, f" {number.unit}" if number.unit else ""
-        width = number.hi - number.lo
-        if np.isfinite(width):
-            scale, limit, base = width, interval_limit, f"its interval of {width:.3g}"
-        else:
-            scale, limit, base = abs(value), value_limit, f"its value {value:.3g}"
-        known.append(bool(error <= limit * scale))
-        if not known[-1] and np.isfinite(error):
-            share = f"{error / scale:.0%} of " if scale > 0 else "too large beside "
-            sentences.append(
-                f"{label} is not determined by the data: its standard error {error:.3g}{unit} "
-                f"is {share}{base}{unit}; fix it, or add data that it influences."
-            )
-        for bound in (number.lo, number.hi):
-            if abs(value - bound) < min(error, limit * scale):
-                sentences.append(
-                    f"{label} = {value:.3g}{unit} is within one standard error "
-                    f"({error:.2g}{unit}) of its bound {bound:.3g}{unit}: read it as a "
-                    "one-sided limit."
-                )
-    return known, sentences
-
-
-def _pairs(numbers: list[_Number], correlations, limit: float) -> list[str]:
-    """Warnings about pairs of parameters that are hard to tell apart, one per parameter."""
-    sentences = []
-    for i, number in enumerate(numbers):
-        partners = [
-            f"{other.label} ({correlations[i, j]:+.3f})"
-            for j, other in enumerate(numbers)
-            if j > i and other.parameter != number.parameter and abs(correlations[i, j]) > limit
-        ]
-        if partners:
-            sentences.append(
-                f"{number.label} is strongly correlated with {', '.join(partners)}: the data "
-                "determine a combination better than each; fix one of them, or add data that tell "
-                "them apart."
-            )
-    return sentences
 
 
 def student_quantile(level: float, n: int) -> float:

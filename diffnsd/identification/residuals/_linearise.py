@@ -241,14 +241,30 @@ class Linearisation(eqx.Module):
         labels = np.asarray(labels)
         total = self.mask.shape[0]
         if all(shape[: labels.ndim] == labels.shape for shape in self.shapes):
-            spread = [np.broadcast_to(with_axes(labels, len(s)), s) for s in self.shapes]
-            return np.concatenate([x.ravel() for x in spread])
+            return _spread(labels, self.shapes)
         if labels.shape == (total,):
             return labels
         raise ValueError(
-            f"labels of shape {labels.shape} fit neither the {total} residuals nor the leading "
-            f"axes of their shapes {self.shapes}."
+            f"groups has labels of shape {labels.shape}, which fit neither the {total} residuals nor the "
+            f"leading axes of their shapes {self.shapes}."
         )
+
+
+def runs_of(shapes) -> np.ndarray | None:
+    """Indices along the leading axis of residuals, of each entry `(r,)`, if all leaves share one.
+
+    A leaf with one axis alone has no runs.
+    """
+    lengths = {shape[0] if len(shape) > 1 else 0 for shape in shapes}
+    if len(lengths) != 1 or max(lengths) < 2:
+        return None
+    return _spread(np.arange(max(lengths)), shapes)
+
+
+def _spread(labels: np.ndarray, shapes) -> np.ndarray:
+    """Labels of the leading axes of leaves, for each of their entries."""
+    spread = [np.broadcast_to(with_axes(labels, len(s)), s) for s in shapes]
+    return np.concatenate([x.ravel() for x in spread])
 
 
 class AbstractLinearised(eqx.Module):

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import operator
+import re
 import sys
 
 import equinox as eqx
@@ -19,6 +20,7 @@ from diffnsd.apps.fit import (
     Simulated,
     Spread,
     _motions,
+    about_predictions,
     bands,
     identify,
     write_fit_report,
@@ -373,10 +375,54 @@ class Deaf(Line):
         return super().__call__({"mu": 0.4 + 0.0 * model["mu"]}, run, velocity)
 
 
-def test_data_that_determine_nothing_are_said_to():
+def test_data_that_determine_nothing_are_said_to(tmp_path):
     done = identify(line(0.25, Deaf()))
     assert done.determined == {"mu": False} and not np.isfinite(done.standard_errors["mu"])
+    assert done.status == "not determined" and "none of what is free (mu)" in done.warnings[-1]
     assert any("do not depend on mu at all" in w for w in done.warnings)
+    assert not any("(inf" in w for w in done.warnings)
+    write_result(tmp_path / "result.json", done)
+    written = json.loads((tmp_path / "result.json").read_text())
+    assert written["not_determined"] == ["mu"] and written["correlations"] == [[1.0]]
+    write_fit_report(tmp_path / "report.html", done, "Nothing", [], None)
+    assert "none of what is free (mu)" in (tmp_path / "report.html").read_text()
+
+
+def test_a_prior_that_the_data_contradict_is_named(tmp_path):
+    """The truth of `mu` is 0.4. Built in is 0.25 with a deviation that lets the data, or the prior, win."""
+    for deviation, apart, contradicts in ((0.04, 3.7, True), (1e-3, 150, True), (0.1, 1.5, False)):
+        quantities = {"mu": Quantity("", (0.0, None), deviation), "e": Quantity("", (0.0, 1.0))}
+        done = identify(dataclasses.replace(line(0.25), quantities=quantities))
+        said = [w for w in done.warnings if w.startswith("the prior of mu, 0.25")]
+        assert len(said) == contradicts, done.warnings
+        if contradicts:  # measured 3.7 and 148: what the data alone say is 0.4 whoever wins
+            found, alone = re.findall(r"about (0.\d+) ± .* ([\d.]+) standard deviations", said[0])[
+                0
+            ][::-1]
+            assert abs(float(found) / apart - 1) < 0.05 and abs(float(alone) - 0.4) < 2e-3
+    write_result(tmp_path / "result.json", done)
+    written = json.loads((tmp_path / "result.json").read_text())["parameters"]
+    assert (
+        written["mu"]["prior"] == {"centre": 0.25, "deviation": 0.1} and not written["e"]["prior"]
+    )
+    write_fit_report(tmp_path / "report.html", done, "A prior", [], None)
+    assert '<td data-name="prior">0.25 ± 0.1</td>' in (tmp_path / "report.html").read_text()
+
+
+def test_runs_that_are_all_outliers_are_named_though_none_is_worse_than_the_others():
+    job = line(0.25)
+    wild = 5 * np.random.default_rng(4).normal(size=(5, 20, 3))
+    done = identify(dataclasses.replace(job, runs=(jnp.asarray(wild), job.runs[1])))
+    named = [w for w in done.warnings if "does not fit the model" in w]
+    assert len(named) == 5, done.warnings
+
+
+def test_predictions_worse_than_nothing_are_named():
+    """Four runs: good, further off than the size, worse than no motion, and one that hardly moves."""
+    errors, still = np.array([0.1, 1.2, 0.6, 1e-3]), np.array([3.0, 3.0, 0.5, 1e-4])
+    (said,) = about_predictions(errors, still, list("abcd"))
+    assert said.startswith("2 of 4 predicted runs") and "b (120%), c (60%) of the size" in said
+    assert about_predictions(errors[:1], still[:1], ["a"]) == []
 
 
 class Product(Line):
@@ -410,8 +456,14 @@ def test_a_quantity_that_is_pushed_against_its_interval_stops_there():
         job, free=("e",), quantities={"mu": Quantity(), "e": Quantity("", (0.0, 1.0))}
     )
     done = identify(job)
-    assert done.status == "converged", done.warnings
+    # All residuals are outliers there, so that nothing bends the loss: the standard error is infinite.
+    assert done.status == "not determined" and not np.isfinite(done.standard_errors["e"])
+    assert any("all residuals that depend on e are outliers" in w for w in done.warnings), (
+        done.warnings
+    )
     assert 0 < done.value("e") < 2e-3 and any("its bound 0" in w for w in done.warnings)
+    # The table cuts the interval off where the draws are.
+    assert done.intervals["e"] == (0.0, 1.0)
 
 
 def test_draws_have_the_covariance_of_the_estimate_and_respect_bounds():

@@ -140,6 +140,33 @@ def test_flights_in_other_units_are_refused(tmp_path, key, factor):
         check_units(*runs_of(tmp_path, scaled(key, factor)))
 
 
+def test_sliding_bodies_in_millimetres_are_refused_since_they_float(tmp_path):
+    """Blocks of 0.1 m slide under friction 0.3 with 0.1 mm of noise; in millimetres 50 m above the floor.
+
+    Between neighbouring frames the fall is lost in the noise: 350 m/s² at each, of a fall of 9.8.
+    """
+    elements = load_mjcf(
+        """<mujoco><worldbody><geom type="plane" size="1 1 1"/><body pos="0 0 .05"><freejoint/>
+        <geom type="box" size=".1 .1 .05" mass=".7"/></body></worldbody></mujoco>"""
+    )[1]
+    rng, t = np.random.default_rng(0), 0.02 * np.arange(30)
+    q = np.zeros((4, 30, 7))
+    for run, speed in enumerate((1.0, 1.5, 0.7, 1.2)):
+        moving = np.minimum(t, speed / (0.3 * 9.81))
+        q[run, :, 0], q[run, :, 2:4] = speed * moving - 0.3 * 9.81 * moving**2 / 2, (0.05, 1.0)
+        q[run, 1:, :3] += 1e-4 * rng.normal(size=(29, 3))
+    for factor, wrong in ((1.0, False), (1e3, True)):
+        rows = q * np.repeat([factor, 1.0], [3, 4])
+        arrays = {"qpos": rows.reshape(-1, 7), "times": np.tile(t, 4), "offsets": 30 * np.arange(5)}
+        np.savez(tmp_path / "runs.npz", **arrays)
+        runs = load_runs(tmp_path / "runs.npz", elements)
+        if wrong:
+            with pytest.raises(ValueError, match=r"fall with -0\.0245 m/s².* seem to float"):
+                check_units(elements, runs)
+        else:
+            check_units(elements, runs)
+
+
 def test_flights_in_si_units_pass(tmp_path):
     check_units(*runs_of(tmp_path, flights()[0]))
     check_units(*runs_of(tmp_path, flights(lost=True)[0]))

@@ -2,13 +2,15 @@
 
 import dataclasses
 import html.parser
+import json
 import re
 import sys
 
 import numpy as np
 import pytest
 
-from diffnsd.apps.pages import PosteriorDraws
+from diffnsd import identification
+from diffnsd.apps.pages import PosteriorDraws, write_posterior
 from diffnsd.apps.pages._page import number, with_error
 from diffnsd.apps.pages._plots import rotation_angle
 from diffnsd.apps.toss import (
@@ -229,6 +231,17 @@ def test_failures_and_missing_parts(tmp_path):
     assert not reader.faults and "Please note" not in text and "Correlations" not in text
 
 
+def test_what_is_not_finite_is_shown_as_unknown(tmp_path):
+    """A fit of data that determine nothing, whose trials failed; and one that was interrupted at once."""
+    nothing = np.where(np.eye(3) > 0, 1.0, np.nan)
+    path = _write(tmp_path / "nan.html", correlations=nothing, loss_history=[2.0, np.nan, np.inf])
+    page, reader, _ = _read(path)
+    assert page.count("<td>—</td>") == 6 and not reader.faults
+    assert "Loss over 3 iterations" in page
+    empty, _, _ = _read(_write(tmp_path / "empty.html", loss_history=[]))
+    assert "final loss" not in empty and "Loss over" not in empty
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -241,6 +254,42 @@ def test_bad_input_is_explained(change, sentence, tmp_path):
     with pytest.raises(ValueError, match=sentence):
         _write(tmp_path / "report.html", **change)
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_posterior_has_a_page_and_a_file(tmp_path):
+    """Two numbers, one of them at a bound: draws, diagnostics and warnings, the same in both."""
+    params, _ = identification.parameters(
+        {"mu": 0.3, "e": 0.02}, lambda m: m, {"e": (0.0, 1.0)}, units={"mu": "<m>"}
+    )
+    found = identification.posterior(
+        lambda p: -(((p["mu"] - 0.3) / 0.01) ** 2) / 2 - ((p["e"] / 0.1) ** 2) / 2,
+        params,
+        sampler=identification.Laplace(draws=3000),
+    )
+    path = tmp_path / "posterior.html"
+    assert (
+        write_posterior(path, found, title="Draws", truth={"mu": 0.31}, details={"seed": "7"})
+        == path
+    )
+    page, reader, text = _read(path)
+    assert not reader.faults and not reader.open and "&lt;m&gt;" in page
+    assert found.warnings and all(" ".join(said.split()) in text for said in found.warnings)
+    assert f"1 × 3000 chains and draws of each 0 divergences {found.acceptance:.0%}" in text
+    assert "1500 of 3000 draws are shown." in text and "Broad lines: true values." in text
+    assert all(link.startswith(("#", "data:")) for link in reader.links)
+
+    written = json.loads(path.with_suffix(".json").read_text())
+    assert written["schema"] == "diffnsd.posterior/1" and written["warnings"] == list(
+        found.warnings
+    )
+    mu = written["parameters"]["mu"]
+    assert (mu["mean"], mu["deviation"]) == found["mu"] and mu["truth"] == 0.31
+    assert tuple(mu["interval"]) == found.interval(0.9)["mu"]
+    assert (mu["split_rhat"], mu["effective_draws"]) == (found.rhat[1], found.effective_sizes[1])
+    assert written["log_evidence"] == found.log_evidence and written["divergences"] == 0
+    assert f'data-name="split R-hat">{found.rhat[1]:.3f}<' in page
+    with pytest.raises(ValueError, match="another ending"):
+        write_posterior(tmp_path / "posterior.json", found)
 
 
 def test_missing_matplotlib_is_explained(tmp_path, monkeypatch):

@@ -4,14 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import nightly
+from quick import nightly, slow
 from scipy import stats
 
 import diffnsd as nsd
 from diffnsd import identification as ident
 from diffnsd._jax import differentiable_once
 from diffnsd.identification import NUTS, Ensemble, GaussianNoise, Laplace, Normal
-from diffnsd.identification.bayes._mode import find_mode
+from diffnsd.identification.bayes._mode import find_modes
 from diffnsd.identification.bayes._target import target
 
 NOISE = 0.3
@@ -41,8 +41,8 @@ class Line:
         return covariance @ (design.T @ cls.y) / NOISE**2, covariance
 
 
-def noise(residual=Line.residual):
-    return GaussianNoise(residual, deviation=NOISE)
+def noise(residual=Line.residual, deviation=NOISE):
+    return GaussianNoise(residual, deviation=deviation)
 
 
 @pytest.mark.slow
@@ -307,6 +307,96 @@ class TestWarnings:
         found = ident.posterior(noise(), Line.params(), priors={"b": Normal(3.0, 0.05)})
         assert any("the prior of b contradicts the data" in text for text in found.warnings)
 
+    @pytest.mark.parametrize("deviation", [0.05, 5e-4])
+    @pytest.mark.parametrize("sampler", [Laplace(), Ensemble(walkers=8, draws=300, warmup=60)])
+    def test_a_prior_is_contradicted_whoever_wins(self, sampler, deviation):
+        """Data 3.000 +- 0.003 against a centre of 1: the draws follow the data, or the prior."""
+        t = np.linspace(0, 1, 30)
+        seen = noise(lambda p: p["a"] * t - 3 * t, 0.01)
+        params = ident.parameters({"a": jnp.ones(())}, lambda m: m, {"a": (0.0, None)})[0]
+        prior = {"a": Normal(1.0, deviation)}
+        found = ident.posterior(seen, params, priors=prior, sampler=sampler)
+        said = [text for text in found.warnings if "the prior of a contradicts the data" in text]
+        assert len(said) == 1 and not any("hardly anything" in text for text in found.warnings)
+        if deviation == 0.05:  # exact: 2 / sqrt(0.05^2 + 0.0031^2)
+            assert "about 40 standard deviations apart" in said[0] or "about 39.9" in said[0]
+
+    def test_a_prior_is_not_blamed_for_what_chance_does(self):
+        """The data are two deviations of the prior from its centre, in a compromise of equals."""
+        seen = noise(lambda p: (p["a"] - 2 * np.sqrt(2.0) * np.ones(2)) * np.ones(2), np.sqrt(2.0))
+        found = ident.posterior(seen, {"a": jnp.ones(())}, priors={"['a']": Normal(0.0, 1.0)})
+        # Exactly 2 sqrt(2) / sqrt(2) = 2 deviations apart.
+        assert not any("contradicts" in text for text in found.warnings), found.warnings
+
+    def test_bounds_that_exclude_the_data(self):
+        t = np.linspace(0, 1, 30)
+        params = ident.parameters({"a": jnp.ones(())}, lambda m: m, {"a": (0.5, 2.0)})[0]
+        said = {
+            truth: ident.posterior(
+                noise(lambda p, truth=truth: (p["a"] - truth) * t, 0.01), params
+            ).warnings
+            for truth in (3.0, 1.9)
+        }
+        assert any(
+            "the bound 2 of a excludes what the data say, about 3 ± 0.0031" in x for x in said[3.0]
+        )
+        assert said[1.9] == ()
+
+    @pytest.mark.parametrize(
+        "sampler", [Laplace(), slow(Ensemble(walkers=8, draws=200, warmup=200))]
+    )
+    def test_factors_within_bounds_that_only_act_together(self, sampler):
+        t = np.linspace(0, 1, 30)
+        model, bounds = {"a": jnp.asarray(1.5), "b": jnp.asarray(2.0)}, (0.1, 10.0)
+        params = ident.parameters(model, lambda m: m, {"a": bounds, "b": bounds})[0]
+        found = ident.posterior(
+            noise(lambda p: (p["a"] * p["b"] - 3) * t, 0.01), params, sampler=sampler
+        )
+        text = " ".join(found.warnings)
+        assert "combination of a, b:" in text or "a and b act together (correlation -" in text
+
+    def test_a_number_within_bounds_without_influence(self):
+        model = {"a": jnp.ones(()), "b": jnp.ones(()), "c": jnp.ones(())}
+        params = ident.parameters(model, lambda m: m, {"c": (0.0, 10.0)})[0]
+        found = ident.posterior(noise(with_idle), params)
+        assert any(
+            "hardly anything about c: its posterior is as wide as its interval" in x
+            for x in found.warnings
+        )
+        assert not any("about a:" in x or "about b:" in x for x in found.warnings)
+
+    @pytest.mark.parametrize("kind", [GaussianNoise, ident.StudentNoise])
+    def test_runs_that_are_no_noise(self, kind):
+        """Four runs with noise of 0.01, one of which is garbage; then all are; then none."""
+        rng, t = np.random.default_rng(0), np.linspace(0, 1, 30)
+        good = 3 * t + 0.01 * rng.normal(size=(4, 30))
+        one, wild = good.copy(), rng.uniform(-20, 20, (4, 30))
+        one[2] = wild[2]
+
+        def said(seen):
+            likelihood = kind(lambda p: p["a"] * t[None] - seen, 0.01)
+            found = ident.posterior(likelihood, {"a": jnp.asarray(3.0)})
+            return [text for text in found.warnings if text.startswith("the residuals are")]
+
+        assert said(good) == []
+        (named,) = said(one)
+        assert named.index("run 2") < min(named.find(f"run {i}") % 1000 for i in (0, 1, 3))
+        (named,) = said(wild)
+        assert all(f"run {i}" in named for i in range(4)) and "in all" in named
+
+    @pytest.mark.parametrize(
+        "sampler", [Laplace(starts=4), slow(NUTS(chains=2, draws=10, warmup=10))]
+    )
+    def test_another_mode_is_named_with_its_share(self, sampler):
+        """Of data that tell `a^2 = 1` alone, both signs are equally probable."""
+        t = np.linspace(0, 1, 30)
+        params = ident.parameters({"a": jnp.asarray(0.9)}, lambda m: m, {"a": (-3.0, 3.0)})[0]
+        found = ident.posterior(
+            noise(lambda p: (p["a"] ** 2 - 1) * t, 0.02), params, sampler=sampler
+        )
+        (said,) = (text for text in found.warnings if "another mode" in text)
+        assert "about 50% of it" in said and "a = -1" in said and "a = 1" in said, said
+
     @pytest.mark.nightly
     def test_two_valleys(self):
         """Chains that start near one of two modes and do not find the other, or disagree."""
@@ -430,8 +520,8 @@ def test_the_mode_where_second_derivatives_are_refused():
         return -jnp.sum(jnp.cosh(x - jnp.array([1.0, 2.0]))) - 0.3 * x[0] * x[1]
 
     start = jnp.array([0.1, 0.2])
-    exact = find_mode(density, start)
-    found = find_mode(lambda x: density(differentiable_once(x, "not twice")), start)
+    exact, _ = find_modes(density, start)
+    found, _ = find_modes(lambda x: density(differentiable_once(x, "not twice")), start)
     # Measured 1e-10.
     np.testing.assert_allclose(found.x, exact.x, rtol=1e-6)
     np.testing.assert_allclose(found.root @ found.root.T, exact.root @ exact.root.T, rtol=1e-7)
