@@ -6,7 +6,14 @@ from typing import Any
 import numpy as np
 
 from ...io import Elements, load_mjcf, save_mjcf
-from ..fit import about_predictions, fit_and_show, moved_by, padded_frames, write_result
+from ..fit import (
+    about_predictions,
+    fit_and_show,
+    moved_by,
+    padded_frames,
+    print_notes,
+    write_result,
+)
 from ._data import Runs, load_runs
 from ._job import MechanismMotion, mechanism_job, metric_of
 from ._names import with_rebound
@@ -69,6 +76,7 @@ def identify_file(
         }
 
     record = fit_and_show(session, job, folder, extra, starts=starts)
+    said = len(record.warnings)
     with session.stage("repeating the runs with half the step"):
         finer = MechanismMotion(metric, runs.dt, 2 * substeps)
         record.warnings += [
@@ -108,6 +116,7 @@ def identify_file(
         f"predicted {p['runs']} runs from their first frame: position {p['position_percent']:.2f} % of the "
         f"size {size:.3g} m, rotation {p['rotation_deg']:.2f} deg"
     )
+    print_notes(session, record.warnings[said:])
     written = "result.json, predictions.npz, report.html, replay.html"
     session.print(f"wrote {written}{', fitted.xml' * fitted.exists()} to {folder}")
 
