@@ -12,6 +12,7 @@ from ._job import (
 )
 from ._outputs import (
     fit_and_show as fit_and_show,
+    print_notes as print_notes,
     write_fit_report as write_fit_report,
     write_result as write_result,
 )

@@ -237,5 +237,10 @@ def _print_table(session: Any, record: Identified) -> None:
         f"{record.rollouts} rollouts, {record.gradients} of them with gradient; "
         f"{record.compile_seconds:.1f} s compiling, {record.run_seconds:.1f} s running"
     )
-    for warning in record.warnings:
+    print_notes(session, record.warnings)
+
+
+def print_notes(session: Any, warnings: list[str]) -> None:
+    """Prints warnings, those of a fit after its table, those of predictions after theirs."""
+    for warning in warnings:
         session.print(f"[yellow]note:[/] {warning}")

@@ -7,7 +7,14 @@ import numpy as np
 
 from ...io import Elements, save_mjcf
 from ...io._save import check_writable
-from ..fit import about_predictions, fit_and_show, moved_by, padded_frames, write_result
+from ..fit import (
+    about_predictions,
+    fit_and_show,
+    moved_by,
+    padded_frames,
+    print_notes,
+    write_result,
+)
 from ._data import Runs, load_runs
 from ._job import MechanismMotion, mechanism_job, metric_of, size_of
 from ._names import quantities, with_rebound
@@ -70,6 +77,7 @@ def identify_file(
         }
 
     record = fit_and_show(session, job, folder, extra, starts=starts)
+    said = len(record.warnings)
     with session.stage("repeating the runs with half the step"):
         finer = MechanismMotion(metric, runs.dt, 2 * substeps)
         record.warnings += [
@@ -109,6 +117,7 @@ def identify_file(
         f"predicted {p['runs']} runs from their first frame: position {p['position_percent']:.2f} % of the "
         f"size {size:.3g} m, rotation {p['rotation_deg']:.2f} deg"
     )
+    print_notes(session, record.warnings[said:])
     written = "result.json, predictions.npz, report.html, replay.html"
     session.print(f"wrote {written}{', fitted.xml' * fitted.exists()} to {folder}")
 

@@ -2,7 +2,14 @@
 
 import numpy as np
 
-from ..fit import Identified, about_predictions, fit_and_show, padded_frames, write_result
+from ..fit import (
+    Identified,
+    about_predictions,
+    fit_and_show,
+    padded_frames,
+    print_notes,
+    write_result,
+)
 from ._cube import (
     RELATIVE,
     CubeMotion,
@@ -61,6 +68,7 @@ def run_identification(
         }
 
     record = fit_and_show(session, job, folder, extra, truth, starts)
+    said = len(record.warnings)
     record.warnings += about_gravity(record, flight)
     with session.stage(f"predicting {len(target)} tosses and writing the pages"):
         predicted = Predicted(target, record)
@@ -101,6 +109,7 @@ def run_identification(
         f"{p['position_percent']:.2f} % of the width, rotation {p['rotation_deg']:.2f} deg, "
         f"same face {p['same_face_percent']:.1f} %"
     )
+    print_notes(session, record.warnings[said:])
     session.print(f"wrote result.json, predictions.npz, report.html, replay.html to {folder}")
     return record
 

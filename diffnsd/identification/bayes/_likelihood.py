@@ -5,6 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -181,7 +182,7 @@ class Guided(AbstractNoise):
 
 def _by_run(noise: Any, params: PyTree, of: Callable) -> list[tuple[str, np.ndarray]]:
     """`of` the residuals that count: of all, and of the runs along their leading axis, the worst first."""
-    values = jax.jit(noise.residual)(params)
+    values = eqx.filter_jit(lambda residual, x: residual(x))(noise.residual, params)
     leaves, structure = jax.tree.flatten(values)
     shapes = [tuple(np.shape(leaf)) for leaf in leaves]
     masks = [np.asarray(keep).ravel() for keep in spread_mask(noise.mask, structure, shapes)]

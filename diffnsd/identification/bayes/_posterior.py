@@ -133,10 +133,11 @@ def posterior(
     key = jax.random.key(0) if key is None else key
     given = log_likelihood, params, priors, sampler, key
     files = None if save is None else Parts(save, given)
-    mode, rivals = _around(density, x), ()
     if sampler.uses_curvature:
         others = _others(density.unravel(x), x, sampler.searches - 1)
         mode, rivals = find_modes(density, x, others, files=files)
+    else:
+        mode, rivals = _around(density, x), ()
     near = jnp.asarray(mode.x, x.dtype), jnp.asarray(mode.root, x.dtype)
     drawn = sampler.prepare(density, *near, key).drawn(files)
 
@@ -166,7 +167,7 @@ def posterior(
 
 def _around(density: Target, x: Array) -> Mode:
     """The start itself with a small spread, for a sampler that finds the scales."""
-    value, at = float(jax.jit(density)(x)), np.asarray(x, float)
+    value, at = float(eqx.filter_jit(density)(x)), np.asarray(x, float)
     if not np.isfinite(value):
         raise ValueError(
             "the log-likelihood is not finite at the start: check the start values, the data and "

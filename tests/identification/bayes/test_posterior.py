@@ -268,6 +268,15 @@ class TestGuided:
         bend = jax.hessian(lambda a: guided(jax.tree.map(lambda _: a, params)))(1.1)
         np.testing.assert_allclose(bend, -20 / 0.2**2, rtol=1e-12)
 
+    def test_walkers_take_it_too(self):
+        """Its arrays are arguments of a program, not a part of it."""
+        params, _ = ident.parameters({"a": jnp.asarray(1.0)}, lambda m: m)
+        guided = ident.Guided(
+            GaussianNoise(self.residual, 0.2), ident.linearise(self.residual, params), params
+        )
+        found = ident.posterior(guided, params, sampler=Ensemble(walkers=4, draws=10, warmup=0))
+        assert found.samples.shape == (8, 10, 1) and np.all(np.isfinite(found.log_density))
+
     def test_another_number_of_parameters(self):
         params = Line.params()
         plane = ident.linearise(Line.residual, params)
