@@ -218,7 +218,10 @@ def use_calls() -> dict:
         "load_mjcf": (
             io.load_mjcf,
             (FILE,),
-            dict(ignore="tendon", restitution=0.1, law=nsd.CoulombFriction, max_active=4, assets={}),
+            dict(
+                ignore="tendon", restitution=0.1, law=nsd.CoulombFriction, max_active=4, max_vertices=8,
+                near=2, assets={},
+            ),
         ),
         "save_mjcf": (io.save_mjcf, (elements, FILE, "written.xml"), dict(assets={})),
         "read_mesh": (elastic.read_mesh, (_write_mesh(),), dict(cells="tetra", dimension=3)),
