@@ -54,7 +54,7 @@ PARTS = {
     "laws": "check_range parameter",
     "model": "skip_if_traced",
     "apps.fit": "banded_runs bands fit_and_show identify moved_by weights write_fit_report write_result",
-    "apps.pages": "add_bodies ball_points filled_page place quiet_viser ring_points set_stage",
+    "apps.pages": "add_bodies ball_points draw_forces filled_page place quiet_viser ring_points set_stage",
 }
 """Functions by which the parts of the package are put together: they get what is checked already."""
 
