@@ -186,9 +186,14 @@ def write_json(path: Path, content: dict) -> None:
     """Writes a file of results atomically, so that an interrupt cannot leave a partial one.
 
     Numbers that are not finite become `null`, since JSON cannot represent them.
+
+    **Raises:** `OutputDirError` if the file cannot be written.
     """
-    temporary = path.with_suffix(".json.tmp")
-    temporary.write_text(json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
+    temporary, text = (
+        path.with_suffix(".json.tmp"),
+        json.dumps(_plain(content), indent=2, allow_nan=False),
+    )
+    write_page(temporary, text + "\n")
     os.replace(temporary, path)
 
 

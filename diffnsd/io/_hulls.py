@@ -43,8 +43,9 @@ def shapes_of(
     found: dict[str, AbstractShape] = {}
     for g in _touching(plan, HFIELD):
         found[plan.geoms[g][0]] = HeightField(*reader.terrain(g))
-    for name, hull in meshes.items():
-        found[name] = ConvexHull(hull.corners, max_vertices=most)
+    for g in _touching(plan, MESH):
+        name = plan.geoms[g][0]
+        found[name] = ConvexHull(meshes[name].corners, max_vertices=most)
     return found
 
 

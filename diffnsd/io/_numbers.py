@@ -1,10 +1,18 @@
 """Numbers of a file that the parser takes as they are: their ranges."""
 
-import numpy as np
-
 from ._read import Reader
 
 COEFFICIENTS = ("friction", "spin", "roll")
+
+
+def restitution_in(reader: Reader) -> list[float]:
+    """What a file says in `<numeric name="restitution">`, right or wrong; `[0]` if nothing."""
+    m, mujoco = reader.m, reader.mujoco
+    index = mujoco.mj_name2id(m, mujoco.mjtObj.mjOBJ_NUMERIC, "restitution")
+    if index < 0:
+        return [0.0]
+    first, count = m.numeric_adr[index], m.numeric_size[index]
+    return m.numeric_data[first : first + count].tolist()
 
 
 def restitution_of(reader: Reader, given: float | None) -> float:
@@ -12,18 +20,12 @@ def restitution_of(reader: Reader, given: float | None) -> float:
 
     **Raises:** `ValueError` if it is not one number in [0, 1].
     """
-    m, mujoco = reader.m, reader.mujoco
-    where, values = "restitution", np.array([0.0 if given is None else given])
-    index = mujoco.mj_name2id(m, mujoco.mjtObj.mjOBJ_NUMERIC, "restitution")
-    if given is None and index >= 0:
-        first, count = m.numeric_adr[index], m.numeric_size[index]
-        where, values = (
-            'custom/numeric "restitution"',
-            np.array(m.numeric_data[first : first + count]),
-        )
+    where, values = 'custom/numeric "restitution"', restitution_in(reader)
+    if given is not None:
+        where, values = "restitution", [given]
     if len(values) != 1 or not 0 <= values[0] <= 1:
         raise ValueError(
-            f"{where} is {values.tolist()}, but must be one number in [0, 1]: the ratio of the speeds "
+            f"{where} is {values}, but must be one number in [0, 1]: the ratio of the speeds "
             "after and before an impact."
         )
     return float(values[0])

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._arguments import checked_arguments
 from ._elements import Elements
-from ._numbers import restitution_of
+from ._numbers import restitution_in
 from ._parse import compiled, is_text, mujoco_of_reader, parsed
 from ._read import Reader
 
@@ -67,9 +67,11 @@ def save_mjcf(
         raise ValueError(f"{fixed[0]} cannot be changed in a file; change it there by hand.")
     for name, value in changed.items():
         reader.views[name][...] = value
-    if not is_text(source) and (spec.meshes or spec.hfields):
-        # Meshes stay where they are.
-        spec.meshdir = os.path.join(os.path.dirname(os.path.abspath(source)), spec.meshdir)
+    if not is_text(source) and (spec.meshes or spec.hfields or spec.textures):
+        # Meshes and textures stay where they are.
+        here = os.path.dirname(os.path.abspath(source))
+        spec.meshdir = os.path.join(here, spec.meshdir)
+        spec.texturedir = os.path.join(here, spec.texturedir)
     try:
         spec.copy_back(m)
         for body in spec.bodies[1:]:  # which `copy_back` forgets
@@ -104,6 +106,10 @@ def check_writable(
     **Raises:** `ValueError` with the name, and why.
     """
     with tempfile.TemporaryDirectory() as folder:
+        try:
+            save_mjcf(elements, source, Path(folder) / "unchanged.xml", assets)
+        except ValueError:
+            return  # no matter of these numbers: the fit is made, and says then that no file was written
         for name in names:
             value = elements[name]
             # Entries that are zero may mean that they are not used; a vector of zeros is a place.
@@ -119,7 +125,7 @@ def check_writable(
 
 def _set_restitution(mujoco: Any, spec: Any, given: Any, value: float) -> None:
     """Writes the restitution where `load_mjcf` finds it, unless it is that of the source."""
-    if value == restitution_of(Reader(mujoco, given), None):
+    if [value] == restitution_in(Reader(mujoco, given)):
         return
     numeric = spec.numeric("restitution")
     if numeric is None:

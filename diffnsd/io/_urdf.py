@@ -31,7 +31,8 @@ LEFT_OUT = {
 def robot_of(source: str | os.PathLike) -> ElementTree.Element | None:
     """The root of a URDF file; `None` of one in MJCF."""
     text = content(source)
-    return ElementTree.fromstring(text) if b"<robot" in text else None
+    root = ElementTree.fromstring(text) if b"<robot" in text else None
+    return root if root is not None and root.tag == "robot" else None
 
 
 def check_mimics(robot: ElementTree.Element, plan: Plan) -> None:

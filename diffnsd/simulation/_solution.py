@@ -239,7 +239,8 @@ class Solution(eqx.Module):
             return "; ".join(filter(None, (*words, *sentences(stats.flaws))))
         first = tuple(int(i) for i in np.argwhere(bad)[0])
         index = first[0] if len(first) == 1 else first
-        words = _words(stats.contact_names, *jax.tree.map(lambda x: x[first], ends))
+        ends, flaws = jax.tree.map(lambda x: x[first], (ends, stats.flaws))
+        words = "; ".join((_words(stats.contact_names, *ends), *sentences(flaws)))
         return (
             f"{bad.sum()} of {bad.size} simulations failed, first the one at index {index}: {words}"
         )

@@ -37,7 +37,7 @@ from ._steps import (
     scales_of,
     widths_around,
 )
-from ._verdict import about_outliers, about_priors, status_of
+from ._verdict import about_bad_runs, about_priors, status_of
 
 HUBER = 0.5
 SETTLED = 2e-3
@@ -271,7 +271,7 @@ class _Rounds:
             record.warnings.append(
                 "no standard errors: one run says nothing about how runs differ; give two or more."
             )
-        record.warnings += about_outliers(record, here, HUBER)
+        record.warnings += about_bad_runs(record, here, HUBER)
         # Errors can be far smaller than anybody needs: what a round may leave open, this may too.
         known = np.maximum(errors, SETTLED * np.abs(np.asarray(centre)))
         record.status = status_of(record, self.params, spread, spread / known)

@@ -66,7 +66,7 @@ def status_of(
     return "not converged"
 
 
-def about_outliers(record: Any, here: identification.Linearisation, delta: float) -> list[str]:
+def about_bad_runs(record: Any, here: identification.Linearisation, delta: float) -> list[str]:
     """A sentence about each run most of whose frames are outliers, beyond `delta`."""
     runs, shape = len(record.job), here.shapes[0]
     weighed = np.asarray(here.residual[: np.prod(shape)]).reshape(shape)

@@ -180,9 +180,14 @@ class Guided(AbstractNoise):
         return self.noise.about_misfit(params)
 
 
+@eqx.filter_jit
+def _residual_at(residual: Callable, params: PyTree):
+    return residual(params)
+
+
 def _by_run(noise: Any, params: PyTree, of: Callable) -> list[tuple[str, np.ndarray]]:
     """`of` the residuals that count: of all, and of the runs along their leading axis, the worst first."""
-    values = eqx.filter_jit(lambda residual, x: residual(x))(noise.residual, params)
+    values = _residual_at(noise.residual, params)
     leaves, structure = jax.tree.flatten(values)
     shapes = [tuple(np.shape(leaf)) for leaf in leaves]
     masks = [np.asarray(keep).ravel() for keep in spread_mask(noise.mask, structure, shapes)]

@@ -46,7 +46,7 @@ def find_modes(
     not be true, of central differences of the gradient. `files` keep the modes.
 
     **Raises:** `ValueError` if the log-density or a derivative is not finite at `x`; other starts like
-    that are left out.
+    that, or whose likelihood fails, are left out.
     """
     p, count = x.size, 1 + len(others)
 
@@ -55,7 +55,7 @@ def find_modes(
         for other in others:
             try:
                 found.append(_search(target, other, max_steps))
-            except ValueError:
+            except (ValueError, RuntimeError):  # such as a simulation that fails there
                 found.append(tuple(np.full_like(part, np.nan) for part in found[0]))
         return tuple(np.stack(parts) for parts in zip(*found, strict=True))
 
@@ -65,7 +65,8 @@ def find_modes(
     rows = all_searches() if files is None else files.next(all_searches, like)
     found = [_described(*row) for row in zip(*rows, strict=True) if np.all(np.isfinite(row[1]))]
     # The same mode found again is higher by rounding, which should not change what is drawn.
-    best = max(found, key=lambda mode: mode.log_density - _HIGHER * (mode is not found[0]))
+    ended = [mode for mode in found if mode.decrement < _ENDED] or found
+    best = max(ended, key=lambda mode: mode.log_density - _HIGHER * (mode is not found[0]))
     rest = sorted(found, key=lambda mode: -mode.log_density)
     return best, _distinct(best, [mode for mode in rest if mode is not best])
 
@@ -74,13 +75,15 @@ _HIGHER = 1e-3
 """By how much the log-density at another mode must be larger to take the place of the one nearby."""
 _ELSEWHERE = 5.0
 """Modes so many standard deviations apart are two."""
+_ENDED = 1e-2
+"""Decrement below which a search has ended at a mode."""
 
 
 def _distinct(best: Mode, rest: list[Mode]) -> tuple[Mode, ...]:
     """The modes that are not the best one over again; none where one of its directions has no curvature."""
     kept = [best]
     for mode in rest:
-        is_one = mode.decrement < 1e-2 and not len(mode.flat)
+        is_one = mode.decrement < _ENDED and not len(mode.flat)
         if is_one and all(_apart(one, mode) > _ELSEWHERE for one in kept):
             kept.append(mode)
     return () if len(best.flat) else tuple(kept[1:])

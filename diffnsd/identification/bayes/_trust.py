@@ -1,5 +1,6 @@
 """Sentences about a posterior that should not be trusted, each with its remedy."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -191,6 +192,11 @@ def _about_normality(found, mode) -> list[str]:
     ]
 
 
+@eqx.filter_jit
+def _standard(density, raw):
+    return jax.vmap(jax.vmap(density.standard))(raw)
+
+
 def _about_priors(found, density, numbers) -> list[str]:
     """Numbers of which the prior says as much as the data, or whose prior the data contradict.
 
@@ -201,7 +207,7 @@ def _about_priors(found, density, numbers) -> list[str]:
     sentences = []
     # Draws are in double precision, the parameters may not be.
     raw = jnp.asarray(found.raw, ravel_pytree(found.params)[0].dtype)
-    scaled = np.asarray(jax.jit(jax.vmap(jax.vmap(density.standard)))(raw), float)
+    scaled = np.asarray(_standard(density, raw), float)
     for i, number in enumerate(numbers):
         y, label, what, own = scaled[..., i], found.labels[i], "prior", True
         if np.isnan(y).all() and np.isfinite(number.hi - number.lo):

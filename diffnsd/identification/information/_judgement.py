@@ -79,7 +79,8 @@ def about_bounds(numbers: list[PhysicalNumber], values, moves, errors) -> list[s
         for number, value, move, error in zip(numbers, values, moves, errors, strict=True)
         for side, bound in ((-1, number.lo), (1, number.hi))
         for unit in [f" {number.unit}" if number.unit else ""]
-        if np.isfinite(error) and side * (value + move - bound) > max(_BEYOND * error, 1e-6)
+        if np.isfinite(error)
+        and side * (value + move - bound) > max(_BEYOND * error, 1e-6 * max(abs(value), abs(bound)))
     ]
 
 

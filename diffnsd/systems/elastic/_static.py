@@ -96,8 +96,8 @@ def equilibrium(
 
     **Raises:** `ValueError` if a parameter is out of its range, or if the prescribed coordinates leave a
     rigid motion free, which a static load does not determine. `RuntimeError` with the `message` of the
-    equilibrium if `throw` is true, outside `jit`: where the stiffness is singular, the residual is not below
-    `tolerance`, or elements are inside out.
+    equilibrium if `throw` is true: where the stiffness is singular, the residual is not below `tolerance`, or
+    (outside `jit`) elements are inside out.
     """
     if problem := body.check() or _free_motion(body):
         raise ValueError(f"{problem}.")
@@ -108,7 +108,13 @@ def equilibrium(
             f"prescribed, as body.rest, got {q.shape}."
         )
     found = _solve(body, args, jnp.asarray(t, q.dtype), q, tolerance, max_iterations, linear_solver)
-    if throw and not any(map(is_traced, jax.tree.leaves(found))) and found.message:
+    if not throw:
+        return found
+    if any(map(is_traced, jax.tree.leaves(found))):
+        # What was not found has no derivative, which must not pass for one of zero.
+        q = eqx.error_if(found.q, ~found.converged, f"an equilibrium was not found: {SINGULAR}.")
+        return eqx.tree_at(lambda e: e.q, found, q)
+    if found.message:
         raise RuntimeError(f"{found.message}.")
     return found
 

@@ -1,5 +1,6 @@
 """Posteriors with closed forms: draws, intervals, evidence, and the sentences about what is wrong."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -519,6 +520,25 @@ class TestCoverage:
     def test_of_another_shape(self):
         with pytest.raises(ValueError, match="one per draw"):
             ident.coverage(np.zeros(3), np.zeros(3))
+
+
+def test_starts_at_which_the_likelihood_fails_are_left_out():
+    """Also a search that has not ended does not take the place of a mode that was found."""
+
+    def density(x):
+        x = eqx.error_if(x, x[0] > 5, "the simulation failed")
+        return -jnp.sum(x**2)
+
+    zero = jnp.zeros(1)
+    best, others = find_modes(density, zero, [zero + 9.0])
+    assert best.x == pytest.approx(0, abs=1e-12) and others == ()
+
+    def slope(x):
+        """A mode at 0, and a slope that rises without end far from it."""
+        return jnp.where(x[0] < 5, -(x[0] ** 2), x[0])
+
+    best, _ = find_modes(slope, zero, [zero + 9.0])
+    assert best.x == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.slow

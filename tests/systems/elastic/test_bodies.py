@@ -1,5 +1,6 @@
 """Elastic bodies at rest and in motion against closed forms; boundary conditions; bad input."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
@@ -178,6 +179,23 @@ def test_an_equilibrium_inside_out():
     assert bool(found.converged) and float(found.q[2]) < 0
 
 
+def test_an_equilibrium_that_is_not_found_has_no_derivative():
+    """Two springs in one line, of which the middle moves aside without resistance."""
+    body = el.Elastic(
+        jnp.asarray([[0.0, 0], [1, 0], [2, 0]]),
+        [el.Springs([[0, 1], [1, 2]], 10.0), el.Masses([0, 1, 2], 1.0)],
+        prescribed=el.Prescribed([0, 2]),
+        gravity=[0.0, -1.0],
+    )
+
+    def sag(weight):
+        heavier = eqx.tree_at(lambda b: b.gravity, body, weight * body.gravity)
+        return el.equilibrium(heavier).q[1]
+
+    with pytest.raises(RuntimeError, match="an equilibrium was not found"):
+        jax.jit(jax.grad(sag))(1.0)
+
+
 def test_prescribed_motion_in_time():
     """A bar whose end is moved sinusoidally, against the closed form of one mass on a spring."""
     k, m, amplitude, omega = 40.0, 1.0, 0.1, 3.0
@@ -354,6 +372,14 @@ def test_an_element_turns_inside_out():
     assert f"; at the end of step {step} {said}" in run.message
     first = "in 1 of 2 simulations, first the one at index 1"
     assert f"{first}, at the end of step {step} {said}" in batch.message
+    # Of a batch with a failed run too: that of the first.
+    broken = eqx.tree_at(
+        lambda b: b.result,
+        batch,
+        nsd.RESULTS.where(jnp.array([False, True]), nsd.RESULTS.contact_overflow, batch.result),
+    )
+    assert "1 of 2 simulations failed, first the one at index 1" in broken.message
+    assert f"; at the end of step {step} {said}" in broken.message
 
 
 def test_mesh_files(tmp_path):
