@@ -65,7 +65,7 @@ def find_modes(
     rows = all_searches() if files is None else files.next(all_searches, like)
     found = [_described(*row) for row in zip(*rows, strict=True) if np.all(np.isfinite(row[1]))]
     # The same mode found again is higher by rounding, which should not change what is drawn.
-    ended = [mode for mode in found if mode.decrement < _ENDED] or found
+    ended = list(filter(_is_one, found)) or found
     best = max(ended, key=lambda mode: mode.log_density - _HIGHER * (mode is not found[0]))
     rest = sorted(found, key=lambda mode: -mode.log_density)
     return best, _distinct(best, [mode for mode in rest if mode is not best])
@@ -83,10 +83,14 @@ def _distinct(best: Mode, rest: list[Mode]) -> tuple[Mode, ...]:
     """The modes that are not the best one over again; none where one of its directions has no curvature."""
     kept = [best]
     for mode in rest:
-        is_one = mode.decrement < _ENDED and not len(mode.flat)
-        if is_one and all(_apart(one, mode) > _ELSEWHERE for one in kept):
+        if _is_one(mode) and all(_apart(one, mode) > _ELSEWHERE for one in kept):
             kept.append(mode)
     return () if len(best.flat) else tuple(kept[1:])
+
+
+def _is_one(mode: Mode) -> bool:
+    """Whether a search ended at a maximum, in every direction."""
+    return mode.decrement < _ENDED and not len(mode.flat)
 
 
 def _apart(one: Mode, other: Mode) -> float:

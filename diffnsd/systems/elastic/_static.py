@@ -107,20 +107,17 @@ def equilibrium(
             f"guess must have shape {body.rest.shape}, one number for every coordinate that is not "
             f"prescribed, as body.rest, got {q.shape}."
         )
-    found = _solve(body, args, jnp.asarray(t, q.dtype), q, tolerance, max_iterations, linear_solver)
-    if not throw:
-        return found
-    if any(map(is_traced, jax.tree.leaves(found))):
-        # What was not found has no derivative, which must not pass for one of zero.
-        q = eqx.error_if(found.q, ~found.converged, f"an equilibrium was not found: {SINGULAR}.")
-        return eqx.tree_at(lambda e: e.q, found, q)
-    if found.message:
+    given = body, args, jnp.asarray(t, q.dtype), q
+    inside = any(map(is_traced, jax.tree.leaves(given)))
+    settings = tolerance, max_iterations, linear_solver
+    found = _solve(*given, *settings, throw and inside)
+    if throw and not inside and found.message:
         raise RuntimeError(f"{found.message}.")
     return found
 
 
 @eqx.filter_jit
-def _solve(body, args, t, q, tolerance, max_iterations, linear_solver):
+def _solve(body, args, t, q, tolerance, max_iterations, linear_solver, throw):
     def force(body, args, q):
         return body.force(t, State(q, jnp.zeros_like(q)), args)
 
@@ -166,6 +163,9 @@ def _solve(body, args, t, q, tolerance, max_iterations, linear_solver):
 
     first = start, size(start), jnp.zeros((), jnp.int32), jnp.array(True)
     q, left, count, solved = jax.lax.while_loop(going, step, first)
+    if throw:
+        # What was not found has no derivative, which must not pass for one of zero.
+        q = eqx.error_if(q, left > enough, f"an equilibrium was not found: {SINGULAR}.")
     # One more step with derivatives: that of the implicit function theorem.
     move = factored(q).solve(force(body, args, q), expected=left <= enough)
     q = moved(q, jnp.where(left <= enough, move, 0))

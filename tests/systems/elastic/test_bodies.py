@@ -373,11 +373,10 @@ def test_an_element_turns_inside_out():
     first = "in 1 of 2 simulations, first the one at index 1"
     assert f"{first}, at the end of step {step} {said}" in batch.message
     # Of a batch with a failed run too: that of the first.
-    broken = eqx.tree_at(
-        lambda b: b.result,
-        batch,
-        nsd.RESULTS.where(jnp.array([False, True]), nsd.RESULTS.contact_overflow, batch.result),
-    )
+    fails = jnp.array([False, True])
+    ends = nsd.RESULTS.contact_overflow, batch.result
+    result = jax.tree.map(lambda a, b: jnp.where(fails, a, b), *ends)
+    broken = eqx.tree_at(lambda b: b.result, batch, result)
     assert "1 of 2 simulations failed, first the one at index 1" in broken.message
     assert f"; at the end of step {step} {said}" in broken.message
 
