@@ -189,11 +189,8 @@ def write_json(path: Path, content: dict) -> None:
 
     **Raises:** `OutputDirError` if the file cannot be written.
     """
-    temporary, text = (
-        path.with_suffix(".json.tmp"),
-        json.dumps(_plain(content), indent=2, allow_nan=False),
-    )
-    write_page(temporary, text + "\n")
+    temporary = path.with_suffix(".json.tmp")
+    write_page(temporary, json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
     os.replace(temporary, path)
 
 

@@ -68,13 +68,21 @@ def parameter_table(parameters: Sequence[ParameterRow]) -> str:
             "determined": f'<span class="pill {state[0]}">{state[1]}</span>',
         }
         names = ["parameter", *cells]
-        content = "".join(
-            f'<td{_kind(name)} data-name="{name}">{cell}</td>' for name, cell in cells.items()
-        )
-        rows.append(f'<tr><th scope="row">{html.escape(row.name)}{note}</th>{content}</tr>')
+        rows.append(_line(f"{html.escape(row.name)}{note}", cells))
+    return f'<table class="wide">{_body(names, rows)}</table>'
+
+
+def _line(heading: str, cells: dict[str, str]) -> str:
+    """A row of a table of parameters, its cells by the names of their columns."""
+    content = "".join(
+        f'<td{_kind(name)} data-name="{name}">{cell}</td>' for name, cell in cells.items()
+    )
+    return f'<tr><th scope="row">{heading}</th>{content}</tr>'
+
+
+def _body(names: list[str], lines: list[str]) -> str:
     head = "".join(f'<th scope="col"{_kind(name)}>{name}</th>' for name in names)
-    body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
-    return f'<table class="wide">{body}</table>'
+    return f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>"
 
 
 def _ends(interval: tuple[float, float] | None) -> str:
@@ -202,9 +210,5 @@ def posterior_table(rows: Mapping[str, dict], level: float) -> str:
             "effective draws": f"{row['effective_draws']:.0f}",
         }
         names = ["parameter", *cells]
-        content = "".join(
-            f'<td{_kind(name)} data-name="{name}">{x}</td>' for name, x in cells.items()
-        )
-        lines.append(f'<tr><th scope="row">{html.escape(label)}</th>{content}</tr>')
-    head = "".join(f'<th scope="col"{_kind(name)}>{name}</th>' for name in names)
-    return table(f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>")
+        lines.append(_line(html.escape(label), cells))
+    return table(_body(names, lines))

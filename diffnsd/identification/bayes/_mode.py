@@ -75,7 +75,7 @@ _HIGHER = 1e-3
 """By how much the log-density at another mode must be larger to take the place of the one nearby."""
 _ELSEWHERE = 5.0
 """Modes so many standard deviations apart are two."""
-_ENDED = 1e-2
+ENDED = 1e-2
 """Decrement below which a search has ended at a mode."""
 
 
@@ -90,7 +90,7 @@ def _distinct(best: Mode, rest: list[Mode]) -> tuple[Mode, ...]:
 
 def _is_one(mode: Mode) -> bool:
     """Whether a search ended at a maximum, in every direction."""
-    return mode.decrement < _ENDED and not len(mode.flat)
+    return mode.decrement < ENDED and not len(mode.flat)
 
 
 def _apart(one: Mode, other: Mode) -> float:

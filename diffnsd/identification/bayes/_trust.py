@@ -8,6 +8,7 @@ from jax.flatten_util import ravel_pytree
 
 from ._alone import alone
 from ._likelihood import AbstractNoise
+from ._mode import ENDED
 
 _RHAT, _SIZE = 1.01, 400
 """Limits of Vehtari and others (2021), doi:10.1214/20-BA1221."""
@@ -127,7 +128,7 @@ def _involved(direction, raw_labels) -> list[str]:
 
 def _about_mode(mode, raw_labels) -> list[str]:
     sentences = []
-    if not mode.decrement < 1e-2:
+    if not mode.decrement < ENDED:
         sentences.append(
             f"the mode was not found: a step of {mode.decrement:.2g} standard deviations is left; "
             "start from the result of least_squares, or use Ensemble() for a rough likelihood."
