@@ -221,6 +221,9 @@ def test_contacts_restitution_and_keyframe_of_a_file_are_chosen(tmp_path):
     done = runner.invoke(app, ["simulate", str(file), *chosen, "--max-active", "1"])
     told = " ".join(done.output.split())
     assert done.exit_code == 1 and "--max-active is 1: give a larger number" in told, told
+    done = runner.invoke(app, ["simulate", str(file), *chosen, "--near", "1"])
+    told = " ".join(done.output.split())
+    assert done.exit_code == 1 and "--max-active is 16 and --near is 1: give a" in told, told
     done = runner.invoke(
         app, ["simulate", str(file), *chosen, "--max-active", "0", "--out", str(tmp_path)]
     )

@@ -47,6 +47,17 @@ MaxActive = Annotated[
         callback=_nonnegative, help="Of a file: most contacts solved at a time; 0 is all."
     ),
 ]
+Near = Annotated[
+    int,
+    typer.Option(
+        callback=_nonnegative,
+        help="Of a file: find contacts only of so many pairs of each two kinds of geoms, the nearest; 0 is "
+        "all. Faster with many geoms.",
+    ),
+]
+MaxVertices = Annotated[
+    int, typer.Option(min=4, help="Of a file: the most corners of the hull of a mesh.")
+]
 Restitution = Annotated[
     float | None,
     typer.Option(help="Of a file: of all contacts and limits; by default that of the file, or 0."),
@@ -141,6 +152,8 @@ def identify(
     substeps: Annotated[int, typer.Option(help="Of a file: steps between two frames.")] = 4,
     max_active: MaxActive = 16,
     restitution: Restitution = None,
+    near: Near = 0,
+    max_vertices: MaxVertices = 64,
 ) -> None:
     """Identifies parameters of a tossed cube, or of an MJCF or URDF file, from measured motion."""
     with _Session() as session:
@@ -151,7 +164,7 @@ def identify(
             if runs is None:
                 raise ValueError(f"give the measured runs too: diffnsd identify {data} RUNS.npz.")
             folder, names = session.folder(out), _names(free or "")
-            loading = Loading(_names(ignore), max_active, restitution)
+            loading = Loading(_names(ignore), max_active, restitution, near, max_vertices)
             identify_file(
                 session,
                 data,
@@ -198,6 +211,8 @@ def simulate(
     ignore: Ignore = "",
     max_active: MaxActive = 16,
     restitution: Restitution = None,
+    near: Near = 0,
+    max_vertices: MaxVertices = 64,
     keyframe: Keyframe = None,
 ) -> None:
     """Simulates a ready model or a file, and prints its energy and contacts."""
@@ -212,7 +227,7 @@ def simulate(
                 lines, solved = simulate_file(
                     name,
                     folder,
-                    Loading(_names(ignore), max_active, restitution),
+                    Loading(_names(ignore), max_active, restitution, near, max_vertices),
                     seconds=seconds,
                     dt=dt,
                     controls=controls,
@@ -235,6 +250,8 @@ def view(
     ignore: Ignore = "",
     max_active: MaxActive = 16,
     restitution: Restitution = None,
+    near: Near = 0,
+    max_vertices: MaxVertices = 64,
     keyframe: Keyframe = None,
     host: Annotated[str, typer.Option(help="The address to serve on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; another one if it is taken.")] = 8080,
@@ -252,7 +269,7 @@ def view(
 
         check_host(host, public)
         with session.stage(f"compiling and simulating {file}"):
-            loading = Loading(_names(ignore), max_active, restitution)
+            loading = Loading(_names(ignore), max_active, restitution, near, max_vertices)
             shown = simulated(str(file), seconds, dt, controls, keyframe, loading)
             scene = Scene(shown)
         for line in failure(shown):

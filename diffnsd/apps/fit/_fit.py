@@ -138,7 +138,14 @@ def identify(
         fit.run(rounds, steps)
     except KeyboardInterrupt:
         record.status = "interrupted"
+    except _NoRunLeft as error:
+        record.status = "failed"
+        record.warnings.append(str(error))
     return record
+
+
+class _NoRunLeft(Exception):
+    """A step fails in every run, so that no residual is left."""
 
 
 class _Rounds:
@@ -327,6 +334,12 @@ class _Rounds:
         record.run_seconds += time.perf_counter() - compiled
         record.rollouts += self.runs
         record.failed = tuple(int(i) for i in np.flatnonzero(left_out))
+        if len(record.failed) == self.runs:
+            raise _NoRunLeft(
+                f"in all {self.runs} runs a step does not reach its tolerance; take shorter steps or, if "
+                "more contacts close at a time than there is room for, make room (of a file --substeps "
+                "and --max-active)."
+            )
         return value, left_out
 
     def descend(

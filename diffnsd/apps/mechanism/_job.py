@@ -13,9 +13,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..._arguments import checked_arguments
+from ..._result import RESULTS
 from ...groups import quaternion_log, quaternion_product, rotate
 from ...integrators import MoreauJean
 from ...io import Elements, SampledControls
@@ -76,12 +77,15 @@ def is_contact(interaction: Interaction) -> bool:
 
 
 class Shown(eqx.Module):
-    """What a prediction shows of a run: coordinates, places of bodies, and the largest residual of a step."""
+    """What a prediction shows of a run: coordinates, places of bodies, the largest residual of a step, and
+    whether more contacts closed than are solved at a time.
+    """
 
     q: Float[Array, "f nq"]
     position: Float[Array, "f b 3"]
     orientation: Float[Array, "f b 4"]
     residual: Float[Array, ""]
+    overflowed: Bool[Array, ""]
 
 
 class MechanismMotion(eqx.Module):
@@ -131,7 +135,8 @@ class MechanismMotion(eqx.Module):
         solution = self.simulate(elements, run, velocity)
         q = elements.split(solution.states)[0].q
         places = self.metric.places(q)
-        shown = Shown(q, *places, jnp.max(solution.stats.residual))
+        overflowed = solution.result == RESULTS.contact_overflow
+        shown = Shown(q, *places, jnp.max(solution.stats.residual), overflowed)
         return Simulated(self.metric.error(run, *places), solution.stats.failed_step >= 0, shown)
 
 

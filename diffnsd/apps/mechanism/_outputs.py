@@ -21,7 +21,8 @@ class Predicted:
     """Simulations of runs from their first frame, and their errors.
 
     `q`: coordinates `(n, f, nq)`; `position`, `rotation`: mean over measured frames and bodies, per run
-    [sizes], [rad]; `failed`: whether a step did; `residual`: the largest.
+    [sizes], [rad]; `failed`: whether a step did; `overflowed`: whether for too many contacts; `residual`:
+    the largest.
     """
 
     def __init__(self, record: Identified, motion: MechanismMotion, elements: Elements, runs: Runs):
@@ -34,6 +35,7 @@ class Predicted:
         found, _ = self.motions(self.batch, raw, runs.velocities)
         errors, self.failed, self.shown = found.errors, found.failed, found.shown
         self.q, self.residual = self.shown.q, self.shown.residual
+        self.overflowed = self.shown.overflowed
         parts = np.linalg.norm(errors, axis=-1).reshape(*errors.shape[:2], 2, -1)
         count = np.maximum(self.known.sum(axis=(1, 2)), 1)
         means = np.where(self.known[:, :, None], parts, 0).sum(axis=(1, 3)) / count[:, None]

@@ -19,7 +19,7 @@ from ._data import Runs, load_runs
 from ._job import MechanismMotion, mechanism_job, metric_of, size_of
 from ._names import quantities, with_rebound
 from ._outputs import Predicted, write_pages
-from ._simulate import Loading
+from ._simulate import Loading, crowding
 from ._starts import with_estimated_starts
 from ._units import check_units
 
@@ -101,6 +101,11 @@ def identify_file(
             record.warnings.append(
                 f"{predicted.failed.sum()} of {len(target)} predicted runs have a step that did not reach "
                 f"its tolerance (largest residual {predicted.residual.max():.1e})."
+            )
+        if crowded := int(predicted.overflowed.sum()):
+            record.warnings.append(
+                f"in {crowded} of {len(target)} predicted runs more contacts close at a time than are "
+                f"solved: {crowding(elements)}."
             )
         record.warnings += about_predictions(
             predicted.position, predicted.still, [f"run {j}" for j in range(len(target))]

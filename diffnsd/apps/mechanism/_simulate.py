@@ -39,11 +39,13 @@ def landing(mu, e):
 
 
 class Loading(NamedTuple):
-    """How the command line loads a file, see `load_mjcf`; `max_active` 0 is all contacts."""
+    """How the command line loads a file, see `load_mjcf`; `max_active` and `near` are 0 for no limit."""
 
     ignore: Sequence[str] = ()
     max_active: int = 16
     restitution: float | None = None
+    near: int = 0
+    max_vertices: int = 64
 
     def load(self, path: str) -> tuple[Model, Elements, State]:
         """The model of a file, with contacts that do not penetrate.
@@ -56,6 +58,8 @@ class Loading(NamedTuple):
             law=landing,
             max_active=self.max_active or None,
             restitution=self.restitution,
+            near=self.near or None,
+            max_vertices=self.max_vertices,
         )
 
 
@@ -159,10 +163,14 @@ def failure(shown: Simulated) -> list[str]:
         return []
     if not bool(shown.run.result == RESULTS.contact_overflow):
         return [shown.run.outcome]
-    return [
-        shown.run.outcome,
-        f"--max-active is {shown.elements.max_active}: give a larger number, or 0 for all contacts",
-    ]
+    return [shown.run.outcome, crowding(shown.elements)]
+
+
+def crowding(elements: Elements) -> str:
+    """What helps where more contacts close than a step has room for."""
+    limits = {"--max-active": elements.max_active, "--near": elements.near}
+    given = " and ".join(f"{k} is {most}" for k, most in limits.items() if most is not None)
+    return f"{given}: give a larger number, or 0 for no limit"
 
 
 def _open_at_the_start(model: Model, run: Solution) -> list[str]:

@@ -221,6 +221,12 @@ def test_a_run_that_cannot_be_simulated_is_reported():
     assert abs(done.value("mu") - 0.4) < 1e-3
 
 
+@pytest.mark.parametrize("starts", [1, 2])
+def test_a_fit_of_which_no_run_can_be_simulated_says_so(starts):
+    done = identify(line(0.25, spin=(2.0,) * 5), starts=starts)
+    assert done.status == "failed" and "in all 5 runs a step" in done.warnings[-1]
+
+
 @pytest.mark.parametrize("after", [0, 1, 2])
 def test_an_interrupt_between_evaluations(tmp_path, after):
     def interrupt(record, stage):
