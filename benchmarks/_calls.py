@@ -173,6 +173,11 @@ def calls() -> dict[str, Call]:
         "sphere_on_surface": (relations.sphere_on_surface, (0.1, lambda x, y: 0 * x), dict(body=0)),
         "Geom": (relations.Geom, (shapes.Sphere(0.1),), dict(body=0, position=(0.0, 0.0, 0.0))),
         "shape_contacts": (relations.shape_contacts, ([geoms],), {}),
+        "touching_pairs": (
+            relations.touching_pairs,
+            (list(geoms),),
+            dict(parents=[None], excluded=[(1, 2)], groups=[1, 1], touches=[1, 1]),
+        ),
         "ball_joint": (nsd.ball_joint, (pose, (0.0, 0.0, 0.0)), dict(body1=0, body2=None)),
         "hinge": (nsd.hinge, (pose, (0.0, 0.0, 0.0), (0.0, 0.0, 1.0)), dict(body1=0, body2=None)),
         "prismatic": (nsd.prismatic, (pose, (0.0, 0.0, 1.0)), dict(body1=0, body2=None)),

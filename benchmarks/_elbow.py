@@ -36,7 +36,7 @@ START_RESTITUTION = 0.28
 BATCH, STEPS, RATE, PULL, CUT = 40, 50, 0.3, 0.001, 1.5
 HUBER = 0.3
 FREE = {  # parameter: leaves of the file, width of its logarithm, shape
-    "mu": (("geom/board/friction", "geom/first/friction", "geom/second/friction"), 0.3, ()),
+    "mu": (("geom/board/friction",), 0.3, ()),
     "e": (("contact/restitution",), 0.3, ()),
     "damping": (("joint/hinge/damping",), 0.5, ()),
     "inertia": (("body/first/inertia", "body/second/inertia"), 0.6, (3,)),
