@@ -206,12 +206,21 @@ class Residual(eqx.Module):
         return jax.vmap(one)(*self.batch), prior
 
 
+def _parameters(square: Square):
+    return identification.parameters(
+        square, lambda s: {name: getattr(s, name) for name in BOUNDS | PRIOR}, BOUNDS
+    )
+
+
+def fitted(drops: Drops, train: np.ndarray, q, v) -> Square:
+    """The square with the values of `fit`."""
+    return _parameters(Square.nominal())[1](fit(drops, train, q, v).params)
+
+
 def fit(drops: Drops, train: np.ndarray, q, v) -> identification.FitResult:
     """Levenberg-Marquardt from the nominal values."""
     nominal = Square.nominal()
-    params, rebuild = identification.parameters(
-        nominal, lambda s: {name: getattr(s, name) for name in BOUNDS | PRIOR}, BOUNDS
-    )
+    params, rebuild = _parameters(nominal)
     batch = q[train], v[train], drops.q[train], drops.there[train].astype(float)
     residual = Residual(rebuild, jax.tree.map(jnp.asarray, batch), nominal)
     found = identification.least_squares(
@@ -293,9 +302,7 @@ def rows(seed: int, quick: bool) -> list[dict[str, Any]]:
     if not quick:
         begun = time.perf_counter()
         result = fit(drops, train, *estimated)
-        rebuilt = identification.parameters(
-            Square.nominal(), lambda s: {n: getattr(s, n) for n in BOUNDS | PRIOR}, BOUNDS
-        )[1](result.params)
+        rebuilt = _parameters(Square.nominal())[1](result.params)
         count = DROPS * result.evaluations.gradient
         models["fitted"] = rebuilt, count, time.perf_counter() - begun
     runs = [
