@@ -1,4 +1,4 @@
-"""Piles of spheres or boxes that settle in a bin, beside MuJoCo (C, soft contact) on the same pile.
+"""Piles of rigid bodies that settle in a bin, beside MuJoCo (C, soft contact) on the same pile.
 
 They start a little apart, in pockets of each other (`packed`: a regular packing between walls, whose
 contacts all close at once), or scattered about places above each other (`loose`: an irregular pile), and
@@ -13,6 +13,7 @@ import argparse
 import json
 import math
 import time
+from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ import diffnsd as nsd
 from diffnsd.complementarity import Auto
 from diffnsd.laws import CoulombFriction, GapStabilized
 from diffnsd.relations import Geom, neighbour_contacts
-from diffnsd.shapes import AbstractShape, Box, HalfSpace, Sphere
+from diffnsd.shapes import AbstractShape, Box, Capsule, ConvexHull, HalfSpace, Sphere
 from diffnsd.systems import NewtonEulerSystem
 
 RADIUS, DENSITY, MU, DT, APART = 0.05, 1000.0, 0.5, 2e-3, 1.01
@@ -34,15 +35,15 @@ TOLERANCE = 1e-6
 
 
 class Kind(NamedTuple):
-    """What a pile is made of, all within spheres of `RADIUS`.
+    """What a pile is made of, all within spheres of `RADIUS`; bodies have the shapes in turn.
 
     `mass`, `inertia`: of one body; `rest_speed`: at which penetrations are pushed out [m/s]; `reach`: of the
     lists of contacts; `among`, `on_walls`: how many pairs and contacts these hold, per body and per
     `n^(2/3)`, about a half more than are used (a list that is too short ends a run); `per_cell`: bodies in a
-    cell; `tumbled`: whether they start turned at random; `mujoco`: attributes of a geom.
+    cell; `tumbled`: whether they start turned at random; `mujoco`: attributes of a geom of each shape.
     """
 
-    shape: AbstractShape
+    shapes: tuple[AbstractShape, ...]
     mass: float
     inertia: float
     rest_speed: float
@@ -51,7 +52,7 @@ class Kind(NamedTuple):
     on_walls: tuple[int, int | None]
     per_cell: int
     tumbled: bool
-    mujoco: str
+    mujoco: tuple[str, ...]
 
 
 def spheres() -> Kind:
@@ -59,7 +60,9 @@ def spheres() -> Kind:
     # The tolerance of a step leaves 1e-8 m of penetration. To push that out in the next step would take
     # many times the load in a jammed packing.
     lists = 1e-6, 0.01, (6, None), (8, None), 8
-    return Kind(Sphere(RADIUS), mass, 0.4 * mass * RADIUS**2, *lists, False, f'size="{RADIUS}"')
+    return Kind(
+        (Sphere(RADIUS),), mass, 0.4 * mass * RADIUS**2, *lists, False, (f'size="{RADIUS}"',)
+    )
 
 
 def boxes() -> Kind:
@@ -69,10 +72,23 @@ def boxes() -> Kind:
     # Where one lands, a corner may touch that was not the nearest: by 1 mm at 3 m/s, pushed out later.
     lists = 0.02, 0.03, (8, 18), (9, 20), 16
     size = f'type="box" size="{half} {half} {half}"'
-    return Kind(Box((half,) * 3), mass, mass * (2 * half) ** 2 / 6, *lists, True, size)
+    return Kind((Box((half,) * 3),), mass, mass * (2 * half) ** 2 / 6, *lists, True, (size,))
 
 
-KINDS = {"sphere": spheres, "box": boxes}
+CORNERS = np.random.default_rng(2).normal(size=(12, 3))
+CORNERS *= RADIUS / np.linalg.norm(CORNERS, axis=1, keepdims=True)
+
+
+def capsules_and_hulls() -> Kind:
+    """Capsules twice as long as thick and hulls with twelve corners, with one mass and inertia."""
+    half, mass = RADIUS / 2, DENSITY * RADIUS**3
+    lists = 0.02, 0.03, (4, 10), (6, 10), 16
+    shapes = Capsule(half, half), ConvexHull(CORNERS)
+    mujoco = f'type="capsule" size="{half} {half}"', 'type="mesh" mesh="hull"'
+    return Kind(shapes, mass, 0.3 * mass * RADIUS**2, *lists, True, mujoco)
+
+
+KINDS = {"sphere": spheres, "box": boxes, "capsules and hulls": capsules_and_hulls}
 
 
 def turned(n: int, kind: Kind) -> np.ndarray:
@@ -131,20 +147,23 @@ def pile(n: int, start=packed, kind: Kind | None = None) -> tuple[nsd.Model, nsd
     """The model and its start."""
     kind = kind or spheres()
     x, half = start(n)
-    bodies = [Geom(kind.shape, body=i) for i in range(n)]
+    count = len(kind.shapes)
+    each = [[Geom(s, body=i) for i in range(k, n, count)] for k, s in enumerate(kind.shapes)]
     law = GapStabilized(CoulombFriction(MU), kind.rest_speed)
     outside = math.ceil(n ** (2 / 3))
-    places = (None, n, *kind.among), (walls(half), outside, *kind.on_walls)
+    lists = [(one, None, n, *kind.among) for one in each]
+    lists += [(one, two, n, *kind.among) for one, two in combinations(each, 2)]
+    lists += [(one, walls(half), outside, *kind.on_walls) for one in each]
     relations = [
         neighbour_contacts(
-            bodies,
+            geoms,
             others,
             reach=kind.reach,
             capacity=pairs * size,
             contacts=None if contacts is None else contacts * size,
             per_cell=kind.per_cell,
         )
-        for others, size, pairs, contacts in places
+        for geoms, others, size, pairs, contacts in lists
     ]
     system = NewtonEulerSystem(np.full(n, kind.mass), np.full((n, 3), kind.inertia))
     state = system.state(x, turned(n, kind))
@@ -203,8 +222,8 @@ def mujoco_row(n: int, steps: int, start, kind: Kind) -> dict:
     x, half = start(n)
     bodies = "".join(
         f'<body pos="{_numbers(at)}" quat="{_numbers(turn)}"><freejoint/>'
-        f'<geom {kind.mujoco} mass="{kind.mass}"/></body>'
-        for at, turn in zip(x, turned(n, kind), strict=True)
+        f'<geom {kind.mujoco[k % len(kind.mujoco)]} mass="{kind.mass}"/></body>'
+        for k, (at, turn) in enumerate(zip(x, turned(n, kind), strict=True))
     )
     frames = ("0 0 1", "1 0 0", "-1 0 0", "0 1 0", "0 -1 0")
     planes = "".join(
@@ -212,7 +231,8 @@ def mujoco_row(n: int, steps: int, start, kind: Kind) -> dict:
     )
     text = (
         f'<mujoco><size memory="500M"/><option timestep="{DT}" cone="elliptic"/><default>'
-        f'<geom friction="{MU} 0 0" condim="3"/></default><worldbody>{planes}{bodies}'
+        f'<geom friction="{MU} 0 0" condim="3"/></default><asset><mesh name="hull" '
+        f'vertex="{_numbers(CORNERS.ravel())}"/></asset><worldbody>{planes}{bodies}'
         "</worldbody></mujoco>"
     )
     model = mujoco.MjModel.from_xml_string(text)

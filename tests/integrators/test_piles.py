@@ -35,7 +35,7 @@ from diffnsd.relations import (
     sphere_on_sphere,
 )
 from diffnsd.sets import HalfLine
-from diffnsd.shapes import Box, HalfSpace, Sphere
+from diffnsd.shapes import Box, Capsule, HalfSpace, Sphere
 from diffnsd.systems import NewtonEulerSystem
 
 RADIUS, MU, H, G = 0.05, 0.5, 2e-3, 9.81
@@ -354,6 +354,22 @@ def test_rows_of_rotation_are_those_of_contacts_between_fixed_pairs(lengths):
         close(seen.velocity(v), expected.velocity(v), 1e-14)
 
 
+def test_contacts_between_two_kinds_that_move_are_those_of_fixed_pairs():
+    balls = [Geom(Sphere(RADIUS), body=i) for i in (0, 2)]
+    rods = [Geom(Capsule(0.02, 0.05), body=i) for i in (1, 3)]
+    system = NewtonEulerSystem(np.ones(4), np.full((4, 3), 1e-3))
+    x = np.random.default_rng(5).normal(size=(4, 3)) / 5
+    q, v = system.state(x).q, np.random.default_rng(4).normal(size=24)
+    listed = neighbour_contacts(balls, rods, reach=1.0, capacity=4)
+    assert listed.check(system.group) is None
+    known = shape_contacts([(ball, rod) for ball in balls for rod in rods])
+    seen, expected = (r.observe(system.group, 0.0, q) for r in (listed, known))
+    close(seen.gap, expected.gap, 1e-14)
+    close(seen.velocity(v), expected.velocity(v), 1e-14)
+    few = NewtonEulerSystem(np.ones(3), np.full((3, 3), 1e-3))
+    assert "body" in (listed.check(few.group) or "")
+
+
 @pytest.mark.nightly
 def test_a_ball_that_rolls_is_slowed_by_the_couple_of_its_contact():
     balls = [Geom(Sphere(RADIUS), body=i) for i in range(2)]
@@ -503,6 +519,11 @@ def test_methods_that_follow_contacts_refuse(method):
         ({"geoms": [Geom(Sphere(0.1), body=0), Geom(Box((1.0, 1.0, 1.0)), body=1)]}, "one kind"),
         ({"geoms": [Geom(Sphere(0.1), body=0), Geom(Sphere(0.1), body=0)]}, "body of its own"),
         ({"geoms": [Geom(Sphere(0.1), body=0)]}, "at least two"),
+        (
+            {"others": [Geom(Box((1.0, 1.0, 1.0)), body=i) for i in (None, 2)]},
+            "all be of the world",
+        ),
+        ({"others": [Geom(Sphere(0.2), body=1)]}, "none of geoms"),
     ],
 )
 def test_bad_arguments(change, sentence):

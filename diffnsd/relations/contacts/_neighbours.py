@@ -100,10 +100,22 @@ class NeighbourContacts(AbstractBodyRelation):
     @property
     def arm(self) -> Float[Array, ""]:
         """How far what is compared with `reach` is from the centre of its body at most [m]."""
-        arm = jnp.max(safe_norm(self.geoms.positions.T))
-        if self.contacts is None:  # the centres of bounding spheres
-            return arm
-        return arm + jnp.max(eqx.filter_vmap(lambda s: s.bound())(self.geoms.shapes))
+        arms = []
+        for table in (self.geoms, self.second):
+            if table.bodies is None:
+                continue
+            arm = jnp.max(safe_norm(table.positions.T))
+            # Without `contacts` the centres of bounding spheres are compared, with it all places.
+            size = (
+                0.0 if self.contacts is None else eqx.filter_vmap(lambda s: s.bound())(table.shapes)
+            )
+            arms.append(arm + jnp.max(jnp.asarray(size)))
+        return jnp.max(jnp.stack(arms))
+
+    @property
+    def second(self) -> _Alike:
+        """What the geoms touch: `others`, or each other."""
+        return self.geoms if self.others is None else self.others
 
     def pairs(self, q: Config) -> Pairs:
         """The pairs that are near each other."""
@@ -119,7 +131,7 @@ class NeighbourContacts(AbstractBodyRelation):
 
     def _between(self, q: Config, frames: Frame):
         """All pairs of a geom with one of `others`, and the gaps of their bounding spheres."""
-        table: Any = self.others
+        table = self.second
         others = table.frames(q)
         b, o = len(frames.centre), len(others.centre)
         one, two = (x.astype(np.int32) for x in np.divmod(np.arange(b * o), o))
@@ -168,7 +180,9 @@ class NeighbourContacts(AbstractBodyRelation):
         return one.reshape(-1), other.reshape(-1), gap.reshape(-1), crowded
 
     def check(self, group: AbstractGroup) -> str | None:
-        return check_body("neighbour_contacts: body", self.geoms.bodies, group)
+        name = "neighbour_contacts: body"
+        problem = check_body(name, self.geoms.bodies, group)
+        return problem or check_body(name, self.second.bodies, group)
 
 
 class ListedContacts(AbstractWrappedRelation):
@@ -189,8 +203,8 @@ class ListedContacts(AbstractWrappedRelation):
     @property
     def keys(self) -> Int[Array, " c"]:
         """A number for each contact that is the same in every list, −1 where an entry is not in use."""
-        relation, pairs, others = self.relation, self.list, self.relation.others
-        width = len((relation.geoms if others is None else others).positions)
+        relation, pairs = self.relation, self.list
+        width = len(relation.second.positions)
         pair, place = self.at // relation.places, self.at % relation.places
         key = (pairs.one * width + pairs.two)[pair] * relation.places + place
         return jnp.where(self.used, key, -1)
@@ -213,7 +227,7 @@ class ListedContacts(AbstractWrappedRelation):
     def _places(self, q: Config):
         """Gaps `(c,)`, points and normals `(3, c)`."""
         relation, pairs = self.relation, self.list
-        two = relation.geoms if relation.others is None else relation.others
+        two = relation.second
         placed = (
             *_rows((relation.geoms.shapes, relation.geoms.frames(q)), pairs.one),
             *_rows((two.shapes, two.frames(q)), pairs.two),
@@ -229,8 +243,8 @@ class ListedContacts(AbstractWrappedRelation):
         points = relation.points
         frame = points.frame(n)
         sides = [(relation.geoms.bodies, pairs.one, p1, 1.0)]
-        if relation.others is None:
-            sides.append((relation.geoms.bodies, pairs.two, p2, -1.0))
+        if relation.second.bodies is not None:
+            sides.append((relation.second.bodies, pairs.two, p2, -1.0))
         values, bodies = [], []
         for table, which, p, sign in sides:
             own = jnp.asarray(np.asarray(table, np.int32))[which[self.at // relation.places]]
@@ -282,7 +296,8 @@ def neighbour_contacts(
     which takes tens of times as long for a list of 500 places.
 
     **Arguments:** `geoms`: of one kind of shape, each on a body of its own; `others`: of one kind, of the
-    world, whose contacts with `geoms` these are, all pairs tested; `None`: contacts among `geoms`;
+    world or each on a body of its own, whose contacts with `geoms` these are, all pairs tested; `None`:
+    contacts among `geoms`. Piles of two kinds have a list for each kind and one for both;
     `reach` [m], positive: more than a pair approaches in a step; `capacity`, `contacts`, `per_cell`: see
     above, `contacts=None`: all places of all pairs;
     `spin`, `roll` [m]: as in `ContactFrame`, one length for all contacts, for grains that resist rolling.
@@ -294,7 +309,7 @@ def neighbour_contacts(
     fixed = None if others is None else list(others)
     for geom in (*geoms, *(fixed or ())):
         expects("a geom", geom, Geom, "such as Geom(Sphere(0.05), body=0)")
-    if len(geoms) < 2 or fixed == []:
+    if len(geoms) + len(fixed or ()) < 2 or fixed == []:
         raise ValueError(
             "neighbour_contacts needs at least two geoms, and one of `others` if given."
         )
@@ -306,8 +321,12 @@ def neighbour_contacts(
     bodies = [g.body for g in geoms]
     if None in bodies or len(set(bodies)) < len(bodies):
         raise ValueError("every one of geoms must be on a body of its own, Geom(shape, body=i).")
-    if any(g.body is not None for g in fixed or ()):
-        raise ValueError("others must be of the world, Geom(shape) without a body.")
+    carried = [g.body for g in fixed or () if g.body is not None]
+    alone = len({*carried, *bodies}) == len(carried) + len(bodies)
+    if carried and not (alone and len(carried) == len(fixed or ())):
+        raise ValueError(
+            "others must all be of the world, Geom(shape), or each on a body of its own, with none of geoms."
+        )
     most = () if contacts is None else (("contacts", contacts),)
     for name, value in (("capacity", capacity), ("per_cell", per_cell), *most):
         if not isinstance(value, Integral) or value < 1:
