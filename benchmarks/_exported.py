@@ -42,7 +42,10 @@ RECORDS = {
     "systems.elastic": "Equilibrium Shared",
     "apps.fit": "Bands Identified Job Quantity Simulated Spread",
     "apps.mechanism": "Runs",
-    "apps.pages": ("Motion ParameterRow PoseErrors PosteriorDraws RunFigures Solid TossComparison"),
+    "apps.pages": (
+        "LearnedCurve LearnedMap Motion ParameterRow PoseErrors PosteriorDraws RunFigures Scores Solid "
+        "TossComparison"
+    ),
     "apps.toss": "PaddedTosses Toss",
 }
 """Plain data: what functions of the package return or take as it is, and check where they take it."""

@@ -140,15 +140,15 @@ def write_report(
             f"is free of `parameters`, got {np.shape(correlations)}."
         )
     sections = [
-        _warnings(meta.warnings),
+        warnings_section(meta.warnings),
         _tiles(history, errors, meta),
-        _section("Parameters", parameter_table(parameters)),
-        _section("Correlations of the estimates", correlation_table(free, correlations)),
-        _section("Where the starts led", valley_table(valleys)),
-        _section("Posterior", _posterior_plot(posterior)),
-        _section("Fit", _fit_plots(history, errors)),
-        *(_section(toss.label, _toss_plots(toss, j)) for j, toss in enumerate(tosses_compared)),
-        _section("Details", _details(meta.details)),
+        section("Parameters", parameter_table(parameters)),
+        section("Correlations of the estimates", correlation_table(free, correlations)),
+        section("Where the starts led", valley_table(valleys)),
+        section("Posterior", _posterior_plot(posterior)),
+        section("Fit", _fit_plots(history, errors)),
+        *(section(toss.label, _toss_plots(toss, j)) for j, toss in enumerate(tosses_compared)),
+        section("Details", details_table(meta.details)),
     ]
     page = filled_page(title, "\n".join(sections))
     return write_page(path, page)
@@ -197,8 +197,7 @@ def write_posterior(
     if unknown := [label for label in truth or {} if label not in posterior.labels]:
         known = ", ".join(map(repr, posterior.labels))
         raise ValueError(f"truth has {unknown[0]!r}, but the numbers of the posterior are {known}.")
-    for name, line in (details or {}).items():
-        expects(f"details[{name!r}]", line, str, "a line of text")
+    check_details(details or {})
     rows = posterior_rows(posterior, dict(truth or {}), level)
     chains, draws = posterior.log_density.shape
     figures = {
@@ -222,11 +221,11 @@ def write_posterior(
     }
     tiles = "".join(f"<div><b>{x}</b><span>{name}</span></div>" for x, name in tiled.items())
     sections = [
-        _warnings(posterior.warnings),
+        warnings_section(posterior.warnings),
         f'<div class="tiles">{tiles}</div>',
-        _section("Parameters", posterior_table(rows, level)),
-        _section("Posterior", _posterior_plot(shown)),
-        _section("Details", _details(details or {})),
+        section("Parameters", posterior_table(rows, level)),
+        section("Posterior", _posterior_plot(shown)),
+        section("Details", details_table(details or {})),
     ]
     write_page(path, filled_page(title, "\n".join(sections)))
     content = {
@@ -242,14 +241,14 @@ def write_posterior(
     return path
 
 
-def _section(heading: str, content: str) -> str:
+def section(heading: str, content: str) -> str:
     """A section of the page; the empty string if it has no content."""
     if not content:
         return ""
     return f"<section><h2>{html.escape(heading)}</h2>{content}</section>"
 
 
-def _warnings(warnings: Sequence[str]) -> str:
+def warnings_section(warnings: Sequence[str]) -> str:
     """The warnings, at the top of the page."""
     if not warnings:
         return ""
@@ -318,7 +317,7 @@ def _fit_plots(history: np.ndarray, errors: PoseErrors | None) -> str:
                 _plots.errors_over_time_plot(time, places, "position error", "percent of the size")
             )
             plots.append(_plots.errors_over_time_plot(time, turns, "rotation error", "degrees"))
-    return _plot_row(plots) + remark
+    return plot_row(plots) + remark
 
 
 def _toss_plots(toss: TossComparison, index: int) -> str:
@@ -341,7 +340,7 @@ def _toss_plots(toss: TossComparison, index: int) -> str:
             f"quaternions ({frames}, 4)."
         )
     angle = np.degrees(_plots.rotation_angle(attitude, simulated_attitude))
-    return _plot_row(
+    return plot_row(
         [
             _plots.height_plot(time, measured, simulated, f"height {index}", toss.band),
             _plots.path_plot(time, measured, simulated, f"path {index}", toss.band),
@@ -350,13 +349,19 @@ def _toss_plots(toss: TossComparison, index: int) -> str:
     )
 
 
-def _plot_row(plots: Sequence[str]) -> str:
+def plot_row(plots: Sequence[str]) -> str:
     if not plots:
         return ""
     return '<div class="plots">' + "".join(f"<figure>{plot}</figure>" for plot in plots) + "</div>"
 
 
-def _details(details: Mapping[str, str]) -> str:
+def check_details(details: Mapping[str, str]) -> None:
+    """Raises `TypeError` for a detail that is no text."""
+    for name, line in details.items():
+        expects(f"details[{name!r}]", line, str, "a line of text")
+
+
+def details_table(details: Mapping[str, str]) -> str:
     """Versions, seed, data and the like."""
     rows = "".join(
         f'<tr><th scope="row">{html.escape(str(name))}</th>'
