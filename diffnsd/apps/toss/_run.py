@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ...identification.information._contradictions import APART
 from ..fit import (
     Identified,
     about_predictions,
@@ -121,7 +122,7 @@ def about_gravity(record: Identified, flight: tuple[float, float] | None) -> lis
         return sentences
     seen = f"the tosses fall with {flight[0]:.4g} m/s² before their first contact"
     of_file, width = record.job.value(record.job.model, label), RELATIVE[label]
-    if abs(of_file - flight[0]) > 3 * np.hypot(width * of_file, flight[1]):
+    if abs(of_file - flight[0]) > APART * np.hypot(width * of_file, flight[1]):
         use = (
             f"its prior, {of_file:.4g} ± {width * of_file:.2g} m/s², pulls the fit there"
             if label in record.job.free
@@ -134,7 +135,7 @@ def about_gravity(record: Identified, flight: tuple[float, float] | None) -> lis
         factors = record.value("length_factor") / record.value("clock_factor") ** 2
         value, spread = record.value(label) * factors, record.standard_errors[label]
         apart = abs(value - flight[0]) / np.hypot(spread, flight[1])
-        if apart > 2:
+        if apart > APART:
             sentences.append(
                 f"gravity is {value:.4g} m/s², but {seen}, {apart:.1f} standard errors apart: the fit makes "
                 "up for an error of the model. Hold gravity at that value, or free `length_factor` in its "

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from ..information._contradictions import about_bounds, about_prior
 from ._alone import alone
 from ._likelihood import AbstractNoise
 from ._mode import ENDED
@@ -14,8 +15,6 @@ _RHAT, _SIZE = 1.01, 400
 """Limits of Vehtari and others (2021), doi:10.1214/20-BA1221."""
 
 _PARTNER = 0.1
-_APART = 3.0
-"""So many standard deviations between what a prior, or a bound, and what the data say are a contradiction."""
 _ALIKE = 0.99
 """Correlation of two numbers that only act together."""
 _SHARE = 0.01
@@ -73,19 +72,9 @@ def _about_misfit(found, density, mode) -> list[str]:
 def _about_excluded(said, numbers, raw_labels) -> list[str]:
     """Bounds beyond which the likelihood has its maximum."""
     by_label = {number.label: number for number in numbers}
-    sentences = []
-    for label, centre, deviation in zip(raw_labels, said.centre, said.deviations, strict=True):
-        number = by_label.get(label)
-        if number is None or not np.isfinite(deviation):
-            continue
-        unit = f" {number.unit}" if number.unit else ""
-        for side, bound in ((-1, number.lo), (1, number.hi)):
-            if side * (centre - bound) > _APART * deviation:
-                sentences.append(
-                    f"the bound {bound:.3g}{unit} of {label} excludes what the data say, about "
-                    f"{centre:.3g} ± {deviation:.2g}{unit}: widen it, or look for what the model lacks."
-                )
-    return sentences
+    own = [i for i, label in enumerate(raw_labels) if label in by_label]
+    bounded = [by_label[raw_labels[i]] for i in own]
+    return about_bounds(bounded, said.centre[own], said.deviations[own])
 
 
 def _about_pairs(found, numbers, said, raw_labels, mode) -> list[str]:
@@ -221,13 +210,9 @@ def _about_priors(found, density, numbers) -> list[str]:
         # So well the draws tell a variance near 1.
         known = 3 * np.sqrt(2 / max(np.nan_to_num(found.effective_sizes[i], nan=10.0), 10.0))
         apart = abs(mean) / np.sqrt(max(1 - variance, min(known, 1.0)))
-        if own and apart > _APART:
-            sentences.append(
-                f"the prior of {label} contradicts the data: its centre and what the data say are about "
-                f"{apart:.3g} standard deviations apart, and the posterior lies {abs(mean):.3g} of its "
-                "standard deviations from the centre; widen it, or look for what the model lacks."
-            )
-        elif variance > 0.8**2:
+        blamed = about_prior(label, apart) if own else []
+        sentences += blamed
+        if not blamed and variance > 0.8**2:
             sentences.append(
                 f"the data say hardly anything about {label}: its posterior is as wide as its {what}; add "
                 "data that it influences."
