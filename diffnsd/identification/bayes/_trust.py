@@ -9,7 +9,7 @@ from jax.flatten_util import ravel_pytree
 from ..information._contradictions import about_bounds, about_prior
 from ._alone import alone
 from ._likelihood import AbstractNoise
-from ._mode import ENDED
+from ._mode import ENDED, SHARE, shares_of
 
 _RHAT, _SIZE = 1.01, 400
 """Limits of Vehtari and others (2021), doi:10.1214/20-BA1221."""
@@ -17,14 +17,12 @@ _RHAT, _SIZE = 1.01, 400
 _PARTNER = 0.1
 _ALIKE = 0.99
 """Correlation of two numbers that only act together."""
-_SHARE = 0.01
-"""Share of the posterior below which another mode does not matter."""
 
 
 def warnings_of(found, sampler, density, modes, numbers, raw_labels) -> tuple[str, ...]:
     """What speaks against the draws `found` of `sampler`; `modes`: the one that they start from, others."""
     mode = modes[0]
-    sentences = _about_mode(mode, raw_labels) + _about_others(modes, found, density)
+    sentences = _about_mode(mode, raw_labels) + _about_others(modes, found, density, sampler)
     if sampler.correlated:
         sentences += _about_chains(found, sampler)
     elif not len(mode.flat):
@@ -37,13 +35,17 @@ def warnings_of(found, sampler, density, modes, numbers, raw_labels) -> tuple[st
     return tuple(sentences + _about_priors(found, density, numbers) + _about_bounds(found, numbers))
 
 
-def _about_others(modes, found, density) -> list[str]:
+def _about_others(modes, found, density, sampler) -> list[str]:
     """A sentence about each further mode that holds a part of the posterior, by Laplace's approximation."""
     sentences, best = [], modes[0]
-    weights = np.exp([mode.log_evidence - best.log_evidence for mode in modes])
+    begin = (
+        "the chains begin at both and may never cross, so that the draws of each are not its share"
+        if sampler.visits_modes
+        else "the draws are of the latter alone"
+    )
     x = ravel_pytree(found.params)[0]
-    for mode, share in zip(modes[1:], weights[1:] / np.sum(weights), strict=True):
-        if not share > _SHARE:
+    for mode, share in zip(modes[1:], shares_of(modes)[1:], strict=True):
+        if not share > SHARE:
             continue
         values = (np.asarray(density.physical(jnp.asarray(m.x, x.dtype))) for m in (mode, best))
         there, here = (
@@ -51,8 +53,8 @@ def _about_others(modes, found, density) -> list[str]:
             for value in values
         )
         sentences.append(
-            f"the posterior has another mode, at {there}, with about {share:.0%} of it: the chains begin "
-            f"around {here} and may never get there; report both, or add data or priors that tell them apart."
+            f"the posterior has another mode, at {there}, with about {share:.0%} of it, beside {here}: "
+            f"{begin}; report both, or add data or priors that tell them apart."
         )
     return sentences
 
