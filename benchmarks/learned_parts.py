@@ -8,7 +8,7 @@ drawn to constants where the data are silent (`_learned.py`). They are trained w
 simulated contacts, from estimated start velocities:
 
 - `square`: drops of a square, their first 0.2 s; scored on other drops at 0.1 and 0.2 s;
-- `cube`: tosses of a cube, their first 40 frames; scored on other tosses as a whole.
+- `cube`: tosses of a cube, their first 90 frames; scored on other tosses as a whole.
 
 All other numbers are those of the fit with constants. The constants alone, trained with the same loss, stand
 beside the curves, so that a better score is due to the curves. Scores are those of the scorers of the data,
@@ -54,7 +54,7 @@ from diffnsd.models._tossed_cube import CORNERS
 from diffnsd.rollout import rollout
 
 FREE = ("mu", "e", "half_width", "gravity", "inertia_over_mass")
-SUBSTEPS, FRAMES = 4, 40
+SUBSTEPS, FRAMES = 4, 90
 """Of the cube: steps of a frame, and frames that are trained on."""
 ERROR, EFFECTIVE, HUBER = 0.3, 10.0, identification.Huber(0.3)
 """As of the square: error of a pose [sizes, rad], how many frames a motion counts for, the robust loss."""

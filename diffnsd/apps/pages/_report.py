@@ -68,12 +68,14 @@ class PosteriorDraws:
     """Draws from the posterior, and how good the bands are that they predict.
 
     `samples`: draws of each number by its label, `(n,)`. `truth`: known values by label. `remark`: how they
-    were drawn, and what share of the measurements their bands hold, in sentences.
+    were drawn, and what share of the measurements their bands hold, in sentences. `page`: a page beside the
+    report with draws of another kind, empty if there is none.
     """
 
     samples: Mapping[str, np.ndarray]
     truth: Mapping[str, float] = field(default_factory=dict)
     remark: str = ""
+    page: str = ""
 
 
 @dataclass(frozen=True)
@@ -293,7 +295,11 @@ def _posterior_plot(posterior: PosteriorDraws | None) -> str:
         "Draws from the distribution of the estimate. Dashed: the ends that hold nine in ten draws."
         f"{' Broad lines: true values.' if set(shown) & set(posterior.truth) else ''} {posterior.remark}"
     )
-    return f'<figure class="corner">{plot}</figure><p>{html.escape(words)}</p>'
+    more = ""
+    if posterior.page:
+        link = f'<a href="{html.escape(posterior.page)}">{html.escape(posterior.page)}</a>'
+        more = f"<p>Draws from the posterior, with priors and its own shape: {link}</p>"
+    return f'<figure class="corner">{plot}</figure><p>{html.escape(words)}</p>{more}'
 
 
 def _fit_plots(history: np.ndarray, errors: PoseErrors | None) -> str:

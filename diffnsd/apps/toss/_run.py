@@ -6,6 +6,7 @@ from ...identification.information._contradictions import APART
 from ..fit import (
     Identified,
     about_predictions,
+    draw_and_show,
     fit_and_show,
     padded_frames,
     print_notes,
@@ -30,9 +31,22 @@ DRAWN = 30
 
 
 def run_identification(
-    session, tosses: Tosses, folder, names, count, other, seed, smooth, title, truth=None, starts=1
+    session,
+    tosses: Tosses,
+    folder,
+    names,
+    count,
+    other,
+    seed,
+    smooth,
+    title,
+    truth=None,
+    starts=1,
+    sampler=None,
 ):
     """Fits the named parameters and writes result, predictions, report and replay to `folder`.
+
+    `sampler`: draws from the posterior, which are written too; none by default.
 
     **Raises:** `ValueError` for unknown parameters, too many tosses, a box that is not a cube, or a
     failed fit; `KeyboardInterrupt` if the fit was interrupted. In the last two cases `result.json`
@@ -71,6 +85,7 @@ def run_identification(
     record = fit_and_show(session, job, folder, extra, truth, starts)
     said = len(record.warnings)
     record.warnings += about_gravity(record, flight)
+    prediction |= draw_and_show(session, record, sampler, folder, f"Posterior of {title}")
     with session.stage(f"predicting {len(target)} tosses and writing the pages"):
         predicted = Predicted(target, record)
         failed = int(predicted.failed.sum())
@@ -111,7 +126,10 @@ def run_identification(
         f"same face {p['same_face_percent']:.1f} %"
     )
     print_notes(session, record.warnings[said:])
-    session.print(f"wrote result.json, predictions.npz, report.html, replay.html to {folder}")
+    drawn = "posterior.html, posterior.json, " * bool(record.posterior_page)
+    session.print(
+        f"wrote result.json, predictions.npz, {drawn}report.html, replay.html to {folder}"
+    )
     return record
 
 
