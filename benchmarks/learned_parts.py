@@ -125,7 +125,8 @@ def square_problem(seed: int, count: int) -> Problem:
             return moved[:, ::-1]
 
         def one(start):
-            run = _square.run_of(learned, *start, _square.FRAMES, SaveAt())
+            q, v = start
+            run = _square.run_of(learned, q, v, _square.FRAMES, SaveAt())
             return jax.vmap(local)(run.states.q, run.states.v), run.impulses[0][..., 0]
 
         return contact_speeds(*eqx.filter_jit(jax.vmap(one))(batch[:2]))
