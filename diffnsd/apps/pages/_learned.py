@@ -19,6 +19,10 @@ from ._template import filled_page
 
 LEARNED_SCHEMA = "diffnsd.learned/1"
 """Name and version of the layout of the file beside `write_learned`; documented with that of results."""
+LEGEND = (
+    "<p>Grey columns and dots: where the data lie. Dashed: beyond 98 % of them, where a curve is what it was "
+    "regularised to.</p>"
+)
 INNER = 0.01, 0.99
 """Quantiles of the data between which a learned part is drawn as known."""
 
@@ -204,7 +208,7 @@ def write_learned(
     sections = [
         warnings_section(warnings),
         section("Errors of predictions", _scores_table(scores)),
-        *(section(part.name, plot_row(part.plots())) for part in shown),
+        section("What was learned", plot_row([x for part in shown for x in part.plots()]) + LEGEND),
         section("Training", plot_row([_plots.loss_plot(history)] if len(history) else [])),
         section("Details", details_table(details or {})),
     ]
@@ -222,15 +226,16 @@ def write_learned(
 
 
 def _scores_table(scores: Scores) -> str:
-    """Models in rows, errors in columns."""
+    """Errors in rows, models in columns."""
     if not scores.rows:
         return ""
     names = list(dict.fromkeys(name for row in scores.rows.values() for name in row))
-    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in ("model", *names))
+    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in ("error", *scores.rows))
     lines = []
-    for model, row in scores.rows.items():
-        cells = "".join(f"<td>{number(row[n]) if n in row else '—'}</td>" for n in names)
-        lines.append(f'<tr><th scope="row">{html.escape(model)}</th>{cells}</tr>')
+    for name in names:
+        found = (row.get(name) for row in scores.rows.values())
+        cells = "".join(f"<td>{'—' if x is None else number(x)}</td>" for x in found)
+        lines.append(f'<tr><th scope="row">{html.escape(name)}</th>{cells}</tr>')
     remark = f"<p>{html.escape(scores.remark)}</p>" if scores.remark else ""
     return table(f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>") + remark
 
