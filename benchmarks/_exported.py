@@ -42,7 +42,10 @@ RECORDS = {
     "systems.elastic": "Equilibrium Shared",
     "apps.fit": "Bands Identified Job Quantity Simulated Spread",
     "apps.mechanism": "Runs",
-    "apps.pages": ("Motion ParameterRow PoseErrors PosteriorDraws RunFigures Solid TossComparison"),
+    "apps.pages": (
+        "LearnedCurve LearnedMap Motion ParameterRow PoseErrors PosteriorDraws RunFigures Scores Solid "
+        "TossComparison"
+    ),
     "apps.toss": "PaddedTosses Toss",
 }
 """Plain data: what functions of the package return or take as it is, and check where they take it."""
@@ -53,8 +56,8 @@ PARTS = {
     "integrators": "step_residuals",
     "laws": "check_range parameter",
     "model": "skip_if_traced",
-    "apps.fit": "about_predictions banded_runs bands fit_and_show identify moved_by print_notes weights "
-    "write_fit_report write_result",
+    "apps.fit": "about_predictions banded_runs bands draw_and_show fit_and_show identify moved_by "
+    "posterior_of print_notes weights write_fit_report write_result",
     "apps.pages": "add_bodies ball_points draw_forces filled_page place quiet_viser ring_points set_stage",
 }
 """Functions by which the parts of the package are put together: they get what is checked already."""

@@ -107,7 +107,7 @@ class Square(eqx.Module):
 class Drops:
     """The measured drops: rows by camera frame `q (n, f, 3)`, which are there, and their first rows."""
 
-    def __init__(self):
+    def __init__(self, frames: int = FRAMES):
         self.data, self.scorer = _measured.load("dropped_square")
         d, offsets = self.data, self.data["offsets"]
         count = len(offsets) - 1
@@ -115,12 +115,12 @@ class Drops:
         rows = np.concatenate([d["position_xz"], d["angle"][:, None]], axis=1).astype(float)
         rates = np.concatenate([d["velocity_xz"], d["angular_velocity"][:, None]], axis=1)
         self.q0, self.v0 = rows[offsets[:-1]], rates[offsets[:-1]].astype(float)
-        self.q, self.there = np.zeros((count, FRAMES, 3)), np.zeros((count, FRAMES), bool)
+        self.q, self.there = np.zeros((count, frames, 3)), np.zeros((count, frames), bool)
         self.flying = np.zeros((count, FLIGHT))
         for j in range(count):
             at = slice(offsets[j], offsets[j + 1])
             frame, ok = d["frame"][at], d["ok"][at]
-            early = frame < FRAMES
+            early = frame < frames
             self.q[j, frame[early]], self.there[j, frame[early]] = rows[at][early], ok[early]
             last = frame[max(0, int(d["flight_rows"][j]) - 1)]
             self.flying[j] = (np.arange(FLIGHT) <= last) & self.there[j, :FLIGHT]
@@ -138,8 +138,8 @@ class Drops:
         return _measured.means(self.scorer.score(prediction, d, until)[0], KEYS)
 
 
-def motion(square: Square, q, v, frames: int):
-    """The frames of one drop, `(f, 3)`; velocities of the data are half a frame old."""
+def run_of(square, q, v, frames: int, saveat: SaveAt):
+    """One drop; velocities of the data are half a frame old. `square`: anything with a `model()`."""
     model = square.model()
     return simulate(
         model,
@@ -148,13 +148,18 @@ def motion(square: Square, q, v, frames: int):
         (frames - 1) * DT,
         DT / SUBSTEPS,
         model.system.state(q, v + GRAVITY * (DT / 2) * (1 - 1 / SUBSTEPS)),
-        saveat=SaveAt(steps=SUBSTEPS),
+        saveat=saveat,
         start_tolerance=float("inf"),
         throw=False,
-    ).states.q
+    )
 
 
-def predictions(square: Square, q, v) -> np.ndarray:
+def motion(square, q, v, frames: int):
+    """The frames of one drop, `(f, 3)`."""
+    return run_of(square, q, v, frames, SaveAt(steps=SUBSTEPS)).states.q
+
+
+def predictions(square, q, v) -> np.ndarray:
     def one(square, start):
         return motion(square, *start, FRAMES)
 
@@ -187,8 +192,25 @@ def estimated_starts(drops: Drops) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(q), np.asarray(v)
 
 
+def errors(square, batch):
+    """Errors of the drops, in units of `ERROR`; a drop counts as `EFFECTIVE` frames."""
+    frames = batch[2].shape[1]
+
+    def one(q, v, measured, mask):
+        apart = motion(square, q, v, frames) - measured
+        scale = jnp.array([1 / SIDE, 1 / SIDE, 1.0]) / ERROR * np.sqrt(EFFECTIVE / frames)
+        return apart * scale * mask[:, None]
+
+    return jax.vmap(one)(*batch)
+
+
+def from_nominal(square: Square, nominal: Square) -> dict[str, Any]:
+    """The residuals of the priors."""
+    return {k: (getattr(square, k) - getattr(nominal, k)) / s for k, s in PRIOR.items()}
+
+
 class Residual(eqx.Module):
-    """Errors of the drops, in units of `ERROR`, and the priors; a drop counts as `EFFECTIVE` frames."""
+    """`errors` and the priors."""
 
     rebuild: Any
     batch: Any
@@ -196,33 +218,31 @@ class Residual(eqx.Module):
 
     def __call__(self, params):
         square = self.rebuild(params)
-
-        def one(q, v, measured, mask):
-            apart = motion(square, q, v, FRAMES) - measured
-            scale = jnp.array([1 / SIDE, 1 / SIDE, 1.0]) / ERROR * np.sqrt(EFFECTIVE / FRAMES)
-            return apart * scale * mask[:, None]
-
-        prior = {k: (getattr(square, k) - getattr(self.nominal, k)) / s for k, s in PRIOR.items()}
-        return jax.vmap(one)(*self.batch), prior
+        return errors(square, self.batch), from_nominal(square, self.nominal)
 
 
-def _parameters(square: Square):
+def batch_of(drops: Drops, which: np.ndarray, q, v):
+    """What `errors` takes of some drops."""
+    batch = q[which], v[which], drops.q[which], drops.there[which].astype(float)
+    return jax.tree.map(jnp.asarray, batch)
+
+
+def chosen() -> tuple[identification.Parameters, identification.Rebuild]:
+    """The numbers that are fitted, at their nominal values, and how a square is made from them."""
     return identification.parameters(
-        square, lambda s: {name: getattr(s, name) for name in BOUNDS | PRIOR}, BOUNDS
+        Square.nominal(), lambda s: {name: getattr(s, name) for name in BOUNDS | PRIOR}, BOUNDS
     )
 
 
 def fitted(drops: Drops, train: np.ndarray, q, v) -> Square:
     """The square with the values of `fit`."""
-    return _parameters(Square.nominal())[1](fit(drops, train, q, v).params)
+    return chosen()[1](fit(drops, train, q, v).params)
 
 
 def fit(drops: Drops, train: np.ndarray, q, v) -> identification.FitResult:
     """Levenberg-Marquardt from the nominal values."""
-    nominal = Square.nominal()
-    params, rebuild = _parameters(nominal)
-    batch = q[train], v[train], drops.q[train], drops.there[train].astype(float)
-    residual = Residual(rebuild, jax.tree.map(jnp.asarray, batch), nominal)
+    params, rebuild = chosen()
+    residual = Residual(rebuild, batch_of(drops, train, q, v), Square.nominal())
     found = identification.least_squares(
         residual,
         params,
@@ -302,7 +322,7 @@ def rows(seed: int, quick: bool) -> list[dict[str, Any]]:
     if not quick:
         begun = time.perf_counter()
         result = fit(drops, train, *estimated)
-        rebuilt = _parameters(Square.nominal())[1](result.params)
+        rebuilt = chosen()[1](result.params)
         count = DROPS * result.evaluations.gradient
         models["fitted"] = rebuilt, count, time.perf_counter() - begun
     runs = [

@@ -115,6 +115,7 @@ def use_calls() -> dict:
     figures = pages.RunFigures(1, 1, 1.0, 1.0)
     compared = pages.TossComparison("toss", np.arange(4.0), frames, unit, frames, unit)
     errors = pages.PoseErrors(np.ones(3), np.ones(3))
+    curve = pages.LearnedCurve("e", np.arange(3.0), np.ones(3), "v", "e", np.ones(4))
     thrown = toss.Tosses(**_tosses())
     values = jnp.ones((2, 3))
     mask = jnp.ones((2, 3), bool)
@@ -267,6 +268,11 @@ def use_calls() -> dict:
                 speed=0.25,
                 title="run",
             ),
+        ),
+        "write_learned": (
+            pages.write_learned,
+            ("learned.html", [curve]),
+            dict(title="run", scores=None, loss_history=[1.0], warnings=(), details={"seed": "0"}),
         ),
         "write_posterior": (
             pages.write_posterior,

@@ -123,7 +123,7 @@ def rows(seed: int, count: int, folds: tuple[int, ...]) -> list[dict]:
     begin = time.process_time()
     ours = identify(job)
     seconds = time.process_time() - begin
-    seen = Predicted(held_out, ours.model, SUBSTEPS)
+    seen = Predicted(held_out, ours)
     numbers = {name: ours.value(name) for name in FREE}
     given = ours.rollouts, None, numbers, held_out, seen.positions, seen.quaternions, scorer
     found = [

@@ -1,6 +1,8 @@
-"""What the site needs beside its pages: the reference, the notebooks, and formulas without scripts."""
+"""What the site needs beside its pages: reference, notebooks, gallery, and formulas without scripts."""
 
+import base64
 import html
+import json
 import re
 import sys
 from pathlib import Path
@@ -11,6 +13,8 @@ from mkdocs.structure.files import File
 
 DOCS = Path(__file__).resolve().parent
 NOTEBOOKS = DOCS.parent / "notebooks"
+GALLERY = DOCS.parent / "build" / "gallery"
+"""Where `diffnsd gallery --out build/gallery` writes; simulating all ready models takes minutes."""
 sys.path.insert(0, str(DOCS))
 
 import reference  # noqa: E402
@@ -35,11 +39,45 @@ def on_files(files, config):
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         name = f"notebooks/{path.name}"
         files.append(File(name, str(DOCS.parent), config.site_dir, use_directory_urls=False))
+        if (picture := first_picture(path)) is not None:
+            name = f"gallery/notebook_{path.stem}.png"
+            files.append(File.generated(config, name, content=picture))
+    for path in sorted(GALLERY.glob("*")):
+        files.append(File.generated(config, f"gallery/{path.name}", content=path.read_bytes()))
     return files
 
 
+def first_picture(path: Path) -> bytes | None:
+    """The first picture among the outputs of a notebook."""
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        for output in cell.get("outputs", []):
+            if "image/png" in output.get("data", {}):
+                return base64.b64decode("".join(output["data"]["image/png"]))
+    return None
+
+
+def pictures(markdown: str, files) -> str:
+    """The page of the gallery with its pictures: of ready models, where they were built, and of notebooks."""
+    shown = {"models": "", "notebooks": ""}
+    for path in sorted(Path(file.src_uri) for file in files):
+        if path.parent.name != "gallery" or path.suffix != ".png":
+            continue
+        name = path.stem.removeprefix("notebook_")
+        of_notebook = name != path.stem
+        page = f"notebooks/{name}.html" if of_notebook else f"gallery/{name}.html"
+        words = html.escape(name.replace("_", " "))
+        picture = f'<img src="{path}" alt="Picture of {words}" loading="lazy">'
+        kind = "notebooks" if of_notebook else "models"
+        shown[kind] += f'<a href="{page}">{picture}<span>{words}</span></a>'
+    grids = {kind: f'\n<div class="gallery">{links}</div>\n' for kind, links in shown.items()}
+    before, after = markdown.split("\n## Notebooks\n")
+    return f"{before}\n{grids['models']}\n## Notebooks\n{after}\n{grids['notebooks']}"
+
+
 def on_page_markdown(markdown, page, config, files):
-    """Links to files of the repository lead to where they are in the site."""
+    """Links to files of the repository lead to where they are in the site; the gallery gets its pictures."""
+    if page.file.src_uri == "gallery.md":
+        markdown = pictures(markdown, files)
     return markdown.replace("](../../notebooks/", "](notebooks/").replace(
         "](../../.github/toss.png", "](assets/toss.png"
     )

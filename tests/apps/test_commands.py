@@ -53,9 +53,8 @@ def data_file(tosses, tmp_path_factory):
 @pytest.fixture(scope="module")
 def identified(data_file, tmp_path_factory):
     out = tmp_path_factory.mktemp("out")
-    done = runner.invoke(
-        app, ["identify", str(data_file), "--out", str(out), "--free", "mu", "--tosses", "0"]
-    )
+    command = ["identify", str(data_file), "--out", str(out), "--free", "mu", "--tosses", "0"]
+    done = runner.invoke(app, [*command, "--posterior"])
     assert done.exit_code == 0, done.output
     return out
 
@@ -72,6 +71,20 @@ def test_identify_recovers_the_friction_of_its_own_data(identified):
     assert result["rollouts"] <= 6 * 50
     assert result["gradient_evaluations"] % 6 == 0
     assert result["compile_seconds"] > 0 and result["run_seconds"] > 0
+
+
+@pytest.mark.slow
+def test_identify_writes_the_posterior(identified):
+    result = json.loads((identified / "result.json").read_text())
+    drawn = json.loads((identified / "posterior.json").read_text())
+    friction, mu = result["parameters"]["mu"], drawn["parameters"]["mu"]
+    assert result["posterior"]["page"] == "posterior.html"
+    assert result["posterior"]["warnings"] == drawn["warnings"]
+    assert "which are rough" in drawn["details"]["derivatives"] and drawn["draws"] == 400
+    assert abs(mu["mean"] - friction["value"]) < friction["standard_error"]
+    assert 1 / 3 < mu["deviation"] / friction["standard_error"] < 3  # measured 0.83
+    assert '<a href="posterior.html">' in (identified / "report.html").read_text()
+    assert (identified / "posterior.html").stat().st_size > 5_000
 
 
 @pytest.mark.slow

@@ -80,6 +80,7 @@ assert "splits steps" in Substeps(nsd.SchatzmanPaoli()).supports(nsd.Model(ball,
     "identification": """
 assert abs(0.1 * learned.network(jnp.asarray(1.5)) + 0.9) < 0.1, 0.1 * learned.network(jnp.asarray(1.5))
 assert "diffnsd.posterior/1" in open("posterior.json").read()
+assert "diffnsd.learned/1" in open("learned.json").read()
 assert abs(fit.values()["mu"] - 0.3) < 1e-3, fit.values()
 assert abs(descent.values()["mu"] - 0.3) < 2e-2, descent.values()
 assert abs(found["mu"][0] - 0.3) < 1e-3 and found["mu"][1] < 1e-2, found["mu"]

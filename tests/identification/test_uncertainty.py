@@ -278,7 +278,7 @@ def test_bounds_that_exclude_the_data_are_named():
         assert len(said) == excluded, said
         if excluded:
             assert said[0].startswith(
-                "the bound 2 m of a excludes what the data ask for, about 3 m"
+                "the bound 2 m of a excludes what the data say, about 3 ± 0.19 m"
             )
 
 

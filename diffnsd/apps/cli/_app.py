@@ -73,6 +73,17 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
+def _sampler(laplace: bool, nuts: bool):
+    """What draws from the posterior, None if nothing does."""
+    from ..._optional import require
+    from ...identification import NUTS, Laplace
+
+    if nuts:
+        require("blackjax", "sampling", "posterior")  # before the fit
+        return NUTS()
+    return Laplace(draws=400) if laplace else None
+
+
 def _show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"diffnsd {version('diffnsd')}")
@@ -148,6 +159,13 @@ def identify(
             min=1, help="Descend from so many starts, and go on from the best: for several valleys."
         ),
     ] = 1,
+    posterior: Annotated[
+        bool,
+        typer.Option("--posterior", help="Then draw from the posterior, by Laplace's method."),
+    ] = False,
+    nuts: Annotated[
+        bool, typer.Option("--nuts", help="Then draw from the posterior, by NUTS: far slower.")
+    ] = False,
     ignore: Ignore = "",
     substeps: Annotated[int, typer.Option(help="Of a file: steps between two frames.")] = 4,
     max_active: MaxActive = 16,
@@ -160,6 +178,7 @@ def identify(
         from ..mechanism._run import identify_file
         from ..mechanism._simulate import Loading, is_file
 
+        sampler = _sampler(posterior, nuts)
         if is_file(str(data)):
             if runs is None:
                 raise ValueError(f"give the measured runs too: diffnsd identify {data} RUNS.npz.")
@@ -176,6 +195,7 @@ def identify(
                 substeps,
                 starts,
                 smooth_start,
+                sampler,
             )
             return
         from ..toss._data import load_tosses
@@ -193,6 +213,7 @@ def identify(
             smooth_start,
             data.stem,
             starts=starts,
+            sampler=sampler,
         )
 
 
@@ -368,12 +389,8 @@ class _Session:
         progress.add_task(text, total=None)
         return progress
 
-    def identify(
-        self, tosses, folder, free, count, other, seed, smooth, title, truth=None, starts=1
-    ):
-        """Fits, predicts and writes all outputs; returns the record."""
+    def identify(self, tosses, folder, free, *given, **more):
+        """Fits, predicts and writes all outputs, see `run_identification`; returns the record."""
         from ..toss._run import run_identification
 
-        return run_identification(
-            self, tosses, folder, _names(free), count, other, seed, smooth, title, truth, starts
-        )
+        return run_identification(self, tosses, folder, _names(free), *given, **more)

@@ -16,4 +16,5 @@ from ._outputs import (
     write_fit_report as write_fit_report,
     write_result as write_result,
 )
+from ._posterior import draw_and_show as draw_and_show, posterior_of as posterior_of
 from ._verdict import about_predictions as about_predictions

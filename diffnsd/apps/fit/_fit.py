@@ -68,7 +68,8 @@ class Identified:
     why it is not the first. `truth` holds true values where they are known, for the report. `spread` is the
     distribution of the estimate, `None` without standard errors; `valleys` where several starts led.
     `motions` simulates further runs, with the raw numbers `raw (p,)` of the estimate or others. `plane`: the
-    last linearisation, and its weights.
+    last linearisation, and its weights. `is_rough`: whether the residuals are, around the estimate.
+    `posterior_page`: the file beside the report that has draws from the posterior, empty if there is none.
     """
 
     job: Job
@@ -94,6 +95,8 @@ class Identified:
     motions: Any = None
     raw: Any = None
     plane: Any = None
+    is_rough: bool = False
+    posterior_page: str = ""
 
     def __post_init__(self):
         self.model = self.job.model if self.model is None else self.model
@@ -266,6 +269,7 @@ class _Rounds:
                 spread = np.std(aims, axis=0, ddof=1) / len(aims) ** 0.5
                 if np.max(spread / errors) < SHARP:
                     break
+        record.is_rough = bends is None
         if here is None:
             record.status = "not converged"
             return

@@ -164,7 +164,7 @@ def _posterior(record: Identified, band: Bands | None, draws: type) -> Any:
             "start velocities and of the error of a frame; they hold "
             f"{band.share:.0%} of what was measured in {len(band.runs)} runs."
         )
-    return draws(samples, record.truth, remark)
+    return draws(samples, record.truth, remark, record.posterior_page)
 
 
 @checked_arguments

@@ -8,6 +8,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from ... import identification
+from ...identification.information._contradictions import about_prior
 from ._steps import solution
 
 CONVERGED = 1.0
@@ -16,8 +17,6 @@ to."""
 OUTLYING, ABSURD = 3.0, 1.5
 """A run is reported if most of its frames are outliers, and its error is that many times the median, or this
 error in a mean frame [sizes, rad]: where all runs are bad none is worse than the others."""
-APART = 3.0
-"""So many standard deviations between what a prior and what the data say are a contradiction."""
 HARDLY = 0.1
 """A prediction is compared with no motion only if its error is larger than this, in sizes: runs that hardly
 move are predicted by noise."""
@@ -111,14 +110,13 @@ def about_priors(
         for label, data, prior in zip(labels, np.ravel(alone), np.ravel(centre), strict=True):
             error = record.standard_errors.get(label, np.inf)
             apart = abs(data - prior) / np.hypot(quantity.deviation, error)
-            if apart > APART:
-                unit = f" {quantity.unit}" * bool(quantity.unit)
-                sentences.append(
-                    f"the prior of {label}, {prior:.4g} ± {quantity.deviation:.2g}{unit} about the number "
-                    f"that the fit starts from, contradicts the data, which alone say about {data:.4g} ± "
-                    f"{error:.2g}{unit}, {apart:.1f} standard deviations apart: correct that number, or look "
-                    "for what the model lacks."
-                )
+            unit = f" {quantity.unit}" * bool(quantity.unit)
+            sentences += about_prior(
+                label,
+                apart,
+                f"{prior:.4g} ± {quantity.deviation:.2g}{unit}, about the number that the fit starts from",
+                f"{data:.4g} ± {error:.2g}{unit}",
+            )
     return sentences
 
 

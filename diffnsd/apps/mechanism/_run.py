@@ -9,6 +9,7 @@ from ...io import Elements, save_mjcf
 from ...io._save import check_writable
 from ..fit import (
     about_predictions,
+    draw_and_show,
     fit_and_show,
     moved_by,
     padded_frames,
@@ -38,10 +39,12 @@ def identify_file(
     substeps: int,
     starts: int = 1,
     smooth_start: bool = True,
+    sampler: Any = None,
 ) -> None:
     """Fits the named numbers of an MJCF or URDF file and writes everything to `folder`.
 
-    `smooth_start`: whether predictions start from estimated velocities, as the fit does.
+    `smooth_start`: whether predictions start from estimated velocities, as the fit does. `sampler`: draws
+    from the posterior, which are written too; none by default.
 
     **Raises:** `ValueError` for files, data or names that cannot be used, or a failed fit;
     `KeyboardInterrupt` if the fit was interrupted. In the last two cases `result.json` has been written.
@@ -86,6 +89,7 @@ def identify_file(
             for name, moved in moved_by(record, finer).items()
             if moved > MOVED
         ]
+    prediction |= draw_and_show(session, record, sampler, folder, f"Posterior of {file.stem}")
     fitted = folder / "fitted.xml"
     try:
         save_mjcf(record.model, str(file), fitted)
@@ -124,6 +128,7 @@ def identify_file(
     )
     print_notes(session, record.warnings[said:])
     written = "result.json, predictions.npz, report.html, replay.html"
+    written += ", posterior.html, posterior.json" * bool(record.posterior_page)
     session.print(f"wrote {written}{', fitted.xml' * fitted.exists()} to {folder}")
 
 

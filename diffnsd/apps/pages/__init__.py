@@ -17,6 +17,12 @@ from ._hulls import (
     hull_mesh as hull_mesh,
     ring_points as ring_points,
 )
+from ._learned import (
+    LearnedCurve as LearnedCurve,
+    LearnedMap as LearnedMap,
+    Scores as Scores,
+    write_learned as write_learned,
+)
 from ._page import SIMULATED as SIMULATED
 from ._replay import write_replay as write_replay
 from ._report import (

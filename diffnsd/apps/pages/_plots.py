@@ -143,6 +143,67 @@ def corner_plot(samples: dict[str, np.ndarray], truth: dict[str, float]) -> str:
     return _svg(figure, "corner", f"Draws of the posterior; nine in ten have {', '.join(ends)}.")
 
 
+def curve_plot(
+    title: str,
+    x: np.ndarray,
+    y: np.ndarray,
+    lines: dict[str, np.ndarray | None],
+    seen: np.ndarray,
+    known: tuple[float, float],
+    labels: tuple[str, str],
+    alt: str,
+) -> str:
+    """A learned curve over a histogram of its data, dashed outside of `known`.
+
+    **Arguments:** `lines`: others than the learned one, by name, `(g,)`; `seen (s,)`; `labels`: of the axes.
+    """
+    figure, axes = _figure(title, *labels)
+    behind = axes.twinx()
+    behind.hist(np.clip(seen, x[0], x[-1]), bins=40, range=(x[0], x[-1]), color=_FAINT)
+    behind.set_axis_off()
+    behind.set_ylim(top=4 * max(behind.get_ylim()[1], 1))
+    axes.set_zorder(behind.get_zorder() + 1)
+    looks = {
+        "without data": {"color": _INK, "linewidth": 1, "linestyle": ":"},
+        "truth": {"color": _MEASURED, "linewidth": 3.2, "alpha": 0.75},
+    }
+    for name, look in looks.items():
+        values = lines.get(name)
+        if values is not None:
+            axes.plot(x, values, label=name, **look)
+    inside = (x >= known[0]) & (x <= known[1])
+    axes.plot(x, y, "--", color=_SIMULATED, linewidth=1)
+    axes.plot(x, np.where(inside, y, np.nan), color=_SIMULATED, linewidth=1.8, label="learned")
+    axes.plot([], [], color=_FAINT, linewidth=6, label="data")
+    axes.legend(**_LEGEND)
+    return _svg(figure, f"curve {title}", alt)
+
+
+def map_plot(
+    title: str,
+    grid: tuple[np.ndarray, np.ndarray],
+    values: np.ndarray,
+    limits: tuple[float, float],
+    seen: np.ndarray,
+    labels: tuple[str, str, str],
+    alt: str,
+) -> str:
+    """Filled contours of a learned map `(a, b)`, and the places of its data `(s, 2)`."""
+    figure, axes = _figure(title, *labels[:2])
+    x, y = grid
+    levels = require("matplotlib.ticker", "the report").MaxNLocator(10).tick_values(*limits)
+    filled = axes.contourf(x, y, values.T, levels=levels, cmap="cividis")
+    every = -(-len(seen) // 400)
+    places = {"markersize": 3.5, "markeredgewidth": 0}
+    axes.plot(seen[::every, 0], seen[::every, 1], ".", color=_MEASURED, **places)
+    axes.set_xlim(x[0], x[-1])
+    axes.set_ylim(y[0], y[-1])
+    bar = figure.colorbar(filled, ax=axes)
+    bar.ax.tick_params(labelsize=8, labelcolor=_INK, color=_FAINT)
+    bar.set_label(labels[2], fontsize=9, color=_INK)
+    return _svg(figure, f"map {title}", alt)
+
+
 def _central(samples: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: np.quantile(x, [0.05, 0.95]) for name, x in samples.items()}
 

@@ -68,12 +68,14 @@ class PosteriorDraws:
     """Draws from the posterior, and how good the bands are that they predict.
 
     `samples`: draws of each number by its label, `(n,)`. `truth`: known values by label. `remark`: how they
-    were drawn, and what share of the measurements their bands hold, in sentences.
+    were drawn, and what share of the measurements their bands hold, in sentences. `page`: a page beside the
+    report with draws of another kind, empty if there is none.
     """
 
     samples: Mapping[str, np.ndarray]
     truth: Mapping[str, float] = field(default_factory=dict)
     remark: str = ""
+    page: str = ""
 
 
 @dataclass(frozen=True)
@@ -140,15 +142,15 @@ def write_report(
             f"is free of `parameters`, got {np.shape(correlations)}."
         )
     sections = [
-        _warnings(meta.warnings),
+        warnings_section(meta.warnings),
         _tiles(history, errors, meta),
-        _section("Parameters", parameter_table(parameters)),
-        _section("Correlations of the estimates", correlation_table(free, correlations)),
-        _section("Where the starts led", valley_table(valleys)),
-        _section("Posterior", _posterior_plot(posterior)),
-        _section("Fit", _fit_plots(history, errors)),
-        *(_section(toss.label, _toss_plots(toss, j)) for j, toss in enumerate(tosses_compared)),
-        _section("Details", _details(meta.details)),
+        section("Parameters", parameter_table(parameters)),
+        section("Correlations of the estimates", correlation_table(free, correlations)),
+        section("Where the starts led", valley_table(valleys)),
+        section("Posterior", _posterior_plot(posterior)),
+        section("Fit", _fit_plots(history, errors)),
+        *(section(toss.label, _toss_plots(toss, j)) for j, toss in enumerate(tosses_compared)),
+        section("Details", details_table(meta.details)),
     ]
     page = filled_page(title, "\n".join(sections))
     return write_page(path, page)
@@ -197,8 +199,7 @@ def write_posterior(
     if unknown := [label for label in truth or {} if label not in posterior.labels]:
         known = ", ".join(map(repr, posterior.labels))
         raise ValueError(f"truth has {unknown[0]!r}, but the numbers of the posterior are {known}.")
-    for name, line in (details or {}).items():
-        expects(f"details[{name!r}]", line, str, "a line of text")
+    check_details(details or {})
     rows = posterior_rows(posterior, dict(truth or {}), level)
     chains, draws = posterior.log_density.shape
     figures = {
@@ -222,11 +223,11 @@ def write_posterior(
     }
     tiles = "".join(f"<div><b>{x}</b><span>{name}</span></div>" for x, name in tiled.items())
     sections = [
-        _warnings(posterior.warnings),
+        warnings_section(posterior.warnings),
         f'<div class="tiles">{tiles}</div>',
-        _section("Parameters", posterior_table(rows, level)),
-        _section("Posterior", _posterior_plot(shown)),
-        _section("Details", _details(details or {})),
+        section("Parameters", posterior_table(rows, level)),
+        section("Posterior", _posterior_plot(shown)),
+        section("Details", details_table(details or {})),
     ]
     write_page(path, filled_page(title, "\n".join(sections)))
     content = {
@@ -242,14 +243,14 @@ def write_posterior(
     return path
 
 
-def _section(heading: str, content: str) -> str:
+def section(heading: str, content: str) -> str:
     """A section of the page; the empty string if it has no content."""
     if not content:
         return ""
     return f"<section><h2>{html.escape(heading)}</h2>{content}</section>"
 
 
-def _warnings(warnings: Sequence[str]) -> str:
+def warnings_section(warnings: Sequence[str]) -> str:
     """The warnings, at the top of the page."""
     if not warnings:
         return ""
@@ -294,7 +295,11 @@ def _posterior_plot(posterior: PosteriorDraws | None) -> str:
         "Draws from the distribution of the estimate. Dashed: the ends that hold nine in ten draws."
         f"{' Broad lines: true values.' if set(shown) & set(posterior.truth) else ''} {posterior.remark}"
     )
-    return f'<figure class="corner">{plot}</figure><p>{html.escape(words)}</p>'
+    more = ""
+    if posterior.page:
+        link = f'<a href="{html.escape(posterior.page)}">{html.escape(posterior.page)}</a>'
+        more = f"<p>Draws from the posterior, with priors and its own shape: {link}</p>"
+    return f'<figure class="corner">{plot}</figure><p>{html.escape(words)}</p>{more}'
 
 
 def _fit_plots(history: np.ndarray, errors: PoseErrors | None) -> str:
@@ -318,7 +323,7 @@ def _fit_plots(history: np.ndarray, errors: PoseErrors | None) -> str:
                 _plots.errors_over_time_plot(time, places, "position error", "percent of the size")
             )
             plots.append(_plots.errors_over_time_plot(time, turns, "rotation error", "degrees"))
-    return _plot_row(plots) + remark
+    return plot_row(plots) + remark
 
 
 def _toss_plots(toss: TossComparison, index: int) -> str:
@@ -341,7 +346,7 @@ def _toss_plots(toss: TossComparison, index: int) -> str:
             f"quaternions ({frames}, 4)."
         )
     angle = np.degrees(_plots.rotation_angle(attitude, simulated_attitude))
-    return _plot_row(
+    return plot_row(
         [
             _plots.height_plot(time, measured, simulated, f"height {index}", toss.band),
             _plots.path_plot(time, measured, simulated, f"path {index}", toss.band),
@@ -350,13 +355,19 @@ def _toss_plots(toss: TossComparison, index: int) -> str:
     )
 
 
-def _plot_row(plots: Sequence[str]) -> str:
+def plot_row(plots: Sequence[str]) -> str:
     if not plots:
         return ""
     return '<div class="plots">' + "".join(f"<figure>{plot}</figure>" for plot in plots) + "</div>"
 
 
-def _details(details: Mapping[str, str]) -> str:
+def check_details(details: Mapping[str, str]) -> None:
+    """Raises `TypeError` for a detail that is no text."""
+    for name, line in details.items():
+        expects(f"details[{name!r}]", line, str, "a line of text")
+
+
+def details_table(details: Mapping[str, str]) -> str:
     """Versions, seed, data and the like."""
     rows = "".join(
         f'<tr><th scope="row">{html.escape(str(name))}</th>'

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from ...groups import quaternion_log, quaternion_product
 from ...integrators import MoreauJean
 from ...models import cube_state, tossed_cube
-from ...simulation import SaveAt, simulate
+from ...simulation import SaveAt, Solution, simulate
 from .._statistics import median_and_error
 from ..fit import Job, Quantity, Simulated
 from ._data import Tosses
@@ -122,8 +122,10 @@ def lanes(tosses: Tosses, frames: int | None = None) -> Lane:
     )
 
 
-def toss(cube: CubeParameters, lane: Lane, dt: float, substeps: int):
-    """Simulates a toss from its first frame.
+def toss_run(
+    cube: CubeParameters, lane: Lane, dt: float, substeps: int, saveat: SaveAt, law=None
+) -> Solution:
+    """The simulation of a toss from its first frame; `law`: in place of the cube's own.
 
     Measured velocities are backward differences, that is, velocities half a frame earlier. With `n`
     steps per frame the scheme starts from `v + g dt/2 (1 − 1/n)`, so that at the frames it lies on
@@ -131,9 +133,6 @@ def toss(cube: CubeParameters, lane: Lane, dt: float, substeps: int):
 
     The motion is simulated in measured lengths and times: with lengths times `s` and times times `c`,
     gravity is `g s / c²`, a width `s` and a moment of inertia over mass `s²` times as large.
-
-    **Returns:** positions `(f, 3)`, quaternions `(f, 4)`, largest residual, number of failed steps
-    (0 or 1) and deepest penetration [m].
     """
     frames, longer = lane.position.shape[0], cube.length_factor
     pull = cube.gravity * longer / cube.clock_factor**2
@@ -147,19 +146,29 @@ def toss(cube: CubeParameters, lane: Lane, dt: float, substeps: int):
         inertia=cube.inertia_over_mass * longer**2,
         half_width=cube.half_width * longer,
         gravity=pull,
+        law=law,
     )
     model = eqx.tree_at(lambda m: m.system.gravity, model, down)
-    solution = simulate(
+    return simulate(
         model,
         MoreauJean(theta=1.0),
         0.0,
         (frames - 1) * dt,
         dt / substeps,
         cube_state(lane.position[0], lane.quaternion[0], velocity, lane.spin),
-        saveat=SaveAt(steps=substeps),
+        saveat=saveat,
         start_tolerance=float("inf"),  # measured poses penetrate the plane
         throw=False,
     )
+
+
+def toss(cube: CubeParameters, lane: Lane, dt: float, substeps: int):
+    """Simulates a toss from its first frame, see `toss_run`.
+
+    **Returns:** positions `(f, 3)`, quaternions `(f, 4)`, largest residual, number of failed steps
+    (0 or 1) and deepest penetration [m].
+    """
+    solution = toss_run(cube, lane, dt, substeps, SaveAt(steps=substeps))
     pose = solution.states.q
     (gap,) = solution.gaps
     assert gap is not None  # corners against a plane have gaps

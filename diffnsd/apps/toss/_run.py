@@ -2,9 +2,11 @@
 
 import numpy as np
 
+from ...identification.information._contradictions import APART
 from ..fit import (
     Identified,
     about_predictions,
+    draw_and_show,
     fit_and_show,
     padded_frames,
     print_notes,
@@ -29,9 +31,22 @@ DRAWN = 30
 
 
 def run_identification(
-    session, tosses: Tosses, folder, names, count, other, seed, smooth, title, truth=None, starts=1
+    session,
+    tosses: Tosses,
+    folder,
+    names,
+    count,
+    other,
+    seed,
+    smooth,
+    title,
+    truth=None,
+    starts=1,
+    sampler=None,
 ):
     """Fits the named parameters and writes result, predictions, report and replay to `folder`.
+
+    `sampler`: draws from the posterior, which are written too; none by default.
 
     **Raises:** `ValueError` for unknown parameters, too many tosses, a box that is not a cube, or a
     failed fit; `KeyboardInterrupt` if the fit was interrupted. In the last two cases `result.json`
@@ -70,6 +85,7 @@ def run_identification(
     record = fit_and_show(session, job, folder, extra, truth, starts)
     said = len(record.warnings)
     record.warnings += about_gravity(record, flight)
+    prediction |= draw_and_show(session, record, sampler, folder, f"Posterior of {title}")
     with session.stage(f"predicting {len(target)} tosses and writing the pages"):
         predicted = Predicted(target, record)
         failed = int(predicted.failed.sum())
@@ -110,7 +126,10 @@ def run_identification(
         f"same face {p['same_face_percent']:.1f} %"
     )
     print_notes(session, record.warnings[said:])
-    session.print(f"wrote result.json, predictions.npz, report.html, replay.html to {folder}")
+    drawn = "posterior.html, posterior.json, " * bool(record.posterior_page)
+    session.print(
+        f"wrote result.json, predictions.npz, {drawn}report.html, replay.html to {folder}"
+    )
     return record
 
 
@@ -121,7 +140,7 @@ def about_gravity(record: Identified, flight: tuple[float, float] | None) -> lis
         return sentences
     seen = f"the tosses fall with {flight[0]:.4g} m/s² before their first contact"
     of_file, width = record.job.value(record.job.model, label), RELATIVE[label]
-    if abs(of_file - flight[0]) > 3 * np.hypot(width * of_file, flight[1]):
+    if abs(of_file - flight[0]) > APART * np.hypot(width * of_file, flight[1]):
         use = (
             f"its prior, {of_file:.4g} ± {width * of_file:.2g} m/s², pulls the fit there"
             if label in record.job.free
@@ -134,7 +153,7 @@ def about_gravity(record: Identified, flight: tuple[float, float] | None) -> lis
         factors = record.value("length_factor") / record.value("clock_factor") ** 2
         value, spread = record.value(label) * factors, record.standard_errors[label]
         apart = abs(value - flight[0]) / np.hypot(spread, flight[1])
-        if apart > 2:
+        if apart > APART:
             sentences.append(
                 f"gravity is {value:.4g} m/s², but {seen}, {apart:.1f} standard errors apart: the fit makes "
                 "up for an error of the model. Hold gravity at that value, or free `length_factor` in its "

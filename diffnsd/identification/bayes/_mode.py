@@ -1,6 +1,6 @@
 """The mode of a log-density and its curvature there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
@@ -75,6 +75,8 @@ _HIGHER = 1e-3
 """By how much the log-density at another mode must be larger to take the place of the one nearby."""
 _ELSEWHERE = 5.0
 """Modes so many standard deviations apart are two."""
+SHARE = 0.01
+"""Share of the posterior below which another mode does not matter."""
 ENDED = 1e-2
 """Decrement below which a search has ended at a mode."""
 
@@ -86,6 +88,12 @@ def _distinct(best: Mode, rest: list[Mode]) -> tuple[Mode, ...]:
         if _is_one(mode) and all(_apart(one, mode) > _ELSEWHERE for one in kept):
             kept.append(mode)
     return () if len(best.flat) else tuple(kept[1:])
+
+
+def shares_of(modes: Sequence[Mode]) -> np.ndarray:
+    """The parts of the posterior that the modes hold, by Laplace's approximation."""
+    weights = np.exp([mode.log_evidence - modes[0].log_evidence for mode in modes])
+    return weights / np.sum(weights)
 
 
 def _is_one(mode: Mode) -> bool:

@@ -21,9 +21,10 @@ class NUTS(AbstractSampler):
     simulation by plain time stepping through impacts: a false gradient only costs acceptance.
     `Located`, `Corrected` and `EventDriven` have the true one.
 
-    All chains start in one valley of the log-density, the highest that is found: R-hat does not see another
-    one. The mode is therefore looked for from several starts, spread between the bounds or around the given
-    one, and a warning names the other modes and their shares of the posterior.
+    The mode is looked for from several starts, spread between the bounds or around the given one. Where there
+    are several modes, the chains begin at one after the other of those with more than 1 % of the posterior:
+    chains that never cross then disagree (R-hat), which a single mode would hide, and a warning names the
+    modes and their shares.
 
     **Arguments:**
 
@@ -46,6 +47,7 @@ class NUTS(AbstractSampler):
     target_acceptance: float = 0.8
     max_doublings: int = 8
     starts: int = 4
+    visits_modes: ClassVar[bool] = True
     least_acceptance: ClassVar[float] = 0.5
 
     def __check_init__(self):
@@ -63,10 +65,14 @@ class NUTS(AbstractSampler):
     def searches(self):
         return self.starts
 
-    def prepare(self, target, mode, root, key):
+    def prepare(self, target, modes, roots, key):
         starts, keys = jax.random.split(key)
-        z = jax.random.normal(starts, (self.chains, mode.size), mode.dtype)
-        chain = _Chain(target, mode, root, self)
+        z = jax.random.normal(starts, (self.chains, modes.shape[1]), modes.dtype)
+        chain = _Chain(target, modes[0], roots[0], self)
+        if len(modes) > 1:
+            at = jnp.arange(self.chains) % len(modes)
+            x = modes[at] + jnp.einsum("cij,cj->ci", roots[at], z)
+            z = jnp.linalg.solve(roots[0], (x - modes[:1]).T).T
         return _Trajectories(chain, z, jax.random.split(keys, self.chains))
 
 

@@ -16,7 +16,7 @@ from ..._expects import expects
 from .._base import check_parameters
 from ..fitting._starts import spread_out
 from ..information._uncertainty import physical
-from ._mode import Mode, find_modes
+from ._mode import SHARE, Mode, find_modes, shares_of
 from ._priors import AbstractPrior
 from ._samplers import AbstractSampler, Laplace
 from ._target import Target, target
@@ -138,8 +138,15 @@ def posterior(
         mode, rivals = find_modes(density, x, others, files=files)
     else:
         mode, rivals = _around(density, x), ()
-    near = jnp.asarray(mode.x, x.dtype), jnp.asarray(mode.root, x.dtype)
-    drawn = sampler.prepare(density, *near, key).drawn(files)
+    modes = mode, *rivals
+    parts = [
+        m for m, share in zip(modes, shares_of(modes), strict=True) if share > SHARE or m is mode
+    ]
+    centres, roots = (
+        jnp.asarray(np.stack(each), x.dtype)
+        for each in zip(*((m.x, m.root) for m in parts), strict=True)
+    )
+    drawn = sampler.prepare(density, centres, roots, key).drawn(files)
 
     _, _, numbers, raw_labels = physical(density.unravel(jnp.asarray(mode.x, x.dtype)))
     raw = np.asarray(drawn.x, float)
@@ -161,7 +168,7 @@ def posterior(
         warnings=(),
         unravel=density.unravel,
     )
-    sentences = warnings_of(found, sampler, density, (mode, *rivals), numbers, raw_labels)
+    sentences = warnings_of(found, sampler, density, modes, numbers, raw_labels)
     return dataclasses.replace(found, warnings=sentences)
 
 

@@ -78,22 +78,27 @@ class AbstractSampler(AbstractChecked):
     """A way to draw from a posterior.
 
     `correlated`: whether its draws follow from each other; `uses_curvature`: whether it needs the
-    mode and the Hessian there; `least_acceptance`: below it, moves are accepted too seldom.
+    mode and the Hessian there; `visits_modes`: whether its chains begin at all modes that were found;
+    `least_acceptance`: below it, moves are accepted too seldom.
     """
 
     correlated: ClassVar[bool] = True
     uses_curvature: ClassVar[bool] = True
+    visits_modes: ClassVar[bool] = False
     least_acceptance: ClassVar[float] = 0.0
 
     @abstractmethod
     def prepare(
         self,
         target: Callable,
-        mode: Float[Array, " p"],
-        root: Float[Array, "p p"],
+        modes: Float[Array, "m p"],
+        roots: Float[Array, "m p p"],
         key: PRNGKeyArray,
     ) -> AbstractChains:
-        """Chains that draw from `exp(target(x))`; near `mode` its covariance is about `root root^T`."""
+        """Chains that draw from `exp(target(x))`; near a mode its covariance is about `root root^T`.
+
+        The first mode is the highest, the others are those with a part of the posterior.
+        """
 
     @property
     def searches(self) -> int:
@@ -132,9 +137,9 @@ class Laplace(AbstractSampler):
     def searches(self):
         return self.starts
 
-    def prepare(self, target, mode, root, key):
-        z = jax.random.normal(key, (self.draws, mode.size), mode.dtype)
-        return _Independent(target, mode[None] + z @ root.T)
+    def prepare(self, target, modes, roots, key):
+        z = jax.random.normal(key, (self.draws, modes.shape[1]), modes.dtype)
+        return _Independent(target, modes[:1] + z @ roots[0].T)
 
     def diagnose(self, samples):
         k = samples.shape[-1]

@@ -6,26 +6,23 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from ..information._contradictions import about_bounds, about_prior
 from ._alone import alone
 from ._likelihood import AbstractNoise
-from ._mode import ENDED
+from ._mode import ENDED, SHARE, shares_of
 
 _RHAT, _SIZE = 1.01, 400
 """Limits of Vehtari and others (2021), doi:10.1214/20-BA1221."""
 
 _PARTNER = 0.1
-_APART = 3.0
-"""So many standard deviations between what a prior, or a bound, and what the data say are a contradiction."""
 _ALIKE = 0.99
 """Correlation of two numbers that only act together."""
-_SHARE = 0.01
-"""Share of the posterior below which another mode does not matter."""
 
 
 def warnings_of(found, sampler, density, modes, numbers, raw_labels) -> tuple[str, ...]:
     """What speaks against the draws `found` of `sampler`; `modes`: the one that they start from, others."""
     mode = modes[0]
-    sentences = _about_mode(mode, raw_labels) + _about_others(modes, found, density)
+    sentences = _about_mode(mode, raw_labels) + _about_others(modes, found, density, sampler)
     if sampler.correlated:
         sentences += _about_chains(found, sampler)
     elif not len(mode.flat):
@@ -38,13 +35,17 @@ def warnings_of(found, sampler, density, modes, numbers, raw_labels) -> tuple[st
     return tuple(sentences + _about_priors(found, density, numbers) + _about_bounds(found, numbers))
 
 
-def _about_others(modes, found, density) -> list[str]:
+def _about_others(modes, found, density, sampler) -> list[str]:
     """A sentence about each further mode that holds a part of the posterior, by Laplace's approximation."""
     sentences, best = [], modes[0]
-    weights = np.exp([mode.log_evidence - best.log_evidence for mode in modes])
+    begin = (
+        "the chains begin at both and may never cross, so that the draws of each are not its share"
+        if sampler.visits_modes
+        else "the draws are of the latter alone"
+    )
     x = ravel_pytree(found.params)[0]
-    for mode, share in zip(modes[1:], weights[1:] / np.sum(weights), strict=True):
-        if not share > _SHARE:
+    for mode, share in zip(modes[1:], shares_of(modes)[1:], strict=True):
+        if not share > SHARE:
             continue
         values = (np.asarray(density.physical(jnp.asarray(m.x, x.dtype))) for m in (mode, best))
         there, here = (
@@ -52,8 +53,8 @@ def _about_others(modes, found, density) -> list[str]:
             for value in values
         )
         sentences.append(
-            f"the posterior has another mode, at {there}, with about {share:.0%} of it: the chains begin "
-            f"around {here} and may never get there; report both, or add data or priors that tell them apart."
+            f"the posterior has another mode, at {there}, with about {share:.0%} of it, beside {here}: "
+            f"{begin}; report both, or add data or priors that tell them apart."
         )
     return sentences
 
@@ -73,19 +74,9 @@ def _about_misfit(found, density, mode) -> list[str]:
 def _about_excluded(said, numbers, raw_labels) -> list[str]:
     """Bounds beyond which the likelihood has its maximum."""
     by_label = {number.label: number for number in numbers}
-    sentences = []
-    for label, centre, deviation in zip(raw_labels, said.centre, said.deviations, strict=True):
-        number = by_label.get(label)
-        if number is None or not np.isfinite(deviation):
-            continue
-        unit = f" {number.unit}" if number.unit else ""
-        for side, bound in ((-1, number.lo), (1, number.hi)):
-            if side * (centre - bound) > _APART * deviation:
-                sentences.append(
-                    f"the bound {bound:.3g}{unit} of {label} excludes what the data say, about "
-                    f"{centre:.3g} ± {deviation:.2g}{unit}: widen it, or look for what the model lacks."
-                )
-    return sentences
+    own = [i for i, label in enumerate(raw_labels) if label in by_label]
+    bounded = [by_label[raw_labels[i]] for i in own]
+    return about_bounds(bounded, said.centre[own], said.deviations[own])
 
 
 def _about_pairs(found, numbers, said, raw_labels, mode) -> list[str]:
@@ -221,13 +212,9 @@ def _about_priors(found, density, numbers) -> list[str]:
         # So well the draws tell a variance near 1.
         known = 3 * np.sqrt(2 / max(np.nan_to_num(found.effective_sizes[i], nan=10.0), 10.0))
         apart = abs(mean) / np.sqrt(max(1 - variance, min(known, 1.0)))
-        if own and apart > _APART:
-            sentences.append(
-                f"the prior of {label} contradicts the data: its centre and what the data say are about "
-                f"{apart:.3g} standard deviations apart, and the posterior lies {abs(mean):.3g} of its "
-                "standard deviations from the centre; widen it, or look for what the model lacks."
-            )
-        elif variance > 0.8**2:
+        blamed = about_prior(label, apart) if own else []
+        sentences += blamed
+        if not blamed and variance > 0.8**2:
             sentences.append(
                 f"the data say hardly anything about {label}: its posterior is as wide as its {what}; add "
                 "data that it influences."

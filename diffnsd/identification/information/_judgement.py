@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-_BEYOND = 2.0
-"""By so many standard errors the data must ask for a value beyond a bound."""
 _MOST, _ALL, _SEVERAL = 0.5, 0.9, 5
 """Shares of outliers among all residuals, and among at least so many of a group, that are no exceptions."""
 
@@ -68,20 +66,6 @@ def pairs(numbers: list[PhysicalNumber], correlations, limit: float) -> list[str
                 "them apart."
             )
     return sentences
-
-
-def about_bounds(numbers: list[PhysicalNumber], values, moves, errors) -> list[str]:
-    """A sentence about each number for which the data ask beyond a bound; `moves`: a step without bounds."""
-    return [
-        f"the bound {bound:.3g}{unit} of {number.label} excludes what the data ask for, about "
-        f"{value + move:.3g}{unit}: widen it, or look for what the model lacks; the standard errors do not "
-        "hold there."
-        for number, value, move, error in zip(numbers, values, moves, errors, strict=True)
-        for side, bound in ((-1, number.lo), (1, number.hi))
-        for unit in [f" {number.unit}" if number.unit else ""]
-        if np.isfinite(error)
-        and side * (value + move - bound) > max(_BEYOND * error, 1e-6 * max(abs(value), abs(bound)))
-    ]
 
 
 def about_outliers(curvature: np.ndarray, labels: np.ndarray | None) -> list[str]:

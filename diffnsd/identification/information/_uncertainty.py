@@ -33,7 +33,8 @@ from jaxtyping import Array, Bool, Float, PyTree
 from ..._arguments import checked_arguments
 from .._base import check_parameters, parameter_nodes
 from ..residuals._linearise import Linearisation
-from ._judgement import PhysicalNumber, about_bounds, about_outliers, judge, pairs
+from ._contradictions import about_bounds
+from ._judgement import PhysicalNumber, about_outliers, judge, pairs
 
 _REDUNDANT = 1e-7
 """With columns of unit length, singular values below this fraction of the largest count as zero."""
@@ -143,7 +144,8 @@ def uncertainty(
     covariance[unknown, unknown] = np.inf
     correlations = _correlations(covariance, errors)
     known, more = judge(numbers, values, errors, value_limit, interval_limit)
-    more += about_bounds(numbers, values, transfer @ raw.step, errors)
+    remark = "; the standard errors do not hold there"
+    more += about_bounds(numbers, values + transfer @ raw.step, errors, remark)
     more += pairs(numbers, correlations, correlation_limit)
     return Uncertainty(
         labels=tuple(number.label for number in numbers),

@@ -1,5 +1,6 @@
 """The rounds of a fit on a made-up motion that costs nothing: its status, interrupts, failures, result."""
 
+import contextlib
 import dataclasses
 import json
 import operator
@@ -22,7 +23,9 @@ from diffnsd.apps.fit import (
     _motions,
     about_predictions,
     bands,
+    draw_and_show,
     identify,
+    posterior_of,
     write_fit_report,
     write_result,
 )
@@ -399,12 +402,11 @@ def test_a_prior_that_the_data_contradict_is_named(tmp_path):
     for deviation, apart, contradicts in ((0.04, 3.7, True), (1e-3, 150, True), (0.1, 1.5, False)):
         quantities = {"mu": Quantity("", (0.0, None), deviation), "e": Quantity("", (0.0, 1.0))}
         done = identify(dataclasses.replace(line(0.25), quantities=quantities))
-        said = [w for w in done.warnings if w.startswith("the prior of mu, 0.25")]
+        said = [w for w in done.warnings if w.startswith("the prior of mu (0.25 ±")]
         assert len(said) == contradicts, done.warnings
         if contradicts:  # measured 3.7 and 148: what the data alone say is 0.4 whoever wins
-            found, alone = re.findall(r"about (0.\d+) ± .* ([\d.]+) standard deviations", said[0])[
-                0
-            ][::-1]
+            words = r"alone say \((0.\d+) ± .*about ([\d.]+) standard deviations"
+            ((alone, found),) = re.findall(words, said[0])
             assert abs(float(found) / apart - 1) < 0.05 and abs(float(alone) - 0.4) < 2e-3
     write_result(tmp_path / "result.json", done)
     written = json.loads((tmp_path / "result.json").read_text())["parameters"]
@@ -556,3 +558,63 @@ def test_a_fit_from_several_starts_finds_the_better_valley(tmp_path):
     write_fit_report(tmp_path / "report.html", four, "Two valleys", [], None)
     page = (tmp_path / "report.html").read_text()
     assert "Where the starts led" in page and "Posterior" in page
+
+
+# --- the posterior after a fit ----------------------------------------------------------------
+
+LAPLACE = identification.Laplace(draws=2000)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return identify(line(0.25))
+
+
+class Session:
+    """Prints into a list."""
+
+    def __init__(self):
+        self.lines = []
+
+    def print(self, text):
+        self.lines.append(text)
+
+    def stage(self, text):
+        self.print(text)
+        return contextlib.nullcontext()
+
+
+def test_exact_derivatives_and_a_plane_give_the_width_of_the_estimate(fitted):
+    """The motion is linear: both are the same posterior, and that of the standard error."""
+    assert fitted.status == "converged" and not fitted.is_rough
+    exact = posterior_of(fitted, LAPLACE)
+    plane = posterior_of(dataclasses.replace(fitted, is_rough=True), LAPLACE)
+    for found in (exact, plane):
+        mean, deviation = found["mu"]
+        # Measured: 0.02 deviations, and 1.13, at the independent error of 8.7e-5.
+        assert abs(mean - fitted.value("mu")) < 0.5 * deviation
+        assert abs(deviation / fitted.standard_errors["mu"] - 1) < 0.2
+        low, high = found.interval(0.99)["mu"]
+        assert low < 0.4 < high
+    assert abs(exact["mu"][1] / plane["mu"][1] - 1) < 0.02
+
+
+def test_pages_and_files_say_the_same(fitted, tmp_path):
+    session = Session()
+    entry = draw_and_show(session, fitted, LAPLACE, tmp_path, "Posterior of a line")["posterior"]
+    drawn = json.loads((tmp_path / "posterior.json").read_text())
+    assert (entry["page"], entry["sampler"]) == ("posterior.html", "Laplace")
+    assert entry["warnings"] == drawn["warnings"] and drawn["details"]["derivatives"].startswith(
+        "exact"
+    )
+    low, high = drawn["parameters"]["mu"]["interval"]
+    assert f"posterior: mu from {low:.5g} to {high:.5g}, nine in ten draws" in session.lines
+    assert "Posterior of a line" in (tmp_path / "posterior.html").read_text()
+    assert draw_and_show(session, fitted, None, tmp_path, "") == {}
+
+
+def test_without_standard_errors_there_is_none(fitted, tmp_path):
+    alone = dataclasses.replace(fitted, spread=None, warnings=[])
+    assert draw_and_show(Session(), alone, LAPLACE, tmp_path, "") == {"posterior": None}
+    assert "the posterior was not drawn: the data do not determine" in alone.warnings[0]
+    assert not list(tmp_path.iterdir())

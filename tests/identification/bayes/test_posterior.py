@@ -395,7 +395,7 @@ class TestWarnings:
         assert all(f"run {i}" in named for i in range(4)) and "in all" in named
 
     @pytest.mark.parametrize(
-        "sampler", [Laplace(starts=4), slow(NUTS(chains=2, draws=10, warmup=10))]
+        "sampler", [Laplace(starts=4), slow(NUTS(chains=2, draws=100, warmup=50))]
     )
     def test_another_mode_is_named_with_its_share(self, sampler):
         """Of data that tell `a^2 = 1` alone, both signs are equally probable."""
@@ -406,6 +406,20 @@ class TestWarnings:
         )
         (said,) = (text for text in found.warnings if "another mode" in text)
         assert "about 50% of it" in said and "a = -1" in said and "a = 1" in said, said
+        if sampler.correlated:
+            # One chain in each mode, which they do not leave: R-hat shows what a single mode would hide.
+            assert set(np.sign(found.samples.mean(axis=(1, 2)))) == {-1.0, 1.0}
+            assert found.rhat[0] > 1.5  # measured 1.83
+            assert any("the chains do not agree" in text for text in found.warnings)
+
+    @pytest.mark.parametrize(
+        "sampler", [Laplace(), nightly(NUTS(chains=2, draws=10, warmup=10, starts=1))]
+    )
+    def test_a_mode_that_is_not_found_is_said(self, sampler):
+        """A density that rises towards a bound for ever has no mode in raw numbers."""
+        params = ident.parameters({"a": jnp.asarray(0.5)}, lambda m: m)[0]
+        found = ident.posterior(lambda p: jnp.log(p["a"]), params, sampler=sampler)
+        assert any("the mode was not found" in text for text in found.warnings), found.warnings
 
     @pytest.mark.nightly
     def test_two_valleys(self):

@@ -1,0 +1,140 @@
+"""The posterior after a fit: its likelihood, and the page that is written."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, PyTree
+
+from ... import identification
+from ..pages import write_posterior
+from ._fit import HUBER, Identified
+from ._job import Job, weights
+
+WIDE, FRAMES = 2.0, 4
+"""The plane of a rough likelihood goes through points so many standard errors away, in so many frames."""
+PAGE = "posterior.html"
+
+
+class Errors(eqx.Module):
+    """The weighted errors of all runs `(n, f, k, d)` as a function of the parameters, outliers drawn in."""
+
+    job: Job
+    rebuild: Any
+    weights: Array
+
+    def __call__(self, params: PyTree) -> Array:
+        model = self.rebuild(params)
+        errors = jax.vmap(lambda run, v: self.job.motion(model, run, v).errors)
+        weighted = errors(self.job.runs, self.job.velocities) * self.weights[..., None]
+        return identification.Huber(HUBER).weigh(weighted)
+
+
+class OnPlane(eqx.Module):
+    """The residuals of a plane through those of all runs, about the parameters `centre (p,)`."""
+
+    plane: identification.Linearisation
+    centre: Array
+    shape: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, params: PyTree) -> Array:
+        moved = ravel_pytree(params)[0] - self.centre
+        return (self.plane.residual + self.plane.jacobian @ moved).reshape(self.shape)
+
+
+def noise_of(record: Identified) -> identification.GaussianNoise:
+    """The likelihood of the errors, with the weights at the estimate, the robust loss of the fit, and a scale
+    that is integrated out.
+
+    Errors along a run are alike: they count by the variance that they have as independent ones over that of
+    whole runs, as in the standard errors of the fit.
+    """
+    job, raw = record.job, np.asarray(record.raw)
+    ways = np.eye(job.velocities.shape[1], dtype=raw.dtype)
+    found, tangents = record.motions.sampled(
+        job.runs, job.velocities, np.tile(raw, (len(ways), 1)), along_velocities=ways
+    )
+    failed = jnp.asarray(found.failed[0])
+    value = weights(tangents, failed, job.mask, job.deviations, job.tolerances)
+    both = [
+        (error, record.standard_errors[label])
+        for label, error in record.independent_errors.items()
+        if np.isfinite(error) and np.isfinite(record.standard_errors[label])
+    ]
+    shares = [2 * np.log(alone / whole) for alone, whole in both if alone > 0 and whole > 0]
+    share = float(np.exp(min(np.mean(shares), 0.0))) if shares else 1.0
+    errors = Errors(job, record.motions.rebuild, value)
+    return identification.GaussianNoise(errors, mask=value > 0, weight=share)
+
+
+def posterior_of(record: Identified, sampler: identification.AbstractSampler, seed: int = 0):
+    """Draws from the posterior about the estimate of a fit.
+
+    Rough residuals are replaced by a plane through them for Laplace's method, since their likelihood has no
+    smooth mode; chains take derivatives from it and values from the simulation (`Guided`).
+
+    **Raises:** `ValueError` if the fit has no standard errors, or the likelihood is not finite.
+    """
+    if record.spread is None or not np.all(np.diag(record.spread.covariance) > 0):
+        raise ValueError("the data do not determine all of what is free: fix what they do not.")
+    params, job = record.motions.unravel(jnp.asarray(record.raw)), record.job
+    noise = likelihood = noise_of(record)
+    if record.is_rough:
+        wide = WIDE * np.sqrt(np.diag(record.spread.covariance))
+        jacobian = identification.SecantJacobian(jnp.asarray(wide), frames=FRAMES)
+        plane = identification.linearise(noise.residual, params, mask=noise.mask, jacobian=jacobian)
+        shape = jax.eval_shape(noise.residual, params).shape
+        smooth = OnPlane(plane, ravel_pytree(params)[0], shape)
+        likelihood = (
+            identification.Guided(noise, plane, params)
+            if sampler.correlated
+            else dataclasses.replace(noise, residual=smooth)
+        )
+    priors = {
+        name: identification.Normal(job.value(job.model, name), job.quantities[name].deviation)
+        for name in job.free
+        if job.quantities[name].deviation is not None
+    }
+    key = jax.random.key(seed)
+    return identification.posterior(likelihood, params, priors=priors, sampler=sampler, key=key)
+
+
+def draw_and_show(
+    session: Any,
+    record: Identified,
+    sampler: identification.AbstractSampler | None,
+    folder: Path,
+    title: str,
+) -> dict:
+    """Writes `posterior.html` and `posterior.json`, prints intervals and notes.
+
+    **Returns:** the entry of `result.json`; nothing without a sampler. Where there is no posterior, a warning
+    of the record says why.
+    """
+    if sampler is None:
+        return {}
+    how = type(sampler).__name__
+    try:
+        with session.stage(f"drawing from the posterior by {how}"):
+            found = posterior_of(record, sampler)
+    except ValueError as error:
+        record.warnings.append(f"the posterior was not drawn: {error}")
+        return {"posterior": None}
+    exact, rough = (
+        "exact, through the simulation",
+        "of a plane through the residuals, which are rough",
+    )
+    curvature = {"derivatives": rough if record.is_rough else exact}
+    details = {"sampler": how, **curvature, "status of the fit": record.status}
+    write_posterior(folder / PAGE, found, title=title, truth=record.truth, details=details)
+    for label, (low, high) in found.interval(0.9).items():
+        session.print(f"posterior: {label} from {low:.5g} to {high:.5g}, nine in ten draws")
+    for sentence in found.warnings:
+        session.print(f"[yellow]note of the posterior:[/] {sentence}")
+    record.posterior_page = PAGE
+    return {"posterior": {"page": PAGE, "sampler": how, "warnings": list(found.warnings)}}
