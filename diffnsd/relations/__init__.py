@@ -33,6 +33,7 @@ from .contacts._neighbours import (
     neighbour_contacts as neighbour_contacts,
 )
 from .contacts._nodes import NodesHalfSpace as NodesHalfSpace
+from .contacts._nodes_shapes import NodesShapes as NodesShapes
 from .contacts._planar_contact import PlanarContact as PlanarContact
 from .contacts._round import (
     capsule_on_plane as capsule_on_plane,
