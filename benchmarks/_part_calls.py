@@ -105,6 +105,8 @@ def part_calls() -> dict:
             (),
             dict(diagonal=lineax.Diagonal(), positive=linear.ConjugateGradients(), dense=lineax.LU()),
         ),
+        "DirectSum": (linear.DirectSum, ([positive, positive],), {}),
+        "PartByPart": (linear.PartByPart, (lineax.LU(),), {}),
         "Factored": (linear.Factored, (positive, lineax.Cholesky()), {}),
         # systems
         "LieFlow": (nsd.LieFlow, (_field, groups.LeftTranslation(rotation)), dict(hamiltonian=None)),
@@ -151,6 +153,15 @@ def part_calls() -> dict:
             relations.NodesHalfSpace,
             (np.array([[0, 1]]), (0.0, 1.0)),
             dict(offset=0.0, rest=np.zeros((1, 2))),
+        ),
+        "NodesShapes": (
+            relations.NodesShapes,
+            (
+                nsd.SystemProduct((body, nsd.NewtonEulerSystem(1.0, 0.1))),
+                [4, 5],
+                relations.Geom(shapes.Sphere(0.1), body=0),
+            ),
+            dict(soft=0, rigid=1, radius=0.01),
         ),
         "Coordinates": (relations.Coordinates, ([0, 1],), {}),
         "FirstOrderType1": (

@@ -1,11 +1,12 @@
 """A block of tetrahedra: time to compile and to step, the gradient by all moduli, and scikit-fem beside it.
 
-Usage: python benchmarks/elastic.py [--cells N] [--steps N] [--dt H] [--directions N] [--landing]
+Usage: python benchmarks/elastic.py [--cells N] [--steps N] [--dt H] [--directions N] [--landing | --ball]
 
 The gradient is compared with central differences in random directions, of fourth order (two widths), through
 motions whose steps are solved to 1e-13: an end that is known to 1e-10 only would show in them.
 
 With `--landing` the block falls on a plane with friction, and steps are counted that are not certified.
+With `--ball` a ball strikes it, free and with friction, beside the same block that strikes a fixed ball.
 Without contact: the same backward Euler steps by scikit-fem (assembly) and SuperLU (every Newton step).
 """
 
@@ -21,7 +22,8 @@ import skfem
 
 import diffnsd as nsd
 from diffnsd.integrators import Newton
-from diffnsd.relations import NodesHalfSpace
+from diffnsd.relations import Geom, NodesHalfSpace, NodesShapes
+from diffnsd.shapes import Sphere
 from diffnsd.systems import elastic as el
 
 YOUNG, POISSON, DENSITY, SIZE = 2e5, 0.4, 1000.0, 0.15
@@ -137,6 +139,49 @@ def land(cells: int, dt: float, steps: int) -> None:
     print(f"{failed} of {steps} steps not certified; largest residual of the laws {worst:.1e}")
 
 
+def strike(cells: int, dt: float, steps: int) -> None:
+    """A ball of 1 kg and the block run into each other; the momentum of both, and processor time."""
+    mesh, model, _ = make(cells)
+    body, nodes = model(jnp.asarray(YOUNG)).system, np.unique(mesh.boundary())
+    body = eqx.tree_at(lambda b: b.gravity, body, jnp.zeros(3))
+    radius, place, speed = 0.05, (0.09, 0.07, SIZE + 0.052), (0.3, 0.0, -1.0)
+    ball = nsd.NewtonEulerSystem(1.0, 0.4 * radius**2, gravity=(0.0, 0.0, 0.0))
+    both = nsd.SystemProduct((body, ball))
+    runs = {
+        "free": (
+            both,
+            Geom(Sphere(radius), body=0),
+            both.state(body.state(), ball.state(place, velocity=speed)),
+        ),
+        "fixed": (
+            body,
+            Geom(Sphere(radius), position=place),
+            body.state(v=-jnp.tile(jnp.asarray(speed), len(mesh.points))),
+        ),
+    }
+    mass = body.mass_times(jnp.ones_like(body.rest_nodes))
+    for name, (system, geom, start) in runs.items():
+        contact = nsd.Interaction(NodesShapes(system, nodes, geom), nsd.CoulombFriction(0.3))
+        given = nsd.Model(system, contact), nsd.BackwardEuler(), 0.0, steps * dt, dt, start
+        for _ in range(2):  # the first call compiles
+            begin = time.process_time()
+            run = jax.block_until_ready(nsd.simulate(*given, throw=False))
+            spent = time.process_time() - begin
+        touching = np.sum(np.asarray(run.impulses[0])[..., 0] > 0, axis=1)
+        print(
+            f"{len(mesh.cells)} tetrahedra, a {name} ball, {len(nodes)} nodes, steps of {dt:g} s:"
+        )
+        print(f"  processor: {1e3 * spent / steps:.1f} ms a step; {run.result}")
+        print(
+            f"  up to {touching.max()} nodes touch; up to {run.stats.iterations.max()} iterations"
+        )
+        if name == "free":
+            v = np.asarray(run.states.v)
+            own = np.einsum("ni,tni->ti", mass, v[:, :-6].reshape(len(v), -1, 3))
+            change = np.abs(own + v[:, -6:-3] - v[:1, -6:-3]).max()
+            print(f"  momentum changes by {change:.1e} N s of 1")
+
+
 def timed(function, *args):
     """The result and the seconds of a call."""
     begin = time.perf_counter()
@@ -163,10 +208,14 @@ def main() -> None:
     parser.add_argument("--dt", type=float, default=1e-3)
     parser.add_argument("--directions", type=int, default=2, help="of central differences")
     parser.add_argument("--landing", action="store_true", help="on a plane with friction, alone")
+    parser.add_argument("--ball", action="store_true", help="struck by a ball, alone")
     given = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     if given.landing:
         land(given.cells, given.dt, given.steps)
+        return
+    if given.ball:
+        strike(given.cells, given.dt, given.steps)
         return
     mesh, model, start = make(given.cells)
     moduli = jnp.full(len(mesh.cells), YOUNG)

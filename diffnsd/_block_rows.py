@@ -75,6 +75,13 @@ class AbstractRows(eqx.Module):
         """`H^T z`."""
         return gather(self.dense(), z)
 
+    def entries(self) -> "EntryRows":
+        """The same matrix with its entries in listed columns; here in all of them."""
+        values = self.dense()
+        _, n, c = values.shape
+        columns = np.broadcast_to(np.arange(n, dtype=np.int32), (c, n))
+        return EntryRows(values, jnp.asarray(columns), n)
+
 
 class BlockRows(AbstractRows):
     """`H` of `c` contacts with `k` rows each and `s` columns for each of `b` bodies.
@@ -143,6 +150,9 @@ class BlockRows(AbstractRows):
         """For each side of the contacts its entries and the indices of its bodies."""
         pairs = zip(self.values, self.bodies, strict=True)
         return [(x, jnp.asarray(_numbers(_listed(i, x.shape[2])))) for x, i in pairs]
+
+    def entries(self) -> "EntryRows":
+        return _of_sides(self.sides(), self.count)
 
     def times(self, other: "BlockRows") -> Float[Array, "k c l d"]:
         """`H G^T` for the rows `G (l, n, d)` of other contacts of the same bodies."""
@@ -222,6 +232,9 @@ class ListedRows(AbstractRows):
         pairs = zip(self.values, self.bodies, strict=True)
         return sum(dot(jnp.swapaxes(x, 0, 1), by_body[i].T[:, None]) for x, i in pairs)  # pyright: ignore[reportReturnType]
 
+    def entries(self) -> "EntryRows":
+        return _of_sides(self.sides(), self.count)
+
     def gather(self, z: Float[Array, "k c"]) -> Float[Array, " n"]:
         total = jnp.zeros((self.count, self.values[0].shape[1]), z.dtype)
         for x, bodies in zip(self.values, self.bodies, strict=True):
@@ -269,6 +282,14 @@ class EntryRows(AbstractRows):
     def first(self, k: int) -> "EntryRows":
         return EntryRows(self.values[:k], self.columns, self.n)
 
+    def entries(self) -> "EntryRows":
+        return self
+
+    def placed(self, first: int, total: int) -> "EntryRows":
+        """The same rows for unknowns that come `first` among the `total` ones of a larger system."""
+        known = self.columns < self.n
+        return EntryRows(self.values, jnp.where(known, self.columns + first, total), total)
+
     def dense(self) -> Float[Array, "k n c"]:
         k, _, c = self.values.shape
         zeros, each = jnp.zeros((k, self.n, c), self.values.dtype), np.arange(c)[:, None]
@@ -281,6 +302,14 @@ class EntryRows(AbstractRows):
     def gather(self, z: Float[Array, "k c"]) -> Float[Array, " n"]:
         load = dot(self.values, z[:, None]).T
         return jnp.zeros(self.n, z.dtype).at[self.columns].add(load, mode="drop")
+
+
+def _of_sides(sides, count: int) -> EntryRows:
+    """Rows with entries in the columns of some of `count` bodies."""
+    values, bodies = zip(*sides, strict=True)
+    s = values[0].shape[1]
+    columns = [s * i[:, None] + np.arange(s, dtype=np.int32) for i in bodies]
+    return EntryRows(jnp.concatenate(values, axis=1), jnp.concatenate(columns, axis=1), s * count)
 
 
 class OwnRows(eqx.Module):

@@ -5,6 +5,7 @@ from ._direct import (
     Cholesky as Cholesky,
     Tridiagonal as Tridiagonal,
 )
+from ._direct_sum import DirectSum as DirectSum, PartByPart as PartByPart
 from ._iterative import (
     MINRES as MINRES,
     BiCGStab as BiCGStab,

@@ -79,6 +79,11 @@ class BlockInverse(eqx.Module):
 class AbstractSparse(AbstractLargeOperator):
     """An operator with few entries in a row, in any places."""
 
+    @property
+    def takes_elements(self) -> bool:
+        """Whether iterative solvers with blocks of nodes fit it, also with more elements; by default yes."""
+        return True
+
     @abstractmethod
     def coordinates(self) -> tuple[Array, Array, Array]:
         """Row, column and value of its entries; those of equal place are to be added."""

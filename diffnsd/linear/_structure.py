@@ -17,6 +17,7 @@ from .._jax import with_value
 from .._numerics import max_abs
 from ._base import AbstractSolver
 from ._direct import BlockTridiagonalLU, Cholesky, Tridiagonal
+from ._direct_sum import DirectSum, PartByPart
 from ._iterative import MINRES, BiCGStab, ConjugateGradients
 from ._node_blocks import NodeBlocks
 from ._operators import Banded, BlockTridiagonal, ElementSum
@@ -30,6 +31,8 @@ class ByStructure(AbstractSolver):
     **Arguments:** the solver for each structure: `diagonal`, `tridiagonal`, `banded` (and block
     tridiagonal), `positive` and `symmetric` sums of elements and blocks between nodes, `sparse` sums and
     `nodal` blocks that are not symmetric, `dense_positive` and `dense` matrices and all other operators.
+    Each part of a `DirectSum` is solved by its own; where elements couple them it counts as blocks between
+    nodes.
     """
 
     diagonal: lx.AbstractLinearSolver = lx.Diagonal()
@@ -48,6 +51,8 @@ class ByStructure(AbstractSolver):
 
     def choose(self, operator: lx.AbstractLinearOperator) -> lx.AbstractLinearSolver:
         """The solver for this operator."""
+        if isinstance(operator, DirectSum) and operator.added is None:
+            return PartByPart(self)
         return getattr(self, _structure(operator))
 
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]):
@@ -93,6 +98,7 @@ def _(operator) -> str:
 
 
 @_structure.register(NodeBlocks)
+@_structure.register(DirectSum)
 def _(operator) -> str:
     return "positive" if operator.is_positive else "symmetric" if operator.is_symmetric else "nodal"
 

@@ -33,6 +33,7 @@ from .contacts._neighbours import (
     neighbour_contacts as neighbour_contacts,
 )
 from .contacts._nodes import NodesHalfSpace as NodesHalfSpace
+from .contacts._nodes_shapes import NodesShapes as NodesShapes
 from .contacts._pairs import touching_pairs as touching_pairs
 from .contacts._planar_contact import PlanarContact as PlanarContact
 from .contacts._round import (

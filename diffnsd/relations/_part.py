@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._block_rows import AbstractRows
 from .._expects import shown
 from .._types import Config, Local, PerContact, Scalar, State, Vector
 from ..groups import AbstractGroup
@@ -102,10 +103,12 @@ class OnPart(AbstractWrappedRelation):
         if not self.needs_positions:
             return super().observe(group, t, q)
         seen = self.relation.observe(self._group(group), t, self._q(q))
-        return Contacts(seen.gap, self._placed(seen.dense()), seen.drift, seen.known)
+        return Contacts(seen.gap, self._placed(seen.H), seen.drift, seen.known)
 
-    def _placed(self, rows: Array) -> Array:
+    def _placed(self, rows: Array | AbstractRows) -> Array | AbstractRows:
         """`H` of the part in the columns of the product."""
+        if isinstance(rows, AbstractRows):
+            return rows.entries().placed(self.first, self.total)
         rest = self.total - self.first - self.size
         return jnp.pad(rows, ((0, 0), (self.first, rest), (0, 0)))
 

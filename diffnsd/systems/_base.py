@@ -152,8 +152,16 @@ class AbstractSystem(AbstractChecked):
         """
         return None
 
+    @property
+    def uncoupled(self) -> tuple["AbstractSystem", ...]:
+        """The systems that it consists of, if these act on each other by contacts alone; by default none.
+
+        The matrix of a step then has one block for each. It also has `split(state)` and `slices()`.
+        """
+        return ()
+
     def is_large(self, t: Scalar | float, state: State, args: Args) -> bool:
-        """Whether it gives a `step_operator`."""
+        """Whether it, or one of those that it consists of, gives a `step_operator`."""
         one = jnp.ones((), state.v.dtype)
         operator = eqx.filter_eval_shape(
             lambda: self.step_operator(jnp.asarray(t), state, args, one, one)

@@ -171,6 +171,14 @@ class SystemProduct(AbstractSystem):
         slope, more = jax.jacfwd(coupled, has_aux=True)(jnp.zeros_like(state.v))
         return jax.scipy.linalg.block_diag(*matrices) - h * slope, jnp.concatenate(forces) + more
 
+    @property
+    def uncoupled(self) -> tuple[AbstractSystem, ...]:
+        return () if self.couplings else self.systems
+
+    def is_large(self, t: Scalar | float, state: State, args: Args) -> bool:
+        pairs = zip(self.uncoupled, self.split(state), strict=False)
+        return any(system.is_large(t, own, args) for system, own in pairs)
+
     def inertia_force(self, t: Scalar, state: State) -> Vector:
         return jnp.concatenate(self._each("inertia_force", t, state))
 
@@ -193,8 +201,15 @@ class SystemProduct(AbstractSystem):
         return all(s.has_energy for s in self.systems)
 
     def flaws(self, t: Scalar, q: Config) -> dict[str, Array]:
-        parts = enumerate(zip(self.systems, self._points(q), strict=True))
-        return {f"of system {i}, {k}": m for i, (s, x) in parts for k, m in s.flaws(t, x).items()}
+        pairs = zip(self.systems, self._points(q), strict=True)
+        found = {i: known for i, (s, x) in enumerate(pairs) if (known := s.flaws(t, x))}
+        # One system that may have some needs no number, as beside the integrals of a simulation.
+        several = len(found) > 1
+        return {
+            f"of system {i}, {words}" if several else words: mask
+            for i, known in found.items()
+            for words, mask in known.items()
+        }
 
     def check(self, q: Config | None = None) -> str | None:
         points = [None] * len(self.systems) if q is None else self._points(q)

@@ -6,6 +6,7 @@ They run as a user runs them, as scripts. Nothing is timed here that means anyth
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -165,6 +166,19 @@ def test_large_systems(tmp_path):
     slope = next(r["checks"] for r in rows if r["engine"] == "diffnsd, gradient")
     assert slope["against_differences"] < 1e-5
     assert all(r["checks"]["succeeded"] for r in rows if r["workload"].startswith("bar"))
+
+
+@pytest.mark.nightly
+def test_an_elastic_block():
+    pytest.importorskip("skfem")
+    text = run("elastic.py", "--cells", "2", "--steps", "3", "--directions", "1")
+    number = r"([0-9.]+e[-+][0-9]+)"
+    (apart,) = re.findall(f"differences: median {number}", text)
+    (other,) = re.findall(f"largest difference of coordinates: {number} m", text)
+    assert float(apart) < 1e-7 and float(other) < 1e-12
+    text = run("elastic.py", "--cells", "2", "--steps", "20", "--ball")
+    (change,) = re.findall(f"momentum changes by {number} N s", text)
+    assert float(change) < 1e-9 and text.count("RESULTS<succeeded>") == 2
 
 
 @pytest.mark.nightly

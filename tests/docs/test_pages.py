@@ -53,8 +53,10 @@ assert abs(orbit.states.q[0][-1] / jnp.array([1.0, 2.0, 3.0]) - turns.states.v[-
 corner = body.positions(0.1, run.states.q[-1])[-1]
 assert run.result == nsd.RESULTS.successful and -0.05 < corner[2] - 0.05 < -0.02
 assert abs(rest.reactions.sum(axis=0)[2] - 9.81 * 0.5) < 1e-6
-assert on_ball.result == nsd.RESULTS.successful and -5e-4 < on_ball.gaps[0].min() < 0
-assert on_ball.impulses[0].sum() > 0.05
+assert on_hill.result == nsd.RESULTS.successful and -5e-4 < on_hill.gaps[0].min() < 0
+assert on_hill.impulses[0].sum() > 0.05
+assert fall.result == nsd.RESULTS.successful and abs(fall.states.v[:, -4].min() + 0.608) < 1e-3
+assert abs(fall.states.v[-1, -4] + 0.156) < 1e-3
 assert abs(el.equilibrium(rod).q[-4] + 1.5**3 / (3 * 2e11 * 1e-9)) < 1e-5
 """,
     "circuits": """

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+import diffnsd as nsd
 from diffnsd import linear
 from diffnsd.linear import (
     MINRES,
@@ -276,3 +277,7 @@ def test_limits_end_in_a_result():
 def test_the_choice_is_printed():
     assert "tridiagonal=Tridiagonal()" in repr(ByStructure())
     assert "positive=ConjugateGradients(preconditioner=BlockJacobi())" in repr(ByStructure())
+    told = f"linear_solver={ByStructure()!r}"
+    assert repr(nsd.BackwardEuler()) == f"BackwardEuler({told})"
+    given = nsd.BackwardEuler(gamma=0.0, linear_solver=SparseLU())
+    assert repr(given) == "BackwardEuler(gamma=0.0, linear_solver=SparseLU())"

@@ -34,7 +34,7 @@ from ..._types import Vector
 from ...complementarity import Block, MixedProblem, Statistics, solve_mixed
 from ...complementarity.problem._dense import Contacts
 from ...complementarity.problem._problem import join, split
-from ...linear import Factored
+from ...linear import DirectSum, Factored
 from .._step import outcome
 from ._line_search import shortened
 from ._nodal_step import is_nodal, nodal_derivative, nodal_values
@@ -69,10 +69,7 @@ class LargeStep(NamedTuple):
 
     def operator(self, v: Vector) -> lx.AbstractLinearOperator:
         """`S = ∂r/∂v`."""
-        step = self.step
-        a = step.h * step.scheme.theta
-        at, t = step.at(1, v), step.t0 + step.h
-        return step.model.system.step_operator(t, at, step.args, a, a * a)
+        return _operator(self.step, v)
 
     @property
     def is_curved(self) -> bool:
@@ -92,6 +89,23 @@ class LargeStep(NamedTuple):
     def blocks(self) -> tuple[Block, ...]:
         """The contacts, as functions of the velocity."""
         return self.step.blocks(by_blocks=True)
+
+
+def _operator(step, v: Vector) -> lx.AbstractLinearOperator:
+    """`∂r/∂v` of a step: as the system gives it, for a product one of each system."""
+    system = step.model.system
+    if system.uncoupled:
+        states, places = system.split(step.state), system.slices()
+        every = zip(system.uncoupled, states, places, strict=True)
+        parts = [_operator(step.of_part(s, own), v[place]) for s, own, place in every]
+        positive = all(map(lx.is_positive_semidefinite, parts))
+        return DirectSum(parts, tags=lx.positive_semidefinite_tag if positive else ())
+    a = step.h * step.scheme.theta
+    at, t = step.at(1, v), step.t0 + step.h
+    given = system.step_operator(t, at, step.args, a, a * a)
+    if given is not None:
+        return given
+    return lx.MatrixLinearOperator(jax.jacfwd(step.scheme.smooth(step).defect)(v))
 
 
 class Linear(NamedTuple):

@@ -65,7 +65,7 @@ def is_nodal(equations: Any) -> bool:
         return False
     matrix = eqx.filter_eval_shape(equations.operator, equations.step.state.v)
     by_entries = all(isinstance(b.output, EntryRows) and b.input is None for b in blocks)
-    return by_entries and isinstance(matrix, AbstractSparse)
+    return by_entries and isinstance(matrix, AbstractSparse) and matrix.takes_elements
 
 
 class Nodal(eqx.Module):
@@ -102,11 +102,6 @@ class Nodal(eqx.Module):
         """`H^T G H` of every contact, `(c, d, d)`, and its unknowns, `(c, d)`."""
         h = self.block.output.values  # (k, d, c)
         return jnp.einsum("kdc,klc,lec->cde", h, g, h), self.block.output.columns
-
-    def near(self, g: Array, f: Array) -> Array:
-        """`(G + rho)^-1 f`: about the local velocity that the load `f` causes."""
-        own = self.rho[None, None] * jnp.asarray(np.eye(len(f)), f.dtype)[:, :, None]
-        return matvec(matrix_inverse(g + own), f)
 
     def sizes(self, v: Vector, z: Array) -> tuple[Array, Array]:
         """Squares of `F`, and of the larger of `z` and `rho w`."""
@@ -162,11 +157,10 @@ def nodal_values(equations: Any, z0: tuple[Array, ...]):
         full = matrix
         for c, (_, g) in zip(contacts, slopes, strict=True):
             full = full.plus(*c.element(g), *matrix.tags)
-        # What contacts prescribe comes first, so that the tolerance is one of the rest.
-        parts = zip(contacts, slopes, loads, strict=True)
-        first = -_impulse(blocks, [c.near(g, f) for c, (_, g), f in parts])
-        right = _impulse(blocks, x.z) - x.r - _impulse(blocks, loads) - full.mv(first)
-        y, ended = Factored(full, solver).values(right, x.forcing)
+        right = _impulse(blocks, x.z) - x.r - _impulse(blocks, loads)
+        # What contacts prescribe and rigid bodies do comes first: the tolerance is then one of the rest.
+        first = full.block_inverse(3)(right)
+        y, ended = Factored(full, solver).values(right - full.mv(first), x.forcing)
         dv = first + y
         parts = zip(contacts, slopes, loads, strict=True)
         dz = [-f - matvec(g, c.block.local(dv)) for c, (_, g), f in parts]
@@ -249,7 +243,7 @@ def nodal_derivative(equations: Any, v_end: Vector, z_end: tuple[Array, ...]):
     full = matrix
     for c, (_, g) in zip(held, slopes, strict=True):
         full = full.plus(*c.element(g))
-    factored = Factored(full, step.scheme.linear_solver)
+    factored, prescribed = Factored(full, step.scheme.linear_solver), full.block_inverse(3)
     blocks = equations.blocks()
     contacts = [Nodal(b, c.rho) for b, c in zip(blocks, held, strict=True)]
     v, z = v_end, z_end
@@ -257,7 +251,8 @@ def nodal_derivative(equations: Any, v_end: Vector, z_end: tuple[Array, ...]):
         maps = [c.natural(v, p)[0] for c, p in zip(contacts, z, strict=True)]
         loads = [matvec(a, f) for (a, _), f in zip(slopes, maps, strict=True)]
         right = _impulse(blocks, z) - residual(v) - _impulse([c.block for c in held], loads)
-        dv = factored.solve(right, PASS_RTOL)
+        first = prescribed(right)
+        dv = first + factored.solve(right - full.mv(first), PASS_RTOL)
         parts = zip(z, held, slopes, loads, strict=True)
         z = tuple(p - f - matvec(g, c.block.local(dv)) for p, c, (_, g), f in parts)
         v = v + dv

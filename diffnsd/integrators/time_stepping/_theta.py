@@ -1,5 +1,7 @@
 """The theta scheme of Moreau and Jean, and backward Euler as its fully implicit instance."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -175,6 +177,16 @@ class BackwardEuler(AbstractThetaScheme):
     solver: AbstractSolver = Auto()
     adjoint: AbstractAdjoint = ImplicitAdjoint()
     linear_solver: lx.AbstractLinearSolver = ByStructure()
+
+    def __repr__(self) -> str:
+        """What is not as by default, and the linear solver, which the system chooses by default."""
+        values = [(f, getattr(self, f.name)) for f in dataclasses.fields(self)]
+        told = (
+            f"{f.name}={value!r}"
+            for f, value in values
+            if f.name == "linear_solver" or eqx.tree_equal(value, f.default) is not True
+        )
+        return f"{type(self).__name__}({', '.join(told)})"
 
     @property
     def theta(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]

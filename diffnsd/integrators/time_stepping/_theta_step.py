@@ -105,6 +105,10 @@ class Step(eqx.Module):
     input0: Vector | None = None
     linear: tuple[Array, Vector] | None = None
 
+    def of_part(self, system: Any, state: State) -> "Step":
+        """The step of one system of a product, without contacts."""
+        return Step(self.scheme, Model(system), self.t0, self.h, state, self.args, ())
+
     def place(self, point: AbstractPoint, v: Vector) -> Config:
         """The configuration at a point of the step with the end velocity `v`; `None` without positions."""
         if self.state.q is None:

@@ -381,6 +381,17 @@ def test_an_element_turns_inside_out():
     assert f"; at the end of step {step} {said}" in broken.message
 
 
+def test_the_system_of_an_element_is_named_where_several_have_some():
+    """In a product beside a circuit or the integrals of a simulation a body is called as it is alone."""
+    body = tetrahedron(young=10.0)
+    circuit = nsd.FirstOrderSystem.linear(-jnp.eye(2))
+    (alone,) = body.flaws(0.0, body.rest)
+    beside = nsd.SystemProduct((circuit, body))
+    assert list(beside.flaws(0.0, (jnp.zeros(2), body.rest))) == [alone]
+    both = nsd.SystemProduct((body, body)).flaws(0.0, (body.rest, body.rest))
+    assert list(both) == [f"of system {i}, {alone}" for i in (0, 1)]
+
+
 def test_mesh_files(tmp_path):
     """A round trip through a file; other cells than asked for; nodes without cells are dropped."""
     meshio = pytest.importorskip("meshio")
