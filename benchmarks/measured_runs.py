@@ -1,13 +1,14 @@
-"""Measured tosses of the elbow and drops of the square as runs of MJCF files, for the command line.
+"""Measured motions of three bodies as runs of MJCF files, for the command line.
 
     python benchmarks/measured_runs.py square --out square
     diffnsd identify benchmarks/square.xml square/fit.npz --predict square/other.npz --restitution 0.47 \\
         --free geom/floor/friction,contact/restitution --substeps 5 --out square/fitted
     python benchmarks/measured_runs.py square --score square/fitted/predictions.npz
 
-Writes `fit.npz`, motions drawn by `--seed`, and `other.npz`, the rest, cut to `--frames`. The second form
-scores predictions of `other.npz` with the scorer of the data set. Lost frames are NaN. Measured velocities
-are differences of two frames; `identify` estimates start velocities from the frames before contact.
+Writes `fit.npz`, motions drawn by `--seed`, and `other.npz`, the rest, cut to `--frames`: of the elbow, the
+square and the ellipse, beside `elbow.xml`, `square.xml` and `ellipse.xml`. The second form scores predictions
+of `other.npz` with the scorer of the data set. Lost frames are NaN. Measured velocities are differences of
+two frames; `identify` estimates start velocities from the frames before contact.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 import _elbow
+import _ellipse
 import _measured
 import _square
 
@@ -60,7 +62,36 @@ def elbow() -> Motions:
     return Motions(tosses.q, tosses.v, tosses.dt, tosses.clean, 120, 45, score)
 
 
-SETS = {"square": square, "elbow": elbow}
+GRAVITY = np.array([0.0, -9.81, 0.0])
+
+
+def ellipse() -> Motions:
+    """Single impacts, half a frame after the first one, and the free motion before and after them.
+
+    The heights of the data are not calibrated: an impact is put where the ellipse touches the wall. The file
+    mirrors x (README of the data set).
+    """
+    impacts = _ellipse.Impacts()
+    d, frames = impacts.data, 4
+    dt, mirrored = float(d["dt"]), np.array([-1.0, 1.0, 1.0])
+    before, after = (v * mirrored for v in (impacts.before, impacts.after))
+    angle = d["state_pre"][:, 2].astype(float)
+    height = np.hypot(*(d["semi_axes"] * np.stack([np.sin(angle), np.cos(angle)], axis=1)).T)
+    at = np.stack([-impacts.place, height, angle], axis=1)
+    q = np.zeros((len(at), frames, 3))
+    for k in range(frames):
+        late = (k - 0.5) * dt
+        q[:, k] = at + late * (before if k == 0 else after) + GRAVITY * late**2 / 2
+
+    def score(which, motions, frames):
+        # The rate between the frames after the impact, less what gravity added since.
+        rate = (motions[:, 2] - motions[:, 1]) / dt - GRAVITY * dt
+        return impacts.score(which, rate * mirrored)
+
+    return Motions(q, before - GRAVITY * dt / 2, dt, impacts.which, 800, frames, score)
+
+
+SETS = {"square": square, "elbow": elbow, "ellipse": ellipse}
 
 
 def save(path: Path, motions: Motions, which: np.ndarray, frames: int) -> None:

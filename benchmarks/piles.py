@@ -82,7 +82,7 @@ CORNERS *= RADIUS / np.linalg.norm(CORNERS, axis=1, keepdims=True)
 def capsules_and_hulls() -> Kind:
     """Capsules twice as long as thick and hulls with twelve corners, with one mass and inertia."""
     half, mass = RADIUS / 2, DENSITY * RADIUS**3
-    lists = 0.02, 0.02, (6, 10), (8, 12), 16
+    lists = 0.02, 0.02, (6, 10), (8, 40), 16
     shapes = Capsule(half, half), ConvexHull(CORNERS)
     mujoco = f'type="capsule" size="{half} {half}"', 'type="mesh" mesh="hull"'
     return Kind(shapes, mass, 0.3 * mass * RADIUS**2, *lists, True, mujoco)
