@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
@@ -49,6 +50,8 @@ POINTS, ALL_POINTS = 8, 80
 """Least number of points around the estimate in a step of the refinement, and about how many in all."""
 LEAST = 3
 """Least number of steps of the refinement near the estimate."""
+SOME = 8
+"""Most runs that are looked at first for jumps of the residuals."""
 SPREAD = 0.5
 """How far apart several starts are of numbers without two bounds, in raw numbers; most are of order 1."""
 NEAR = 0.1
@@ -291,11 +294,21 @@ class _Rounds:
         """How far the residuals bend over these widths around `centre`, `None` if they are rough."""
         record, job, started = self.record, self.job, time.perf_counter()
         points, along = across(centre, widths)
-        found, tangents = record.motions.sampled(job.runs, job.velocities, points, along)
+        # Some of the runs show whether there are jumps; without any, all of them are looked at.
+        some, every = np.arange(0, self.runs, -(-self.runs // SOME)), np.arange(self.runs)
+        for which in (some, every) if len(some) < self.runs else (every,):
+            given = jax.tree.map(
+                lambda x, which=which: x[which], (job.runs, job.velocities, weights)
+            )
+            found, tangents = record.motions.sampled(*given[:2], points, along)
+            # All derivatives at a point count as one.
+            count = len(which) * (2 * centre.size + 1)
+            record.rollouts, record.gradients = record.rollouts + count, record.gradients + count
+            bends = bends_of(found, tangents, given[2])
+            if bends is None:
+                break
         record.run_seconds += time.perf_counter() - started
-        count = self.runs * (2 * centre.size + 1)  # all derivatives at a point count as one
-        record.rollouts, record.gradients = record.rollouts + count, record.gradients + count
-        return bends_of(found, tangents, weights)
+        return bends
 
     def of_data(self, linearisation: identification.Linearisation):
         """The linearisation without the priors, and the run of each residual; `None` for one run."""
