@@ -65,6 +65,9 @@ def test_the_pairs_are_those_that_mujoco_finds(seed):
     ("changes", "sentence"),
     [
         ({"parents": []}, "parents must be one for each body, got 0; a geom is on body 0"),
+        ({"parents": [0]}, "parent of body 0 must be a body before it, or None for the world"),
+        ({"parents": [-1]}, "or None for the world, got -1"),
+        ({"excluded": [(0, 7)]}, "excluded names body 7"),
         ({"groups": [1]}, "groups must be an integer, 0 or more, for each of the 2 geoms"),
         ({"touches": [1, -1]}, "touches must be an integer, 0 or more"),
         ({"groups": [0, 0]}, "no pair of geoms is left"),

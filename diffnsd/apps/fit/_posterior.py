@@ -19,6 +19,8 @@ from ._job import Job, weights
 WIDE, FRAMES = 2.0, 4
 """The plane of a rough likelihood goes through points so many standard errors away, in so many frames."""
 PAGE = "posterior.html"
+NARROWER = 3.0
+"""A posterior so many times narrower than the standard errors is said: these see how runs differ."""
 
 
 class Errors(eqx.Module):
@@ -129,12 +131,41 @@ def draw_and_show(
         "exact, through the simulation",
         "of a plane through the residuals, which are rough",
     )
-    curvature = {"derivatives": rough if record.is_rough else exact}
-    details = {"sampler": how, **curvature, "status of the fit": record.status}
+    notes = *_against_the_fit(record, found), *record.warnings
+    found = dataclasses.replace(found, warnings=(*found.warnings, *notes))
+    details = {
+        "sampler": how,
+        "derivatives": rough if record.is_rough else exact,
+        "status of the fit": record.status,
+        **_priors_in_words(record.job),
+    }
     write_posterior(folder / PAGE, found, title=title, truth=record.truth, details=details)
     for label, (low, high) in found.interval(0.9).items():
         session.print(f"posterior: {label} from {low:.5g} to {high:.5g}, nine in ten draws")
-    for sentence in found.warnings:
+    for sentence in found.warnings[: len(found.warnings) - len(record.warnings)]:
         session.print(f"[yellow]note of the posterior:[/] {sentence}")
     record.posterior_page = PAGE
     return {"posterior": {"page": PAGE, "sampler": how, "warnings": list(found.warnings)}}
+
+
+def _against_the_fit(record: Identified, posterior: identification.Posterior) -> list[str]:
+    """What the standard errors of the fit say against the width of the posterior."""
+    draws = posterior.samples.reshape(-1, len(posterior.labels))
+    spread = dict(zip(posterior.labels, np.std(np.asarray(draws), axis=0), strict=True))
+    return [
+        f"the posterior of {label} is {error / spread[label]:.2g} times as narrow as the standard error "
+        f"{error:.3g} of the fit, which sees how the runs differ: believe the wider one, or find what "
+        "the runs do not share (outliers, several valleys: --starts)."
+        for label, error in record.standard_errors.items()
+        if label in spread and spread[label] * NARROWER < error
+    ]
+
+
+def _priors_in_words(job: Job) -> dict[str, str]:
+    """The built-in priors of what is free, for the page."""
+    return {
+        f"prior of {name}": f"normal, {np.asarray(job.value(job.model, name)).round(6).tolist()} ± "
+        f"{job.quantities[name].deviation:.3g} {job.quantities[name].unit}".rstrip()
+        for name in job.free
+        if job.quantities[name].deviation is not None
+    }

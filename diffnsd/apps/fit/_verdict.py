@@ -81,8 +81,9 @@ def about_bad_runs(record: Any, here: identification.Linearisation, delta: float
     seen = np.maximum(np.sum(np.any(weights > 0, axis=2), axis=1), 1)
     bad = (size > OUTLYING * np.median(size)) | (np.sum(errors, axis=1) / seen > ABSURD)
     return [
-        f"run {i} does not fit the model: {share[i]:.0%} of its frames are outliers; look at its data, or "
-        "leave it out."
+        f"run {i} does not fit the model: {share[i]:.0%} of its frames are outliers: look at its data, "
+        "and leave it out if they are wrong; good data of impacts that amplify every error need more steps a "
+        "frame, or shorter runs."
         for i in np.flatnonzero((share > 0.5) & bad)
     ]
 

@@ -147,7 +147,7 @@ def write_report(
         section("Parameters", parameter_table(parameters)),
         section("Correlations of the estimates", correlation_table(free, correlations)),
         section("Where the starts led", valley_table(valleys)),
-        section("Posterior", _posterior_plot(posterior)),
+        section("Distribution of the estimate", _posterior_plot(posterior)),
         section("Fit", _fit_plots(history, errors)),
         *(section(toss.label, _toss_plots(toss, j)) for j, toss in enumerate(tosses_compared)),
         section("Details", details_table(meta.details)),
@@ -292,7 +292,7 @@ def _posterior_plot(posterior: PosteriorDraws | None) -> str:
     shown = dict(list(posterior.samples.items())[:MOST])
     plot = _plots.corner_plot(shown, dict(posterior.truth))
     words = (
-        "Draws from the distribution of the estimate. Dashed: the ends that hold nine in ten draws."
+        "Draws, by pairs of numbers. Dashed: the ends that hold nine in ten draws."
         f"{' Broad lines: true values.' if set(shown) & set(posterior.truth) else ''} {posterior.remark}"
     )
     more = ""

@@ -35,8 +35,8 @@ def touching_pairs(
 
     **Returns:** the pairs, in the order of the geoms.
 
-    **Raises:** `ValueError` if a body is in no place of `parents`, bits are negative or not as many as geoms,
-    or no pair is left.
+    **Raises:** `ValueError` if a body is in no place of `parents` or comes before its parent, a body that is
+    excluded is not there, bits are negative or not as many as geoms, or no pair is left.
     """
     bits = []
     for name, given in (("groups", groups), ("touches", touches)):
@@ -46,14 +46,25 @@ def touching_pairs(
                 f"{name} must be an integer, 0 or more, for each of the {len(geoms)} geoms, got {given}."
             )
         bits.append(found)
+    bodies = {g.body for g in geoms}
     never = {frozenset(pair) for pair in excluded}
     if parents is not None:
-        last = max((g.body for g in geoms if g.body is not None), default=-1)
+        last = max((b for b in bodies if b is not None), default=-1)
         if last >= len(parents):
             raise ValueError(
                 f"parents must be one for each body, got {len(parents)}; a geom is on body {last}."
             )
+        for body, parent in enumerate(parents):
+            if parent is not None and not 0 <= parent < body:
+                raise ValueError(
+                    f"the parent of body {body} must be a body before it, or None for the world, got "
+                    f"{parent}."
+                )
+        bodies |= {None, *range(len(parents))}
         never |= {frozenset((i, p)) for i, p in enumerate(parents) if p is not None}
+    for pair in excluded:
+        if strange := [b for b in pair if b not in bodies and b is not None]:
+            raise ValueError(f"excluded names body {strange[0]}, on which there is no geom.")
     pairs = [
         (geoms[i], geoms[j])
         for i, j in combinations(range(len(geoms)), 2)

@@ -557,7 +557,7 @@ def test_a_fit_from_several_starts_finds_the_better_valley(tmp_path):
     np.testing.assert_allclose(written[0]["values"]["mu"], four.valleys[0].values["mu"])
     write_fit_report(tmp_path / "report.html", four, "Two valleys", [], None)
     page = (tmp_path / "report.html").read_text()
-    assert "Where the starts led" in page and "Posterior" in page
+    assert "Where the starts led" in page and "Distribution of the estimate" in page
 
 
 # --- the posterior after a fit ----------------------------------------------------------------

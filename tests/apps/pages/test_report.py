@@ -180,7 +180,8 @@ def test_posterior_bands_and_errors_over_time(tmp_path):
     assert len(re.findall(r'<svg [^>]*aria-label="[^"]{20,}"', page)) == 9
     assert len(reader.ids) == len(set(reader.ids))
     bare = _write(tmp_path / "bare.html", posterior=PosteriorDraws({}))
-    assert "Posterior" not in bare.read_text()
+    assert "Distribution of the estimate" in page
+    assert "Distribution of the estimate" not in bare.read_text()
 
 
 def test_report_asks_for_nothing_from_outside(tmp_path):
