@@ -89,12 +89,17 @@ def load_runs(path: str | Path, elements: Elements) -> Runs:
 
 
 def ignored_keys(path: str | Path) -> list[str]:
-    """A sentence for each key of a file of runs that is not read: it may be misspelt."""
-    unknown = [key for key in archive_keys(path) if key not in KEYS]
+    """A sentence for each key of a file of runs that is not read, with the one it may be meant for."""
+    found = archive_keys(path)
+    absent = [key for key in KEYS if key not in found]
+    near = {
+        key: difflib.get_close_matches(key, absent, n=1, cutoff=0.0)
+        for key in found
+        if key not in KEYS
+    }
     return [
-        f"{path}: the key `{key}` is not read; the nearest that is: "
-        f"`{difflib.get_close_matches(key, KEYS, n=1, cutoff=0.0)[0]}`"
-        for key in unknown
+        f"{path}: the key `{key}` is not read" + "".join(f"; is it `{one}`?" for one in meant)
+        for key, meant in near.items()
     ]
 
 

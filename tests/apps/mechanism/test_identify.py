@@ -347,14 +347,14 @@ def test_files_that_are_missing_or_swapped_are_explained(tmp_path, monkeypatch, 
 
 def test_keys_that_are_not_read_and_runs_that_are_copies_are_said(tmp_path):
     arrays = slides()
-    arrays["control"] = arrays["times"]
+    arrays["velocities"] = arrays.pop("qvel")
     arrays["qpos"][2 * FRAMES : 3 * FRAMES] = arrays["qpos"][:FRAMES]
     np.savez(tmp_path / "runs.npz", **arrays)
     said = []
     session, elements = SimpleNamespace(print=said.append), load_mjcf(BLOCK)[1]
     runs, _ = _measured(session, elements, tmp_path / "runs.npz", None)
     (note,) = said
-    assert note.endswith("the key `control` is not read; the nearest that is: `controls`")
+    assert note.endswith("the key `velocities` is not read; is it `qvel`?")
     (warning,) = repeated_runs(runs)
     assert warning.startswith("runs 0, 2 are the same to the last bit")
     np.savez(tmp_path / "runs.npz", **slides())
