@@ -60,6 +60,12 @@ def read_archive(
             return {key: _read(archive, key, path) for key in known if key in archive.files}
 
 
+def archive_keys(path: str | Path) -> list[str]:
+    """All keys of a `.npz` file that `read_archive` could read."""
+    with np.load(path, allow_pickle=False) as archive:
+        return list(archive.files)
+
+
 def _open(path: Path) -> BinaryIO:
     """Opens an archive; errors distinguish missing, empty, truncated and foreign files."""
     # os.path instead of Path: its tests return False where Path raises (no permission, invalid name).

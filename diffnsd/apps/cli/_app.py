@@ -175,13 +175,12 @@ def identify(
 ) -> None:
     """Identifies parameters of a tossed cube, or of an MJCF or URDF file, from measured motion."""
     with _Session() as session:
-        from ..mechanism._run import identify_file
+        from ..mechanism._run import check_cube, identify_file, runs_of_file
         from ..mechanism._simulate import Loading, is_file
 
         sampler = _sampler(posterior, nuts)
         if is_file(str(data)):
-            if runs is None:
-                raise ValueError(f"give the measured runs too: diffnsd identify {data} RUNS.npz.")
+            runs = runs_of_file(data, runs, tosses)
             folder, names = session.folder(out), _names(free or "")
             loading = Loading(_names(ignore), max_active, restitution, near, max_vertices)
             identify_file(
@@ -200,6 +199,7 @@ def identify(
             return
         from ..toss._data import load_tosses
 
+        check_cube(data, runs)
         measured = load_tosses(data)
         other = None if predict is None else load_tosses(predict)
         folder = session.folder(out)
@@ -286,8 +286,9 @@ def view(
     """Shows a file and its motion in the browser, with contacts and forces at any time."""
     with _Session() as session:
         from ..mechanism._simulate import Loading, failure, simulated
-        from ..mechanism._view import Scene, check_host, view_file
+        from ..mechanism._view import Scene, check_host, check_is_file, view_file
 
+        check_is_file(file)
         check_host(host, public)
         with session.stage(f"compiling and simulating {file}"):
             loading = Loading(_names(ignore), max_active, restitution, near, max_vertices)

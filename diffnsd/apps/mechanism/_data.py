@@ -12,6 +12,7 @@ was not measured.
 | `controls` | `(F, nu)` | of the actuators, held from frame to frame |
 """
 
+import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ import numpy as np
 
 from ..._arguments import checked_arguments
 from ...io import Elements
-from .._files import DataFileError, read_archive
+from .._files import DataFileError, archive_keys, read_archive
 
 KEYS = ("qpos", "times", "offsets", "qvel", "controls")
 UNEVEN = 0.01
@@ -85,6 +86,34 @@ def load_runs(path: str | Path, elements: Elements) -> Runs:
         return _checked(found, elements)
     except DataFileError as error:
         raise DataFileError(f"{path}: {error}") from None
+
+
+def ignored_keys(path: str | Path) -> list[str]:
+    """A sentence for each key of a file of runs that is not read, with the one it may be meant for."""
+    found = archive_keys(path)
+    absent = [key for key in KEYS if key not in found]
+    near = {
+        key: difflib.get_close_matches(key, absent, n=1, cutoff=0.0)
+        for key in found
+        if key not in KEYS
+    }
+    return [
+        f"{path}: the key `{key}` is not read" + "".join(f"; is it `{one}`?" for one in meant)
+        for key, meant in near.items()
+    ]
+
+
+def repeated_runs(runs: Runs) -> list[str]:
+    """A warning for each set of copies: what was measured twice is never the same to the last bit."""
+    same: dict[bytes, list[str]] = {}
+    for j, span in enumerate(runs.spans()):
+        same.setdefault(runs.qpos[span].tobytes(), []).append(str(j))
+    return [
+        f"runs {', '.join(copies)} are the same to the last bit: their scatter says nothing of the errors of "
+        "the data, and they count as several; keep one of them."
+        for copies in same.values()
+        if len(copies) > 1
+    ]
 
 
 def _checked(found: dict[str, np.ndarray], elements: Elements) -> Runs:

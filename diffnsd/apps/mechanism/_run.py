@@ -7,6 +7,7 @@ import numpy as np
 
 from ...io import Elements, save_mjcf
 from ...io._save import check_writable
+from .._files import DataFileError, read_archive
 from ..fit import (
     about_predictions,
     draw_and_show,
@@ -16,16 +17,49 @@ from ..fit import (
     print_notes,
     write_result,
 )
-from ._data import Runs, load_runs
+from ._data import Runs, ignored_keys, load_runs, repeated_runs
 from ._job import MechanismMotion, mechanism_job, metric_of, size_of
 from ._names import quantities, with_rebound
 from ._outputs import Predicted, write_pages
-from ._simulate import Loading, crowding
+from ._simulate import Loading, crowding, is_file
 from ._starts import with_estimated_starts
 from ._units import check_units
 
 MOVED = 1.0
 """By how many standard errors half the step may move an estimate without a warning."""
+
+
+def runs_of_file(file: Path, runs: Path | None, tosses: int | None) -> Path:
+    """The measured runs that a file is identified from.
+
+    **Raises:** `ValueError` without any, or for an option that only tosses of a cube have.
+    """
+    if runs is None:
+        raise ValueError(f"give the measured runs too: diffnsd identify {file} RUNS.npz.")
+    if tosses is not None:
+        raise ValueError(
+            "--tosses draws from the tosses of a cube; of a file all runs are fitted: leave it out, or give "
+            "fewer runs."
+        )
+    return runs
+
+
+def check_cube(data: Path, runs: Path | None) -> None:
+    """Refuses runs of a mechanism where tosses of a cube are expected.
+
+    **Raises:** `DataFileError` for these and for what is no archive; `ValueError` for a second file.
+    """
+    if read_archive(data, (), ("qpos",), ""):
+        file = runs if runs and is_file(str(runs)) else "FILE.xml"
+        raise DataFileError(
+            f"{data}: these are runs of a mechanism: give its MJCF or URDF file first: diffnsd identify "
+            f"{file} {data}"
+        )
+    if runs is not None:
+        raise ValueError(
+            f"{runs}: a second file are the runs of an MJCF or URDF file (.xml, .mjcf, .urdf), but the first "
+            f"one is {data}; to predict other tosses give --predict {runs}."
+        )
 
 
 def identify_file(
@@ -81,6 +115,7 @@ def identify_file(
 
     record = fit_and_show(session, job, folder, extra, starts=starts)
     said = len(record.warnings)
+    record.warnings += repeated_runs(runs)
     with session.stage("repeating the runs with half the step"):
         finer = MechanismMotion(metric, runs.dt, 2 * substeps)
         record.warnings += [
@@ -139,6 +174,9 @@ def _measured(
     read = [load_runs(path, elements) for path in (data, other) if path is not None]
     for one in read:
         check_units(elements, one)
+    for path in dict.fromkeys(path for path in (data, other) if path is not None):
+        for ignored in ignored_keys(path):
+            session.print(f"note: {ignored}")
     runs, target = read[0], read[-1]
     if target.dt > 0 and not np.isclose(target.dt, runs.dt, rtol=0.01):
         session.print(f"note: frames are {runs.dt:g} s apart, those to predict {target.dt:g} s")

@@ -54,9 +54,10 @@ def _check_angle(name: str, angle: np.ndarray, limits: np.ndarray) -> None:
 
 
 def _falls(elements: Elements, runs: Runs, down: np.ndarray) -> list[np.ndarray]:
-    """Accelerations of the centre of mass in flights [m/s²], between neighbouring frames, and of whole runs.
+    """Accelerations of the centre of mass in flights [m/s²], by three kinds of parabolas.
 
-    Noise counts less in the second: of a flight of 30 frames two hundred times less, but there are fewer.
+    Between neighbouring frames; through what comes before the first bounce, since runs in millimetres seem to
+    bounce in the air; and through whole runs, in which noise counts less, of 30 frames two hundred times.
     None where something else than gravity acts on it.
     """
     if not _falls_freely(elements):
@@ -65,16 +66,37 @@ def _falls(elements: Elements, runs: Runs, down: np.ndarray) -> list[np.ndarray]
     names = [name for (name, _), moved in zip(elements.plan.bodies, moves, strict=True) if moved]
     masses = np.array([float(elements[f"{name}/mass"]) for name in names])
     batch, known = as_batch(metric_of(elements), elements, runs)
-    height = np.asarray(batch.position)[:, :, moves] @ down @ (masses / masses.sum())
+    depth = np.asarray(batch.position)[:, :, moves] @ down @ (masses / masses.sum())
     seen = flying_frames(elements, runs) & known[:, :, moves].all(axis=2)
     threes = seen[:, 2:] & seen[:, 1:-1] & seen[:, :-2]
-    time = runs.dt * np.arange(height.shape[1])
-    whole = [
-        2 * np.polyfit(time[which], one[which], 2)[0]
-        for one, which in zip(height, seen, strict=True)
-        if which.sum() >= LEAST
-    ]
-    return [(np.diff(height, 2, axis=1) / runs.dt**2)[threes], np.array(whole)]
+    near = (np.diff(depth, 2, axis=1) / runs.dt**2)[threes]
+    return [near, *(_parabolas(depth, kept, runs.dt) for kept in (_first(depth, seen), seen))]
+
+
+def _parabolas(depth: np.ndarray, kept: np.ndarray, dt: float) -> np.ndarray:
+    """The accelerations of parabolas, one through the kept frames of each run that has enough of them."""
+    time = dt * np.arange(depth.shape[1])
+    return np.array(
+        [
+            2 * np.polyfit(time[which], one[which], 2)[0]
+            for one, which in zip(depth, kept, strict=True)
+            if which.sum() >= LEAST
+        ]
+    )
+
+
+def _first(depth: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """Which frames come before the first deepest one, at which a run turns upwards.
+
+    That one is left out: the impact may lie before it.
+    """
+    kept = seen.copy()
+    for one, which in zip(depth, kept, strict=True):
+        at = np.flatnonzero(which)
+        step = np.diff(one[at])
+        turns = at[1:-1][(step[:-1] > 0) & (step[1:] < 0)]
+        which[turns[0] if len(turns) else len(which) :] = False
+    return kept
 
 
 def _falls_freely(elements: Elements) -> bool:

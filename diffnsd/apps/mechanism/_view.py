@@ -14,13 +14,22 @@ from ..._optional import require
 from ...io._contacts import alike
 from ..pages import Motion, add_bodies, draw_forces, place, quiet_viser, set_stage, write_motion
 from ._job import size_of
-from ._simulate import Simulated
+from ._simulate import Simulated, is_file
 from ._solids import solids
 
 RATE = 60.0
 """Frames shown per second of the motion."""
 NEAR = 1e-3
 """A contact is drawn where its gap is smaller than this, in sizes of the mechanism."""
+
+
+def check_is_file(file: Path) -> None:
+    """Raises `ValueError` for what is no file, such as the name of a ready model."""
+    if not is_file(str(file)) and not file.exists():
+        raise ValueError(
+            f"{file}: there is no such file; view takes MJCF and URDF files. Ready models have their own "
+            f"commands: diffnsd simulate {file} and diffnsd gallery {file}."
+        )
 
 
 def check_host(host: str, is_public: bool) -> None:

@@ -1,6 +1,7 @@
 """Numbers of a file from motions that others computed: MuJoCo for a pendulum, closed forms for a block."""
 
 import json
+from types import SimpleNamespace
 
 import equinox as eqx
 import mujoco
@@ -10,7 +11,9 @@ from typer.testing import CliRunner
 
 from diffnsd.apps.cli import app
 from diffnsd.apps.mechanism import load_runs, mechanism_job
+from diffnsd.apps.mechanism._data import repeated_runs
 from diffnsd.apps.mechanism._names import quantities, with_rebound
+from diffnsd.apps.mechanism._run import _measured
 from diffnsd.io import load_mjcf
 
 runner = CliRunner()
@@ -323,7 +326,36 @@ def test_controls_of_a_run_drive_it(tmp_path):
     np.testing.assert_allclose(found.errors, 0, atol=1e-12)
 
 
-def test_the_command_asks_for_runs(tmp_path):
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["model.xml"], "give the measured runs too"),
+        (["model.xml", "runs.npz", "--tosses", "3"], "--tosses draws from the tosses of a cube"),
+        (["runs.npz"], "give its MJCF or URDF file first: diffnsd identify FILE.xml runs.npz"),
+        (["runs.npz", "model.xml"], "file first: diffnsd identify model.xml runs.npz"),
+        (["cube.npz", "runs.npz"], "to predict other tosses give --predict runs.npz"),
+    ],
+)
+def test_files_that_are_missing_or_swapped_are_explained(tmp_path, monkeypatch, given, sentence):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "model.xml").write_text(BLOCK)
-    done = runner.invoke(app, ["identify", str(tmp_path / "model.xml"), "--free", "x"])
-    assert done.exit_code == 2 and "give the measured runs too" in " ".join(done.output.split())
+    np.savez("runs.npz", qpos=np.zeros((4, 7)))
+    np.savez("cube.npz", position=np.zeros((4, 3)))
+    done = runner.invoke(app, ["identify", *given, "--free", "x"])
+    assert done.exit_code == 2 and sentence in " ".join(done.output.split()), done.output
+
+
+def test_keys_that_are_not_read_and_runs_that_are_copies_are_said(tmp_path):
+    arrays = slides()
+    arrays["velocities"] = arrays.pop("qvel")
+    arrays["qpos"][2 * FRAMES : 3 * FRAMES] = arrays["qpos"][:FRAMES]
+    np.savez(tmp_path / "runs.npz", **arrays)
+    said = []
+    session, elements = SimpleNamespace(print=said.append), load_mjcf(BLOCK)[1]
+    runs, _ = _measured(session, elements, tmp_path / "runs.npz", None)
+    (note,) = said
+    assert note.endswith("the key `velocities` is not read; is it `qvel`?")
+    (warning,) = repeated_runs(runs)
+    assert warning.startswith("runs 0, 2 are the same to the last bit")
+    np.savez(tmp_path / "runs.npz", **slides())
+    assert not repeated_runs(load_runs(tmp_path / "runs.npz", elements))

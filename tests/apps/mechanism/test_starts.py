@@ -167,6 +167,31 @@ def test_sliding_bodies_in_millimetres_are_refused_since_they_float(tmp_path):
             check_units(elements, runs)
 
 
+def test_bounces_in_millimetres_are_refused(tmp_path):
+    """They seem to lie in the air, so that a parabola through a whole run says nothing of gravity.
+
+    Balls that fall 0.1 to 0.3 m and bounce with restitution 0.1 to 0.7, seen each 20 ms with 0.3 mm of noise.
+    """
+    rng, t = np.random.default_rng(1), 0.02 * np.arange(40)
+    q = np.zeros((8, 40, 7))
+    q[:, :, 3] = 1.0
+    for run in q:
+        rise, start, speed, again = rng.uniform(0.1, 0.3), 0.0, 0.0, rng.uniform(0.1, 0.7)
+        while start < t[-1]:
+            since, flown = t - start, t >= start
+            run[flown, 2] = (rise + speed * since - 9.81 / 2 * since**2)[flown]
+            landing = np.sqrt(speed**2 + 2 * 9.81 * rise)
+            start, rise, speed = start + (speed + landing) / 9.81, 0.0, max(again * landing, 0.05)
+        run[:, :3] += (0, 0, 0.05) + 3e-4 * rng.normal(size=(40, 3))
+    arrays = {"qpos": q.reshape(-1, 7), "times": np.tile(t, 8), "offsets": 40 * np.arange(9)}
+    check_units(*runs_of(tmp_path, arrays))
+    arrays["qpos"][:, :3] *= 1e3
+    # Measured: 9.81e3, of a standard error of 28; parabolas through whole runs -1.2e3 with 151, between
+    # neighbouring frames 3.0e3 with 589: neither is ten errors away from 9.81.
+    with pytest.raises(ValueError, match=r"fall with 9\.81e\+03 m/s².* metres"):
+        check_units(*runs_of(tmp_path, arrays))
+
+
 def test_flights_in_si_units_pass(tmp_path):
     check_units(*runs_of(tmp_path, flights()[0]))
     check_units(*runs_of(tmp_path, flights(lost=True)[0]))

@@ -92,6 +92,13 @@ def test_it_serves_on_this_machine_alone_and_stops(scene):
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
 
 
+def test_a_ready_model_is_no_file():
+    done = runner.invoke(app, ["view", "bouncing_ball"])
+    said = " ".join(done.output.split())
+    assert done.exit_code == 2 and "view takes MJCF and URDF files" in said
+    assert "diffnsd simulate bouncing_ball and diffnsd gallery bouncing_ball" in said
+
+
 def test_a_host_that_others_reach_is_refused(file):
     done = runner.invoke(app, ["view", str(file), "--host", "0.0.0.0"])
     assert done.exit_code == 2 and "Give --public" in " ".join(done.output.split())
