@@ -519,6 +519,7 @@ def test_methods_that_follow_contacts_refuse(method):
         ({"geoms": [Geom(Sphere(0.1), body=0), Geom(Box((1.0, 1.0, 1.0)), body=1)]}, "one kind"),
         ({"geoms": [Geom(Sphere(0.1), body=0), Geom(Sphere(0.1), body=0)]}, "body of its own"),
         ({"geoms": [Geom(Sphere(0.1), body=0)]}, "at least two"),
+        ({"geoms": [], "others": [Geom(Sphere(0.1), body=i) for i in (0, 1)]}, "at least two"),
         (
             {"others": [Geom(Box((1.0, 1.0, 1.0)), body=i) for i in (None, 2)]},
             "all be of the world",

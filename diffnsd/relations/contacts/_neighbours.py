@@ -309,7 +309,7 @@ def neighbour_contacts(
     fixed = None if others is None else list(others)
     for geom in (*geoms, *(fixed or ())):
         expects("a geom", geom, Geom, "such as Geom(Sphere(0.05), body=0)")
-    if len(geoms) + len(fixed or ()) < 2 or fixed == []:
+    if not geoms or fixed == [] or (fixed is None and len(geoms) < 2):
         raise ValueError(
             "neighbour_contacts needs at least two geoms, and one of `others` if given."
         )

@@ -21,7 +21,8 @@ def touching_pairs(
         pairs = touching_pairs([ground, *links], parents=[None, 0, 1], excluded=[(0, 2)])
         Interaction(shape_contacts(pairs, near=8), CoulombFriction(0.4))
 
-    Geoms of one body, and those of the world among themselves, never touch. The rules are those of MuJoCo.
+    Geoms of one body, and those of the world among themselves, never touch. The rules are those of MuJoCo,
+    but for bodies that are fixed to each other: there they are one body, here list them in `excluded`.
 
     **Arguments:**
 
