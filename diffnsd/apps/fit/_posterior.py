@@ -155,7 +155,9 @@ def draw_and_show(
     for sentence in found.warnings[: len(found.warnings) - len(record.warnings)]:
         session.print(f"[yellow]note of the posterior:[/] {sentence}")
     record.posterior_page = PAGE
-    return {"posterior": {"page": PAGE, "sampler": how, "warnings": list(found.warnings)}}
+    return {
+        "posterior": {"page": PAGE, "sampler": how, "seed": seed, "warnings": list(found.warnings)}
+    }
 
 
 def _against_the_fit(record: Identified, posterior: identification.Posterior) -> list[str]:

@@ -618,8 +618,13 @@ def test_exact_derivatives_and_a_plane_give_the_width_of_the_estimate(fitted):
 
 def test_pages_and_files_say_the_same(fitted, tmp_path):
     session = Session()
-    entry = draw_and_show(session, fitted, LAPLACE, tmp_path, "Posterior of a line")["posterior"]
-    drawn = json.loads((tmp_path / "posterior.json").read_text())
+    given = session, fitted, LAPLACE, tmp_path, "Posterior of a line"
+    draws, seeds = [], (3, 0)
+    for seed in seeds:
+        entry = draw_and_show(*given, seed=seed)["posterior"]
+        drawn = json.loads((tmp_path / "posterior.json").read_text())
+        draws.append(drawn["parameters"]["mu"]["interval"])
+    assert draws[0] != draws[1] and entry["seed"] == seeds[-1]
     assert (entry["page"], entry["sampler"]) == ("posterior.html", "Laplace")
     assert entry["warnings"] == drawn["warnings"] and drawn["details"]["derivatives"].startswith(
         "exact"
