@@ -436,6 +436,16 @@ def test_gravity_of_the_file_is_compared_with_the_flights(tosses):
     (freed,), (held,) = said(12.75, ("mu", "gravity")), said(12.75, ("mu",))
     assert "its prior, 12.75 ± 0.26 m/s², pulls" in freed and "are fitted with it" in held
 
+    # Of a fit two standard errors count: by 1.8 nothing is said, by 2.2 it is.
+    flight = flight_gravity(tosses)
+    assert flight is not None
+    for apart in (1.8, 2.2):
+        moved = flight[0] + apart * np.hypot(0.05, flight[1])
+        cube = dataclasses.replace(CubeParameters.nominal(tosses), gravity=jnp.asarray(moved))
+        job = cube_job(cube, lanes(tosses), ("mu", "gravity"), CubeMotion(0.1, tosses.dt, 4))
+        sentences = about_gravity(Identified(job, standard_errors={"gravity": 0.05}), flight)
+        assert [f"{apart} standard errors apart" in x for x in sentences] == [True] * (apart > 2)
+
 
 @pytest.mark.slow
 def test_tosses_that_only_fly_determine_nothing(tosses, tmp_path):

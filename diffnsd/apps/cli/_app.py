@@ -195,6 +195,7 @@ def identify(
                 starts,
                 smooth_start,
                 sampler,
+                seed,
             )
             return
         from ..toss._data import load_tosses

@@ -353,9 +353,8 @@ class _Rounds:
         record.failed = tuple(int(i) for i in np.flatnonzero(left_out))
         if len(record.failed) == self.runs:
             raise _NoRunLeft(
-                f"in all {self.runs} runs a step does not reach its tolerance; take shorter steps or, if "
-                "more contacts close at a time than there is room for, make room (of a file --substeps "
-                "and --max-active)."
+                f"in all {self.runs} runs a step does not reach its tolerance: look at the runs, their units "
+                "and their start values."
             )
         return value, left_out
 

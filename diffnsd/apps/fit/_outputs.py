@@ -175,11 +175,12 @@ def fit_and_show(
     extra: Callable[[Identified], dict],
     truth: dict[str, float] | None = None,
     starts: int = 1,
+    remedy: str = "",
 ) -> Identified:
     """Fits a job with a progress bar, writes `result.json` after every round, and prints the estimates.
 
     **Arguments:** `session`: prints; `extra`: further entries of the result; `truth`: true values, if
-    they are known; `starts`: see `identify`.
+    they are known; `starts`: see `identify`; `remedy`: what helps where a step fails in every run.
 
     **Raises:** `KeyboardInterrupt` if the fit was interrupted, `ValueError` if it failed; `result.json` has
     been written in both cases.
@@ -198,6 +199,8 @@ def fit_and_show(
 
         identify(job, rounds=ROUNDS, steps=STEPS, starts=starts, record=record, notify=notify)
         progress.update(bar, completed=ROUNDS * STEPS, description=f"fit: {record.status}")
+    if remedy and record.status == "failed" and len(record.failed) == len(job):
+        record.warnings[-1] += f" {remedy[0].upper()}{remedy[1:]}."
     write_result(result, record, extra(record))
     _print_table(session, record)
     if record.status == "interrupted":

@@ -82,9 +82,13 @@ def posterior_of(record: Identified, sampler: identification.AbstractSampler, se
 
     **Raises:** `ValueError` if the fit has no standard errors, or the likelihood is not finite.
     """
-    if record.spread is None or not np.all(np.diag(record.spread.covariance) > 0):
-        raise ValueError("the data do not determine all of what is free: fix what they do not.")
     params, job = record.motions.unravel(jnp.asarray(record.raw)), record.job
+    if record.spread is None and len(job) == 1:
+        raise ValueError("one run says nothing about how runs differ: give two or more.")
+    if record.spread is None:
+        raise ValueError("the fit has no standard errors, since it has not converged.")
+    if not np.all(np.diag(record.spread.covariance) > 0):
+        raise ValueError("the data do not determine all of what is free: fix what they do not.")
     noise = likelihood = noise_of(record)
     if record.is_rough:
         wide = WIDE * np.sqrt(np.diag(record.spread.covariance))
@@ -112,20 +116,26 @@ def draw_and_show(
     sampler: identification.AbstractSampler | None,
     folder: Path,
     title: str,
+    seed: int = 0,
 ) -> dict:
     """Writes `posterior.html` and `posterior.json`, prints intervals and notes.
 
     **Returns:** the entry of `result.json`; nothing without a sampler. Where there is no posterior, a warning
-    of the record says why.
+    of the record says why; an interrupt ends the drawing alone, since the fit is there to be written.
     """
     if sampler is None:
         return {}
     how = type(sampler).__name__
     try:
         with session.stage(f"drawing from the posterior by {how}"):
-            found = posterior_of(record, sampler)
-    except ValueError as error:
-        record.warnings.append(f"the posterior was not drawn: {error}")
+            found = posterior_of(record, sampler, seed)
+    except (ValueError, KeyboardInterrupt) as error:
+        interrupted = isinstance(error, KeyboardInterrupt)
+        record.warnings.append(
+            "the posterior was interrupted: there are no draws."
+            if interrupted
+            else f"the posterior was not drawn: {error}"
+        )
         return {"posterior": None}
     exact, rough = (
         "exact, through the simulation",
@@ -145,7 +155,9 @@ def draw_and_show(
     for sentence in found.warnings[: len(found.warnings) - len(record.warnings)]:
         session.print(f"[yellow]note of the posterior:[/] {sentence}")
     record.posterior_page = PAGE
-    return {"posterior": {"page": PAGE, "sampler": how, "warnings": list(found.warnings)}}
+    return {
+        "posterior": {"page": PAGE, "sampler": how, "seed": seed, "warnings": list(found.warnings)}
+    }
 
 
 def _against_the_fit(record: Identified, posterior: identification.Posterior) -> list[str]:

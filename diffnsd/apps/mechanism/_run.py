@@ -74,11 +74,12 @@ def identify_file(
     starts: int = 1,
     smooth_start: bool = True,
     sampler: Any = None,
+    seed: int = 0,
 ) -> None:
     """Fits the named numbers of an MJCF or URDF file and writes everything to `folder`.
 
     `smooth_start`: whether predictions start from estimated velocities, as the fit does. `sampler`: draws
-    from the posterior, which are written too; none by default.
+    from the posterior, which are written too; none by default. `seed`: of these draws.
 
     **Raises:** `ValueError` for files, data or names that cannot be used, or a failed fit;
     `KeyboardInterrupt` if the fit was interrupted. In the last two cases `result.json` has been written.
@@ -113,7 +114,10 @@ def identify_file(
             **prediction,
         }
 
-    record = fit_and_show(session, job, folder, extra, starts=starts)
+    remedy = f"take shorter steps (--substeps {4 * substeps})"
+    if loading.max_active or loading.near:
+        remedy += f" or, if more contacts close at a time than are solved, make room ({crowding(elements)})"
+    record = fit_and_show(session, job, folder, extra, starts=starts, remedy=remedy)
     said = len(record.warnings)
     record.warnings += repeated_runs(runs)
     with session.stage("repeating the runs with half the step"):
@@ -124,7 +128,7 @@ def identify_file(
             for name, moved in moved_by(record, finer).items()
             if moved > MOVED
         ]
-    prediction |= draw_and_show(session, record, sampler, folder, f"Posterior of {file.stem}")
+    prediction |= draw_and_show(session, record, sampler, folder, f"Posterior of {file.stem}", seed)
     fitted = folder / "fitted.xml"
     try:
         save_mjcf(record.model, str(file), fitted)

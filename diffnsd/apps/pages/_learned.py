@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ..._arguments import checked_kinds
-from ..._expects import expects
+from ..._expects import expects, shown
 from ..._optional import require
 from .._files import write_json, write_page
 from . import _plots
@@ -46,26 +46,31 @@ class LearnedCurve:
     truth: np.ndarray | None = None
 
     def checked(self) -> "LearnedCurve":
-        """Itself with arrays of floats. **Raises:** `ValueError` for shapes that do not match."""
-        x, y, seen = _vector(self.name, "x", self.x), _floats(self.y), _floats(self.seen).ravel()
-        sides = [None if s is None else _floats(s) for s in (self.prior, self.truth)]
-        prior = None if sides[0] is None else np.broadcast_to(sides[0], x.shape)
-        for name, values in {"y": y, "truth": sides[1]}.items():
-            if values is not None and values.shape != x.shape:
+        """Itself with arrays of floats. **Raises:** `ValueError` for shapes or numbers that do not fit."""
+        x, seen = _vector(self.name, "x", self.x), _floats(self.name, "seen", self.seen)
+        given = {"y": self.y, "prior": self.prior, "truth": self.truth}
+        found = {key: _floats(self.name, key, v) for key, v in given.items() if v is not None}
+        if self.prior is not None and np.ndim(self.prior) == 0:
+            found["prior"] = np.broadcast_to(found["prior"], x.shape)
+        for key, values in found.items():
+            if values.shape != x.shape:
                 raise ValueError(
-                    f"{self.name}: {name} must have shape {x.shape} as x has, got {values.shape}."
+                    f"{self.name}: {key} must have shape {x.shape} as x has, got {values.shape}."
                 )
-        _check_seen(self.name, seen.shape, 1)
-        return LearnedCurve(self.name, x, y, self.across, self.up, seen, prior, sides[1])
+        _check_seen(self.name, seen, [x])
+        sides = found.get("prior"), found.get("truth")
+        return LearnedCurve(self.name, x, found["y"], self.across, self.up, seen, *sides)
 
     def plots(self) -> list[str]:
         """The curve over a histogram of where the data lie."""
-        low, high = np.quantile(self.seen, INNER)
+        low, high = self.known()
         values = self.y[(self.x >= low) & (self.x <= high)]
         alt = (
             f"{self.up} from {self.up_at(low)} at {number(low, 3)} to {self.up_at(high)} at "
-            f"{number(high, 3)} ({self.across}), where 98 % of {len(self.seen)} data lie"
+            f"{number(high, 3)} ({self.across}), where 98 % of {len(self.drawn())} data lie"
         )
+        if beyond := len(self.seen) - len(self.drawn()):
+            alt += f"; {beyond} more lie beyond what is drawn"
         if len(values):
             alt += (
                 f"; between {number(float(values.min()), 3)} and {number(float(values.max()), 3)}"
@@ -73,8 +78,18 @@ class LearnedCurve:
         lines, known = {"without data": self.prior, "truth": self.truth}, (low, high)
         labels = self.across, self.up
         return [
-            _plots.curve_plot(self.name, self.x, self.y, lines, self.seen, known, labels, f"{alt}.")
+            _plots.curve_plot(
+                self.name, self.x, self.y, lines, self.drawn(), known, labels, f"{alt}."
+            )
         ]
+
+    def drawn(self) -> np.ndarray:
+        """The data where the curve is given."""
+        return self.seen[_within(self.seen, self.x[0], self.x[-1])]
+
+    def known(self) -> np.ndarray:
+        """Between which two `x` all but the outermost of these lie."""
+        return np.quantile(self.drawn(), INNER)
 
     def up_at(self, x: float) -> str:
         """The value at a place, as text."""
@@ -83,7 +98,7 @@ class LearnedCurve:
     def facts(self) -> dict:
         """Its entry in the file."""
         keys = ("name", "x", "y", "across", "up", "prior", "truth")
-        low, high = np.quantile(self.seen, INNER)
+        low, high = self.known()
         known = {"seen": len(self.seen), "known_between": [low, high]}
         return {key: getattr(self, key) for key in keys} | known
 
@@ -107,18 +122,20 @@ class LearnedMap:
     truth: np.ndarray | None = None
 
     def checked(self) -> "LearnedMap":
-        """Itself with arrays of floats. **Raises:** `ValueError` for shapes that do not match."""
+        """Itself with arrays of floats. **Raises:** `ValueError` for shapes or numbers that do not fit."""
         x, y = _vector(self.name, "x", self.x), _vector(self.name, "y", self.y)
-        values, truth = _floats(self.values), None if self.truth is None else _floats(self.truth)
-        for name, array in {"values": values, "truth": truth}.items():
-            if array is not None and array.shape != (len(x), len(y)):
+        given = {"values": self.values, "truth": self.truth}
+        found = {key: _floats(self.name, key, v) for key, v in given.items() if v is not None}
+        for key, array in found.items():
+            if array.shape != (len(x), len(y)):
                 raise ValueError(
-                    f"{self.name}: {name} must have shape {(len(x), len(y))}, one row for each x, got "
+                    f"{self.name}: {key} must have shape {(len(x), len(y))}, one row for each x, got "
                     f"{array.shape}."
                 )
-        seen = _floats(self.seen)
-        _check_seen(self.name, seen.shape, 2)
-        return LearnedMap(self.name, x, y, values, self.across, self.up, self.unit, seen, truth)
+        seen = _floats(self.name, "seen", self.seen)
+        _check_seen(self.name, seen, [x, y])
+        labels, truth = (self.across, self.up, self.unit), found.get("truth")
+        return LearnedMap(self.name, x, y, found["values"], *labels, seen, truth)
 
     def plots(self) -> list[str]:
         """Filled contours, with the places of the data; the true map beside it if it is known."""
@@ -188,8 +205,9 @@ def write_learned(
     **Returns:** the path of the page.
 
     **Raises:** `ImportError` if matplotlib is not installed; `ValueError` without parts, for shapes that do
-    not match, or a path that ends in `.json`; `TypeError` for details that are no text; `OutputDirError` if a
-    file cannot be written.
+    not match, numbers of a part that are not finite, data that lie elsewhere than its `x`, or a path that
+    ends in `.json`; `TypeError` for details that are no text, or scores that are no numbers; `OutputDirError`
+    if a file cannot be written.
     """
     require("matplotlib", "the report")
     path, history = Path(path), np.asarray(loss_history, dtype=float)
@@ -203,12 +221,15 @@ def write_learned(
         raise ValueError(f"loss_history must have shape (i,), got {history.shape}.")
     for j, part in enumerate(parts):
         expects(f"parts[{j}]", part, (LearnedCurve, LearnedMap), "a LearnedCurve or a LearnedMap")
-    shown, scores = [part.checked() for part in parts], scores or Scores()
+    checked, scores = [part.checked() for part in parts], scores or Scores()
+    _check_scores(scores)
     check_details(details or {})
     sections = [
         warnings_section(warnings),
         section("Errors of predictions", _scores_table(scores)),
-        section("What was learned", plot_row([x for part in shown for x in part.plots()]) + LEGEND),
+        section(
+            "What was learned", plot_row([x for part in checked for x in part.plots()]) + LEGEND
+        ),
         section("Training", plot_row([_plots.loss_plot(history)] if len(history) else [])),
         section("Details", details_table(details or {})),
     ]
@@ -216,7 +237,7 @@ def write_learned(
     content = {
         "schema": LEARNED_SCHEMA,
         "warnings": list(warnings),
-        "parts": [part.facts() for part in shown],
+        "parts": [part.facts() for part in checked],
         "scores": {model: dict(row) for model, row in scores.rows.items()},
         "loss_history": history,
         **({"details": dict(details)} if details else {}),
@@ -240,18 +261,60 @@ def _scores_table(scores: Scores) -> str:
     return table(f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>") + remark
 
 
-def _floats(values) -> np.ndarray:
-    return np.asarray(values, dtype=float)
+def _check_scores(scores: Scores) -> None:
+    """**Raises:** `TypeError` for a row that is no mapping, or an error that is no number."""
+    expects("rows", scores.rows, Mapping, 'a mapping such as {"learned": {"position [%]": 17.3}}')
+    for model, row in scores.rows.items():
+        expects(f"rows[{model!r}]", row, Mapping, 'a mapping such as {"position [%]": 17.3}')
+        for what, value in row.items():
+            if np.ndim(value) or not np.issubdtype(np.asarray(value).dtype, np.number):
+                raise TypeError(f"rows[{model!r}][{what!r}] must be a number, got {value!r:.80}.")
+
+
+def _floats(name: str, key: str, values) -> np.ndarray:
+    try:
+        array = np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}: {key} must be numbers, got {shown(values)}.") from None
+    if not np.all(np.isfinite(array)):
+        count = np.sum(~np.isfinite(array))
+        raise ValueError(
+            f"{name}: {count} of {array.size} numbers of {key} are not finite: leave them out, or look for "
+            "where they come from."
+        )
+    return array
 
 
 def _vector(name: str, key: str, values) -> np.ndarray:
-    array = _floats(values)
+    array = _floats(name, key, values)
     if array.ndim != 1 or len(array) < 2 or not np.all(np.diff(array) > 0):
         raise ValueError(f"{name}: {key} must hold two or more increasing numbers, got {array}.")
     return array
 
 
-def _check_seen(name: str, shape: tuple[int, ...], dimension: int) -> None:
-    wanted = "(s,)" if dimension == 1 else f"(s, {dimension})"
-    if not shape[0] or shape[1:] != (dimension,)[: dimension - 1]:
+def _check_seen(name: str, seen: np.ndarray, axes: Sequence[np.ndarray]) -> None:
+    """**Raises:** `ValueError` for another shape, or data most of which lie beside the grid."""
+    many, shape = len(axes), seen.shape
+    if len(shape) != min(many, 2) or not shape[0] or shape[1:] != (many,)[: many - 1]:
+        wanted = "(s,)" if many == 1 else f"(s, {many})"
         raise ValueError(f"{name}: seen must have shape {wanted} with s at least 1, got {shape}.")
+    ends = [(axis[0], axis[-1]) for axis in axes]
+    places = seen.reshape(-1, many)
+    inside = np.sum(
+        np.all([_within(x, *two) for x, two in zip(places.T, ends, strict=True)], axis=0)
+    )
+    if 2 * inside < len(places):
+        where = " and ".join(
+            f"{key} from {low:.4g} to {high:.4g}"
+            for key, (low, high) in zip("xy", ends, strict=False)
+        )
+        raise ValueError(
+            f"{name}: only {inside} of {len(places)} data in seen lie where it is given, {where}: give it "
+            "over most of them, and in the same units."
+        )
+
+
+def _within(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Which values lie between the ends of a grid, up to rounding."""
+    slack = 1e-9 * (high - low)
+    return (values >= low - slack) & (values <= high + slack)

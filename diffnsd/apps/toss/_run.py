@@ -26,6 +26,9 @@ from ._data import Tosses
 from ._outputs import Predicted, write_pages
 
 SUBSTEPS = 4
+FLIGHT_APART = 2.0
+"""So many standard errors between gravity of a fit and of the free flights are said. Less than `APART`, since
+this is one check of a number that is known: one right fit in 22 is told to look again, no ten numbers are."""
 DRAWN = 30
 """Default number of tosses drawn for the fit."""
 
@@ -85,7 +88,7 @@ def run_identification(
     record = fit_and_show(session, job, folder, extra, truth, starts)
     said = len(record.warnings)
     record.warnings += about_gravity(record, flight)
-    prediction |= draw_and_show(session, record, sampler, folder, f"Posterior of {title}")
+    prediction |= draw_and_show(session, record, sampler, folder, f"Posterior of {title}", seed)
     with session.stage(f"predicting {len(target)} tosses and writing the pages"):
         predicted = Predicted(target, record)
         failed = int(predicted.failed.sum())
@@ -153,7 +156,7 @@ def about_gravity(record: Identified, flight: tuple[float, float] | None) -> lis
         factors = record.value("length_factor") / record.value("clock_factor") ** 2
         value, spread = record.value(label) * factors, record.standard_errors[label]
         apart = abs(value - flight[0]) / np.hypot(spread, flight[1])
-        if apart > APART:
+        if apart > FLIGHT_APART:
             sentences.append(
                 f"gravity is {value:.4g} m/s², but {seen}, {apart:.1f} standard errors apart: the fit makes "
                 "up for an error of the model. Hold gravity at that value, or free `length_factor` in its "

@@ -57,7 +57,7 @@ class Ensemble(AbstractSampler):
         if not self.stretch > 1:
             raise ValueError(f"stretch must be above 1, got {self.stretch}.")
 
-    def prepare(self, target, modes, roots, key):
+    def prepare(self, target, modes, roots, shares, key):
         mode, root = modes[0], roots[0]
         p = mode.size
         if self.walkers < 2 * p + 2:

@@ -92,7 +92,8 @@ def _distinct(best: Mode, rest: list[Mode]) -> tuple[Mode, ...]:
 
 def shares_of(modes: Sequence[Mode]) -> np.ndarray:
     """The parts of the posterior that the modes hold, by Laplace's approximation."""
-    weights = np.exp([mode.log_evidence - modes[0].log_evidence for mode in modes])
+    evidences = np.array([mode.log_evidence for mode in modes])
+    weights = np.exp(evidences - np.max(evidences))
     return weights / np.sum(weights)
 
 

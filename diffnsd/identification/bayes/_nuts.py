@@ -6,10 +6,12 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..._optional import require
 from ...rollout import rollout
+from ._mode import SHARE
 from ._samplers import AbstractChains, AbstractSampler, Draws, at_least, lenient
 
 
@@ -22,9 +24,9 @@ class NUTS(AbstractSampler):
     `Located`, `Corrected` and `EventDriven` have the true one.
 
     The mode is looked for from several starts, spread between the bounds or around the given one. Where there
-    are several modes, the chains begin at one after the other of those with more than 1 % of the posterior:
-    chains that never cross then disagree (R-hat), which a single mode would hide, and a warning names the
-    modes and their shares.
+    are several with more than 1 % of the posterior, the chains are given out by their shares, at least one to
+    each as far as there are chains, and lie in the order of the modes: chains that never cross then disagree
+    (R-hat), which a single mode would hide, and a warning names each mode, its share and its chains.
 
     **Arguments:**
 
@@ -65,14 +67,28 @@ class NUTS(AbstractSampler):
     def searches(self):
         return self.starts
 
-    def prepare(self, target, modes, roots, key):
+    def chains_at(self, shares):
+        if len(shares) == 1:
+            return np.array([self.chains])
+        # The largest first, and equal ones in their order.
+        order = np.argsort(-shares, kind="stable")
+        large = order[shares[order] > SHARE][: self.chains]
+        counts = np.zeros(len(shares), int)
+        counts[large] = 1
+        while np.sum(counts) < self.chains:
+            counts[large[np.argmax((self.chains * shares - counts)[large])]] += 1
+        return counts
+
+    def prepare(self, target, modes, roots, shares, key):
         starts, keys = jax.random.split(key)
         z = jax.random.normal(starts, (self.chains, modes.shape[1]), modes.dtype)
-        chain = _Chain(target, modes[0], roots[0], self)
-        if len(modes) > 1:
-            at = jnp.arange(self.chains) % len(modes)
+        counts = self.chains_at(shares)
+        most = int(np.argmax(counts))
+        chain = _Chain(target, modes[most], roots[most], self)
+        if counts[most] < self.chains:
+            at = np.repeat(np.arange(len(modes)), counts)
             x = modes[at] + jnp.einsum("cij,cj->ci", roots[at], z)
-            z = jnp.linalg.solve(roots[0], (x - modes[:1]).T).T
+            z = jnp.linalg.solve(roots[most], (x - modes[most][None]).T).T
         return _Trajectories(chain, z, jax.random.split(keys, self.chains))
 
 

@@ -16,7 +16,7 @@ from ..._expects import expects
 from .._base import check_parameters
 from ..fitting._starts import spread_out
 from ..information._uncertainty import physical
-from ._mode import SHARE, Mode, find_modes, shares_of
+from ._mode import Mode, find_modes, shares_of
 from ._priors import AbstractPrior
 from ._samplers import AbstractSampler, Laplace
 from ._target import Target, target
@@ -139,14 +139,11 @@ def posterior(
     else:
         mode, rivals = _around(density, x), ()
     modes = mode, *rivals
-    parts = [
-        m for m, share in zip(modes, shares_of(modes), strict=True) if share > SHARE or m is mode
-    ]
     centres, roots = (
         jnp.asarray(np.stack(each), x.dtype)
-        for each in zip(*((m.x, m.root) for m in parts), strict=True)
+        for each in zip(*((m.x, m.root) for m in modes), strict=True)
     )
-    drawn = sampler.prepare(density, centres, roots, key).drawn(files)
+    drawn = sampler.prepare(density, centres, roots, shares_of(modes), key).drawn(files)
 
     _, _, numbers, raw_labels = physical(density.unravel(jnp.asarray(mode.x, x.dtype)))
     raw = np.asarray(drawn.x, float)

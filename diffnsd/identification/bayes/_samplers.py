@@ -78,7 +78,7 @@ class AbstractSampler(AbstractChecked):
     """A way to draw from a posterior.
 
     `correlated`: whether its draws follow from each other; `uses_curvature`: whether it needs the
-    mode and the Hessian there; `visits_modes`: whether its chains begin at all modes that were found;
+    mode and the Hessian there; `visits_modes`: whether its chains begin at several modes;
     `least_acceptance`: below it, moves are accepted too seldom.
     """
 
@@ -93,12 +93,17 @@ class AbstractSampler(AbstractChecked):
         target: Callable,
         modes: Float[Array, "m p"],
         roots: Float[Array, "m p p"],
+        shares: np.ndarray,
         key: PRNGKeyArray,
     ) -> AbstractChains:
         """Chains that draw from `exp(target(x))`; near a mode its covariance is about `root root^T`.
 
-        The first mode is the highest, the others are those with a part of the posterior.
+        The first mode is the highest; `shares (m,)` are the parts of the posterior that the modes hold.
         """
+
+    def chains_at(self, shares: np.ndarray) -> np.ndarray:
+        """How many chains begin at each mode, `(m,)`; one at the highest, the first, by default."""
+        return np.eye(1, len(shares), dtype=int)[0]
 
     @property
     def searches(self) -> int:
@@ -137,7 +142,7 @@ class Laplace(AbstractSampler):
     def searches(self):
         return self.starts
 
-    def prepare(self, target, modes, roots, key):
+    def prepare(self, target, modes, roots, shares, key):
         z = jax.random.normal(key, (self.draws, modes.shape[1]), modes.dtype)
         return _Independent(target, modes[:1] + z @ roots[0].T)
 

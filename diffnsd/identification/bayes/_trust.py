@@ -36,27 +36,41 @@ def warnings_of(found, sampler, density, modes, numbers, raw_labels) -> tuple[st
 
 
 def _about_others(modes, found, density, sampler) -> list[str]:
-    """A sentence about each further mode that holds a part of the posterior, by Laplace's approximation."""
-    sentences, best = [], modes[0]
-    begin = (
-        "the chains begin at both and may never cross, so that the draws of each are not its share"
-        if sampler.visits_modes
-        else "the draws are of the latter alone"
-    )
+    """A sentence about each further mode that holds a part of the posterior, by Laplace's approximation.
+
+    Further than the one with the most chains, whose draws are the most.
+    """
+    shares = shares_of(modes)
+    counts, ranks = sampler.chains_at(shares), np.argsort(np.argsort(-shares, kind="stable"))
+    main, ends = int(np.argmax(counts)), np.cumsum(counts)
     x = ravel_pytree(found.params)[0]
-    for mode, share in zip(modes[1:], shares_of(modes)[1:], strict=True):
-        if not share > SHARE:
-            continue
-        values = (np.asarray(density.physical(jnp.asarray(m.x, x.dtype))) for m in (mode, best))
-        there, here = (
-            ", ".join(f"{k} = {v:.4g}" for k, v in zip(found.labels, value, strict=True))
-            for value in values
+
+    def place(i):
+        value = np.asarray(density.physical(jnp.asarray(modes[i].x, x.dtype)))
+        return ", ".join(f"{k} = {v:.4g}" for k, v in zip(found.labels, value, strict=True))
+
+    def rows(i):
+        return f"samples[{ends[i] - counts[i]}:{ends[i]}]"
+
+    def begin(i):
+        if not sampler.visits_modes:
+            return "the draws are of the latter alone"
+        if not counts[i]:
+            return f"no chain begins there, for which it would take chains={ranks[i] + 1}"
+        verb = "begins" if counts[i] == 1 else "begin"
+        return (
+            f"{counts[i]} of the {sum(counts)} chains {verb} there ({rows(i)}; beside: {rows(main)}) and may "
+            "never cross. The draws of all chains are pooled, so that a mode counts by the number of its "
+            "chains, not by its share: take the draws of the chains of one mode"
         )
-        sentences.append(
-            f"the posterior has another mode, at {there}, with about {share:.0%} of it, beside {here}: "
-            f"{begin}; report both, or add data or priors that tell them apart."
-        )
-    return sentences
+
+    return [
+        f"the posterior has another mode, at {place(i)}, with about {shares[i]:.0%} of it, beside "
+        f"{place(main)} with about {shares[main]:.0%}: {begin(i)}; report each, or add data or priors that "
+        "tell them apart."
+        for i in range(len(modes))
+        if i != main and shares[i] > SHARE
+    ]
 
 
 def _about_misfit(found, density, mode) -> list[str]:

@@ -10,8 +10,8 @@ APART = 3.0
 """So many standard deviations between what a prior, or a bound, and what the data say are a contradiction.
 
 By chance one right number in 370 is that far off, and one in 22 would be at two, so that a fit of ten numbers
-would often be blamed for nothing. Standard errors are known to some 20 % (fifteen runs), which two would not
-allow for either."""
+would often be blamed for nothing (a single check may take two). Standard errors are known to some 20 %
+(fifteen runs), which two would not allow for either."""
 
 
 def about_bounds(

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import io
 import json
 import operator
 import re
@@ -12,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rich.console import Console
 
 from diffnsd import identification
 from diffnsd.apps.fit import (
@@ -21,9 +23,11 @@ from diffnsd.apps.fit import (
     Simulated,
     Spread,
     _motions,
+    _posterior,
     about_predictions,
     bands,
     draw_and_show,
+    fit_and_show,
     identify,
     posterior_of,
     write_fit_report,
@@ -228,6 +232,19 @@ def test_a_run_that_cannot_be_simulated_is_reported():
 def test_a_fit_of_which_no_run_can_be_simulated_says_so(starts):
     done = identify(line(0.25, spin=(2.0,) * 5), starts=starts)
     assert done.status == "failed" and "in all 5 runs a step" in done.warnings[-1]
+
+
+def test_options_are_named_where_there_are_some(tmp_path):
+    """The sentence of the fit itself is for all; a command adds what it offers."""
+    session, job = Session(), line(0.25, spin=(2.0,) * 5)
+    for remedy, end in (
+        ("", "their start values."),
+        ("take --substeps 16", " Take --substeps 16."),
+    ):
+        with pytest.raises(ValueError, match=re.escape(end) + "$"):
+            fit_and_show(session, job, tmp_path, lambda _: {}, remedy=remedy)
+        written = json.loads((tmp_path / "result.json").read_text())["warnings"][-1]
+        assert written.endswith(end) and written.count("--substeps") == bool(remedy)
 
 
 @pytest.mark.parametrize("after", [0, 1, 2])
@@ -574,7 +591,7 @@ class Session:
     """Prints into a list."""
 
     def __init__(self):
-        self.lines = []
+        self.lines, self.console = [], Console(file=io.StringIO())
 
     def print(self, text):
         self.lines.append(text)
@@ -601,8 +618,13 @@ def test_exact_derivatives_and_a_plane_give_the_width_of_the_estimate(fitted):
 
 def test_pages_and_files_say_the_same(fitted, tmp_path):
     session = Session()
-    entry = draw_and_show(session, fitted, LAPLACE, tmp_path, "Posterior of a line")["posterior"]
-    drawn = json.loads((tmp_path / "posterior.json").read_text())
+    given = session, fitted, LAPLACE, tmp_path, "Posterior of a line"
+    draws, seeds = [], (3, 0)
+    for seed in seeds:
+        entry = draw_and_show(*given, seed=seed)["posterior"]
+        drawn = json.loads((tmp_path / "posterior.json").read_text())
+        draws.append(drawn["parameters"]["mu"]["interval"])
+    assert draws[0] != draws[1] and entry["seed"] == seeds[-1]
     assert (entry["page"], entry["sampler"]) == ("posterior.html", "Laplace")
     assert entry["warnings"] == drawn["warnings"] and drawn["details"]["derivatives"].startswith(
         "exact"
@@ -613,8 +635,26 @@ def test_pages_and_files_say_the_same(fitted, tmp_path):
     assert draw_and_show(session, fitted, None, tmp_path, "") == {}
 
 
-def test_without_standard_errors_there_is_none(fitted, tmp_path):
-    alone = dataclasses.replace(fitted, spread=None, warnings=[])
-    assert draw_and_show(Session(), alone, LAPLACE, tmp_path, "") == {"posterior": None}
-    assert "the posterior was not drawn: the data do not determine" in alone.warnings[0]
+def test_without_standard_errors_there_is_none(fitted, tmp_path, monkeypatch):
+    """Each reason has its sentence, an interrupt too, after which what follows is still written."""
+
+    def said(**changes):
+        record = dataclasses.replace(fitted, warnings=[], **changes)
+        assert draw_and_show(Session(), record, LAPLACE, tmp_path, "") == {"posterior": None}
+        return record.warnings
+
+    one = jax.tree.map(lambda x: x[:1], (fitted.job.runs, fitted.job.mask, fitted.job.velocities))
+    job = dataclasses.replace(
+        fitted.job, **dict(zip(("runs", "mask", "velocities"), one, strict=True))
+    )
+    unknown = dataclasses.replace(fitted.spread, covariance=np.zeros((1, 1)))
+    assert "not drawn: one run says nothing about how runs differ" in said(spread=None, job=job)[0]
+    assert "not drawn: the fit has no standard errors" in said(spread=None)[0]
+    assert "not drawn: the data do not determine" in said(spread=unknown)[0]
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_posterior, "noise_of", interrupt)
+    assert said() == ["the posterior was interrupted: there are no draws."]
     assert not list(tmp_path.iterdir())

@@ -31,8 +31,8 @@ def _heights(**changes):
     x, y = np.linspace(-1, 1, 9), np.linspace(0, 1, 5)
     seen = np.random.default_rng(0).uniform(0, 1, (30, 2))
     values = 0.05 * x[:, None] * y[None]
-    given = ("Heights", x, y, values, "x [m]", "y [m]", "m", seen)
-    return LearnedMap(*given, **({"truth": 2 * values} | changes))
+    given = ("Heights", x, y, values, "x [m]", "y [m]", "m")
+    return LearnedMap(*given, **({"seen": seen, "truth": 2 * values} | changes))
 
 
 def test_a_page_and_a_file_say_the_same(tmp_path):
@@ -69,14 +69,18 @@ def test_a_page_and_a_file_say_the_same(tmp_path):
 
 
 def test_constants_are_drawn(tmp_path):
-    """What stayed at its start, from one point of data: no range of values to divide by."""
+    """What stayed at its start, from one point of data on the curve: no range to divide by."""
     flat = _heights(truth=None)
     parts = [
-        _friction(y=np.full(41, 0.2), seen=[1.0]),
+        _friction(y=np.full(41, 0.2), seen=[1.0, 7.0]),
         LearnedMap("flat", flat.x, flat.y, 0 * flat.values, "x", "y", "m", flat.seen),
     ]
     page = write_learned(tmp_path / "flat.html", parts).read_text()
-    assert "friction from 0.2 at 1 to 0.2 at 1" in page and page.count("<svg ") == 2
+    assert (
+        "friction from 0.2 at 1 to 0.2 at 1" in page
+        and "98 % of 1 data lie; 1 more" in page
+        and page.count("<svg ") == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +89,17 @@ def test_constants_are_drawn(tmp_path):
         (_friction(x=SPEED[::-1]), "Friction <mu>: x must hold two or more increasing numbers"),
         (_friction(y=np.ones(3)), r"y must have shape \(41,\) as x has"),
         (_friction(truth=np.ones(3)), r"truth must have shape \(41,\)"),
+        (_friction(prior=np.ones(3)), r"prior must have shape \(41,\) as x has"),
+        (_friction(prior="low"), "prior must be numbers"),
         (_friction(seen=[]), r"seen must have shape \(s,\) with s at least 1"),
+        (_friction(seen=0.5), r"seen must have shape \(s,\) with s at least 1, got \(\)"),
+        (_friction(seen=np.ones((4, 2))), r"seen must have shape \(s,\)"),
+        (_friction(seen=[5.0, 6.0]), "only 0 of 2 data in seen lie .* x from 0 to 2:"),
+        (_friction(seen=[0.1, np.nan]), "1 of 2 numbers of seen are not finite"),
+        (_friction(y=np.where(SPEED > 1, np.nan, SPEED)), "20 of 41 numbers of y are not finite"),
+        (_heights(truth=np.full((9, 5), np.nan)), "45 of 45 numbers of truth are not finite"),
+        (_heights(seen=np.ones(4)), r"seen must have shape \(s, 2\)"),
+        (_heights(seen=np.ones((4, 2)) * [1, 7]), "only 0 of 4 .* and y from 0 to 1:"),
         (_heights(truth=np.ones((5, 9))), r"truth must have shape \(9, 5\), one row for each x"),
     ],
 )
@@ -93,6 +107,19 @@ def test_shapes_that_do_not_match_are_explained(part, sentence, tmp_path):
     with pytest.raises(ValueError, match=sentence):
         write_learned(tmp_path / "learned.html", [part])
     assert not (tmp_path / "learned.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ({"learned": 1.0}, r"rows\['learned'\] must be a mapping such as .*; got"),
+        ({"learned": {"angle": "small"}}, r"rows\['learned'\]\['angle'\] must be a number"),
+        ([1.0], "rows must be a mapping"),
+    ],
+)
+def test_scores_that_are_no_table_are_explained(rows, sentence, tmp_path):
+    with pytest.raises(TypeError, match=sentence):
+        write_learned(tmp_path / "learned.html", [_friction()], scores=Scores(rows))
 
 
 def test_a_page_needs_parts_and_an_ending(tmp_path):

@@ -14,6 +14,7 @@ from diffnsd._jax import differentiable_once
 from diffnsd.identification import NUTS, Ensemble, GaussianNoise, Laplace, Normal
 from diffnsd.identification.bayes._mode import find_modes
 from diffnsd.identification.bayes._target import target
+from diffnsd.identification.bayes._trust import _about_others
 
 NOISE = 0.3
 
@@ -407,10 +408,48 @@ class TestWarnings:
         (said,) = (text for text in found.warnings if "another mode" in text)
         assert "about 50% of it" in said and "a = -1" in said and "a = 1" in said, said
         if sampler.correlated:
+            assert "1 of the 2 chains begins there (samples[1:2];" in said, said
             # One chain in each mode, which they do not leave: R-hat shows what a single mode would hide.
             assert set(np.sign(found.samples.mean(axis=(1, 2)))) == {-1.0, 1.0}
             assert found.rhat[0] > 1.5  # measured 1.83
             assert any("the chains do not agree" in text for text in found.warnings)
+
+    @pytest.mark.parametrize(
+        ("shares", "chains", "counts"),
+        [
+            ([0.5, 0.5], 4, [2, 2]),
+            ([0.02, 0.98], 2, [1, 1]),
+            ([0.02, 0.98], 8, [1, 7]),
+            ([0.2, 0.5, 0.3], 2, [0, 1, 1]),
+            ([0.2, 0.5, 0.3], 10, [2, 5, 3]),
+            # Quotas of 1.96, 1.6 and 0.44: the largest remainder has the fourth.
+            ([0.49, 0.4, 0.11], 4, [2, 1, 1]),
+            ([0.005, 0.995], 4, [0, 4]),
+            ([np.nan], 4, [4]),
+        ],
+    )
+    def test_chains_are_given_out_by_share(self, shares, chains, counts):
+        given = NUTS(chains=chains).chains_at(np.array(shares))
+        assert given.tolist() == counts
+
+    def test_each_of_three_modes_has_its_sentence(self):
+        """Normal densities at -6, 0 and 6 that hold 50 %, 30 % and 20 %, and two chains."""
+        centres, weights = jnp.array([-6.0, 0.0, 6.0]), jnp.array([0.5, 0.3, 0.2])
+
+        def log_likelihood(p):
+            return jax.nn.logsumexp(-0.5 * ((p["a"] - centres) / 0.3) ** 2, b=weights)
+
+        params = ident.parameters({"a": jnp.asarray(0.1)}, lambda m: m)[0]
+        found = ident.posterior(log_likelihood, params)
+        density, _ = target(log_likelihood, params, {})
+        modes = [find_modes(density, jnp.array([x]))[0] for x in (0.1, -5.9, 5.9)]
+        left, right = _about_others(modes, found, density, NUTS(chains=2))
+        assert "at a = -6, with about 50% of it" in left and "with about 30%: 1 of the 2" in left
+        assert "samples[1:2]; beside: samples[0:1]" in left and "pooled" in left
+        assert "at a = 6, with about 20% of it" in right and "take chains=3;" in right
+        assert all(
+            "of the latter alone" in x for x in _about_others(modes, found, density, Laplace())
+        )
 
     @pytest.mark.parametrize(
         "sampler", [Laplace(), nightly(NUTS(chains=2, draws=10, warmup=10, starts=1))]
