@@ -120,7 +120,9 @@ def test_the_posterior_with_exact_derivatives(pendulum):
     found = result["parameters"]["joint/pivot/damping"]
     drawn = json.loads((out / "posterior.json").read_text())
     damping = drawn["parameters"]["joint/pivot/damping"]
-    assert drawn["details"]["derivatives"].startswith("exact") and drawn["warnings"] == []
+    assert drawn["details"]["derivatives"].startswith("exact")
+    # What speaks against the fit stands on the page; nothing else does here.
+    assert all("there are only 4 groups" in sentence for sentence in drawn["warnings"])
     # Measured without lost frames: 1.04 standard errors wide, 0.02 off.
     assert 0.5 < damping["deviation"] / found["standard_error"] < 2
     assert abs(damping["mean"] - found["value"]) < 0.3 * found["standard_error"]
