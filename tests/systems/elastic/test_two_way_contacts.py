@@ -83,6 +83,24 @@ def test_rows_of_all_shapes():
     np.testing.assert_allclose(np.cross(x, nodes).sum(0) + moment, 0, atol=1e-12)
 
 
+def test_shapes_of_the_world_need_no_rigid_bodies():
+    """Soft bodies alone in a product: gaps and rows are those of the body by itself."""
+    ground, states = Geom(HalfSpace(), position=(0.0, 0.0, -0.01)), soft().state()
+    two, given = SystemProduct((soft(), soft())), ((soft(), 0), (SystemProduct((soft(),)), 0))
+    found = []
+    for system, k in (*given, (two, 1)):
+        placed = NodesShapes(system, BOTTOM, ground, soft=k, rigid=5).on(system)
+        q = states.q if system is given[0][0] else (states.q,) * len(system.systems)
+        observe = quick_jit(lambda q, p=placed, s=system: p.observe(s.group, 0.0, q))
+        found.append(observe(q))
+    alone, first, second = (x.H.dense() for x in found)
+    for seen in found[1:]:
+        np.testing.assert_array_equal(seen.gap, found[0].gap)
+    np.testing.assert_array_equal(first, alone)
+    np.testing.assert_array_equal(second[:, alone.shape[1] :], alone)
+    assert np.count_nonzero(second) == np.count_nonzero(alone) > 0
+
+
 def struck(speed, product=BOTH, save=None):
     start = product.state(
         soft().state(),
@@ -273,6 +291,8 @@ def test_a_chain_that_is_struck_by_a_mass():
     ("change", "words"),
     [
         (dict(nodes=[99]), "nodes"),
+        (dict(nodes=[]), "one node at least"),
+        (dict(nodes=[3, 1, 3]), "node 3 is given more often"),
         (dict(geoms=Geom(Sphere(0.1), body=1)), "Geom.body"),
         (dict(geoms=Geom(Sphere(0.1), body=0), system=soft()), "SystemProduct"),
         (dict(soft=1), "Elastic"),
