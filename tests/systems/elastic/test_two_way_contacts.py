@@ -188,7 +188,7 @@ CUBE = el.block((0.2, 0.2, 0.2), (1, 1, 1))
 
 
 def test_derivative_of_a_push():
-    """A ball that slips on a corner of a cube of eight nodes for two steps, by its speed; through `NodeBlocks`
+    """A ball that slips on a corner of a cube of eight nodes for two steps, by its speed: `NodeBlocks`
     beside a matrix, with friction, against central differences.
 
     Measured: velocities 3.1e-10 off at a width of 1e-5, of 3.8, the impulse 2e-11.
