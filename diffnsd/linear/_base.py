@@ -35,20 +35,21 @@ def square(name: str, operator: lx.AbstractLinearOperator) -> None:
         raise ValueError(f"{name} solves with square matrices, got one of {rows} × {columns}.")
 
 
-def symmetric(name: str, operator: lx.AbstractLinearOperator) -> None:
+def symmetric(name: str, operator: lx.AbstractLinearOperator, structure: str = "symmetric") -> None:
     """Raises `ValueError` if an operator does not say that it is symmetric."""
     square(name, operator)
     if not (lx.is_symmetric(operator) or lx.is_positive_semidefinite(operator)):
         raise ValueError(
             f"{name} needs a symmetric matrix, and this {type(operator).__name__} does not say that it is "
             "one: give it the tag lineax.symmetric_tag, or take SparseLU() or another solver for "
-            "unsymmetric matrices."
+            "unsymmetric matrices. Contacts and rigid bodies can make the matrices of a step unsymmetric: "
+            f"take ByStructure({structure}={name}(...)) there, which uses {name} where it fits."
         )
 
 
 def positive(name: str, operator: lx.AbstractLinearOperator) -> None:
     """Raises `ValueError` if an operator does not say that it is positive definite."""
-    symmetric(name, operator)
+    symmetric(name, operator, "positive")
     if not lx.is_positive_semidefinite(operator):
         raise ValueError(
             f"{name} needs a positive definite matrix, and this {type(operator).__name__} does not say that "

@@ -14,13 +14,17 @@ from jaxtyping import Array, Float, Int
 from ._base import AbstractSolver
 from ._operators import AbstractLargeOperator, AbstractSparse, ElementSum, register
 
+ARRAYS = 200
+"""Most unknowns of the parts that are stored as arrays and eliminated together: what is left of them is
+inverted as one matrix, and takes a product with all elements for each unknown."""
+
 
 class DirectSum(AbstractSparse):
     """Matrices along a diagonal, `diag(A_1, A_2, ...)`, and elements that couple their unknowns.
 
     Without elements it is solved part by part. With elements, preconditioners by blocks take the parts that
-    are stored as one array, those of a few rigid bodies, together with all that couples them: they eliminate
-    the blocks of the others and solve for what is left, `R − B D^-1 C`.
+    are stored as small arrays, those of a few rigid bodies, together with all that couples them: they
+    eliminate the blocks of the others and solve for what is left, `R − B D^-1 C`.
 
     **Arguments:** `parts`: square operators; `added`: the elements, `None` for none; `tags`: as of
     `ElementSum`.
@@ -59,10 +63,10 @@ class DirectSum(AbstractSparse):
 
     @property
     def takes_elements(self) -> bool:
-        return all(
-            part.takes_elements if isinstance(part, AbstractSparse) else _is_array(part)
-            for part in self.parts
-        )
+        others = [part for part in self.parts if not _is_array(part)]
+        arrays = sum(part.in_size() for part in self.parts if _is_array(part))
+        sparse = all(isinstance(part, AbstractSparse) and part.takes_elements for part in others)
+        return sparse and arrays <= ARRAYS
 
     def slices(self) -> list[slice]:
         """The unknowns of every part."""
@@ -103,7 +107,7 @@ class DirectSum(AbstractSparse):
         )
 
     def block_inverse(self, size: int) -> Callable[[Array], Array]:
-        return BorderedInverse.of(self, size)
+        return BorderedInverse.of(self, lambda part: _block_inverse(part, size))
 
     def coordinates(self) -> tuple[Array, Array, Array]:
         found = [] if self.added is None else [self.added.coordinates()]
@@ -121,19 +125,33 @@ class DirectSum(AbstractSparse):
 
 
 def _is_array(part: lx.AbstractLinearOperator) -> bool:
-    return not isinstance(part, AbstractLargeOperator)
+    return isinstance(part, lx.MatrixLinearOperator)
+
+
+def _block_inverse(part: Any, size: int) -> Callable[[Array], Array]:
+    if not isinstance(part, AbstractLargeOperator):
+        raise ValueError(
+            f"a {type(part).__name__} in a DirectSum has no blocks to invert; take Jacobi() as "
+            "preconditioner, SparseLU(), or ByStructure(), which solves each part by its own."
+        )
+    return part.block_inverse(size)
 
 
 def _coordinates(part: Any) -> tuple[Array, Array, Array]:
     if isinstance(part, AbstractSparse):
         return part.coordinates()
+    if lx.is_tridiagonal(part):
+        i = jnp.arange(part.in_size(), dtype=jnp.int32)
+        places = (i, i), (i[1:], i[:-1]), (i[:-1], i[1:])
+        row, column = (jnp.concatenate(x) for x in zip(*places, strict=True))
+        return row, column, jnp.concatenate(lx.tridiagonal(part))
     matrix = part.as_matrix()
     i, j = (jnp.asarray(x.reshape(-1), jnp.int32) for x in np.indices(matrix.shape))
     return i, j, matrix.reshape(-1)
 
 
 class BorderedInverse(eqx.Module):
-    """The inverse of `[[D, C], [B, R]]`: `D` blocks of nodes, `R` the parts that are arrays.
+    """The inverse of `[[D, C], [B, R]]`: `D` the parts of nodes, or what approximates them, `R` small arrays.
 
     **Arguments:** `inner`: per part the product with its `D^-1`, `None` for arrays; `reduced`:
     `(R − B D^-1 C)^-1`, `(m, m)`; `matrix`: the whole one, of which `B` and `C` are products.
@@ -144,7 +162,17 @@ class BorderedInverse(eqx.Module):
     matrix: DirectSum
 
     @staticmethod
-    def of(matrix: DirectSum, size: int) -> "BorderedInverse":
+    def of(matrix: DirectSum, inverse: Callable[[Any], Callable]) -> "BorderedInverse":
+        """**Arguments:** `inverse`: of a part that is no array, with the elements between its own unknowns.
+
+        **Raises:** `ValueError` if a part takes no elements, or arrays are larger than `ARRAYS`.
+        """
+        if matrix.added is not None and not matrix.takes_elements:
+            raise ValueError(
+                "the parts of a DirectSum with elements must be sums of elements, blocks between nodes, or "
+                f"matrices of lineax of at most {ARRAYS} unknowns together, got "
+                f"{[f'{type(p).__name__} of {p.in_size()}' for p in matrix.parts]}; use SparseLU()."
+            )
         inner, arrays, rows = [], [], []
         for part, where in zip(matrix.parts, matrix.slices(), strict=True):
             if _is_array(part):
@@ -153,7 +181,7 @@ class BorderedInverse(eqx.Module):
                 rows.append(np.arange(where.start, where.stop))
                 continue
             whole = part if matrix.added is None else part.plus(*matrix.own(where), *matrix.tags)
-            inner.append(whole.block_inverse(size))
+            inner.append(inverse(whole))
         if not arrays:
             return BorderedInverse(tuple(inner), jnp.zeros((0, 0), matrix.dtype), matrix)
         left = jax.scipy.linalg.block_diag(*arrays)

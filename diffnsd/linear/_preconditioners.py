@@ -9,6 +9,7 @@ import lineax as lx
 from jaxtyping import Array
 
 from .._arguments import AbstractChecked
+from ._direct_sum import BorderedInverse, DirectSum
 from ._node_blocks import NodalSweeps, NodeBlocks
 from ._operators import AbstractLargeOperator
 
@@ -55,12 +56,16 @@ class SSOR(AbstractPreconditioner):
     neighbours, and are swept at once. It halves the iterations that block-Jacobi needs; as an application
     costs two products with the matrix, it does not save time on a CPU.
 
+    Of a `DirectSum` each part is swept by its own, and those that are small arrays are eliminated.
+
     **Raises:** `ValueError` for matrices that are no `NodeBlocks` with colours, as those of elastic bodies.
 
     Reference: Y. Saad (2003), sections 4.1 and 12.4, doi:10.1137/1.9780898718003.
     """
 
     def inverse(self, operator: lx.AbstractLinearOperator) -> Callable[[Array], Array]:
+        if isinstance(operator, DirectSum):
+            return BorderedInverse.of(operator, self.inverse)
         if not isinstance(operator, NodeBlocks) or not operator.colours:
             raise ValueError(
                 "SSOR sweeps over the nodes of a NodeBlocks matrix with colours, as of an elastic body, and "

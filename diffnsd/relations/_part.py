@@ -5,9 +5,9 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
-from .._block_rows import AbstractRows
+from .._block_rows import AbstractRows, EntryRows, apply
 from .._expects import shown
 from .._types import Config, Local, PerContact, Scalar, State, Vector
 from ..groups import AbstractGroup
@@ -108,7 +108,7 @@ class OnPart(AbstractWrappedRelation):
     def _placed(self, rows: Array | AbstractRows) -> Array | AbstractRows:
         """`H` of the part in the columns of the product."""
         if isinstance(rows, AbstractRows):
-            return rows.entries().placed(self.first, self.total)
+            return _PlacedRows(rows, self.first, self.total)
         rest = self.total - self.first - self.size
         return jnp.pad(rows, ((0, 0), (self.first, rest), (0, 0)))
 
@@ -118,3 +118,29 @@ class OnPart(AbstractWrappedRelation):
     def take(self, pick: Callable[[Array], Array]) -> "OnPart | None":
         taken = self.relation.take(pick)
         return None if taken is None else eqx.tree_at(lambda r: r.relation, self, taken)
+
+
+class _PlacedRows(AbstractRows):
+    """Rows for the unknowns of a part, which come `first` among the `total` ones of a product.
+
+    They keep their form: steps of large systems ask for entries, all others for the matrix, which is made
+    faster from the form than from entries.
+    """
+
+    rows: AbstractRows
+    start: int = eqx.field(static=True)
+    total: int = eqx.field(static=True)
+
+    def first(self, k: int) -> "_PlacedRows":
+        return _PlacedRows(self.rows.first(k), self.start, self.total)
+
+    def entries(self) -> EntryRows:
+        return self.rows.entries().placed(self.start, self.total)
+
+    def dense(self) -> Float[Array, "k n c"]:
+        values = self.rows.dense()
+        rest = self.total - self.start - values.shape[1]
+        return jnp.pad(values, ((0, 0), (self.start, rest), (0, 0)))
+
+    def apply(self, v: Float[Array, " n"]) -> Float[Array, "k c"]:
+        return apply(self.dense(), v)

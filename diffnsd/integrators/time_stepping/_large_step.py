@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array
 
-from ..._block_rows import gather
+from ..._block_rows import AbstractRows, gather
 from ..._jax import depends, with_value, without_derivative
 from ..._numerics import max_abs
 from ..._result import RESULTS, first_error
@@ -87,8 +87,13 @@ class LargeStep(NamedTuple):
         return self.defect(start) + self.operator(start).mv(v - start)
 
     def blocks(self) -> tuple[Block, ...]:
-        """The contacts, as functions of the velocity."""
-        return self.step.blocks(by_blocks=True)
+        """The contacts, as functions of the velocity, their rows by entries where they are no arrays."""
+        return tuple(
+            eqx.tree_at(lambda x: x.output, b, b.output.entries())
+            if isinstance(b.output, AbstractRows)
+            else b
+            for b in self.step.blocks(by_blocks=True)
+        )
 
 
 def _operator(step, v: Vector) -> lx.AbstractLinearOperator:

@@ -52,7 +52,8 @@ class NodesShapes(AbstractRelation):
     - `soft`, `rigid`: which systems of the product; `rigid` is a `NewtonEulerSystem` or a `Multibody`.
     - `radius`: of the nodes [m], half the thickness of a shell or a rod, `()` or `(m,)`.
 
-    **Raises:** `ValueError` if nodes or bodies do not exist, a shape is not supported, or radii are negative.
+    **Raises:** `ValueError` if nodes or bodies do not exist, nodes are given twice, a shape is not supported,
+    or radii are negative.
     """
 
     nodes: tuple[int, ...] = eqx.field(static=True)
@@ -76,18 +77,26 @@ class NodesShapes(AbstractRelation):
         given = (geoms,) if isinstance(geoms, Geom) else tuple(geoms)
         if not given or not all(isinstance(g, Geom) for g in given):
             raise TypeError(f"geoms must be Geom(...), one or a sequence, got {shown(geoms)}.")
+        if (len(nodes) if isinstance(nodes, Sequence) else np.size(nodes)) == 0:
+            raise ValueError("nodes must be one node at least, such as np.unique(mesh.boundary()).")
         listed = body_indices("nodes", nodes)
         listed = listed if isinstance(listed, tuple) else (listed,)
         self.nodes = tuple(i for i in listed if i is not None)
         if len(self.nodes) < len(listed):
             raise ValueError(f"nodes must be whole numbers, got {shown(nodes)}.")
+        several, times = np.unique(self.nodes, return_counts=True)
+        if np.any(times > 1):
+            raise ValueError(
+                f"each node must be given once, node {several[times > 1][0]} is given more often; use "
+                "np.unique(nodes)."
+            )
         self.soft, self.rigid = soft, rigid
         kinds: dict = {}
         for geom in given:
             kinds.setdefault(_kind(geom.shape), []).append(geom)
         self.tables = tuple(map(_Alike, kinds.values()))
         self.names = tuple(g.name for members in kinds.values() for g in members)
-        if problem := self._misfit(*_parts(system, soft, rigid)):
+        if problem := self._misfit(*self._parts(system)):
             raise ValueError(f"{problem}.")
         refuse_below("radius", size := eval_now(as_float, radius), 0)
         if size.shape not in ((), (len(self.nodes),)):
@@ -109,6 +118,24 @@ class NodesShapes(AbstractRelation):
             known = table.bodies
             every += known if isinstance(known, tuple) else [known] * len(table.positions)
         return tuple(every)
+
+    @property
+    def has_moving(self) -> bool:
+        """Whether a shape belongs to a rigid body; the system of these is asked for only then."""
+        return any(i is not None for i in self.bodies)
+
+    def _parts(self, system: Any) -> tuple[Any, Any]:
+        """The soft body and the system of rigid bodies, `None` where there is no product or no such shape."""
+        systems = getattr(system, "systems", None)
+        if systems is None:
+            return system, None
+        needed = {"soft": self.soft} | ({"rigid": self.rigid} if self.has_moving else {})
+        for name, i in needed.items():
+            if not 0 <= i < len(systems):
+                raise ValueError(
+                    f"the product has the systems 0 to {len(systems) - 1}, got {name}={i}."
+                )
+        return systems[self.soft], systems[self.rigid] if self.has_moving else None
 
     def _misfit(self, body: Any, others: Any) -> str | None:
         """Why the contacts do not fit a soft body and a system of rigid bodies, or `None`."""
@@ -156,13 +183,14 @@ class PlacedNodes(AbstractWrappedRelation):
 
     @property
     def _systems(self) -> tuple[Any, Any]:
-        return _parts(self.system, self.relation.soft, self.relation.rigid)
+        return self.relation._parts(self.system)
 
     def _own(self, q: Config) -> tuple[Config, Config]:
-        """The configurations of the soft body and of the others."""
+        """The configurations of the soft body and of the others, `None` if no shape is theirs."""
         if not hasattr(self.system, "systems"):
             return q, None
-        return q[self.relation.soft], q[self.relation.rigid]
+        relation = self.relation
+        return q[relation.soft], q[relation.rigid] if relation.has_moving else None
 
     def _touching(self, t: Scalar, q: Config, poses) -> tuple[Array, Closest]:
         """Positions of the nodes of all contacts, `(3, c)`, and the closest points, `(c, 3)` each."""
@@ -202,24 +230,21 @@ class PlacedNodes(AbstractWrappedRelation):
         rows = EntryRows(frame, jnp.tile(body.unknowns_of(nodes, [0, 1, 2]), (copies, 1)), own.size)
         moved = body.nodal_velocities(t, State(own, jnp.zeros_like(own)))[nodes, :3]
         drift = dot(jnp.swapaxes(frame, 0, 1), jnp.tile(moved, (copies, 1)).T[:, None])
-        if others is None:
-            return Contacts(places.gap, rows, drift)
-        where = self.system.slices()
-        soft, rigid = (where[i].start for i in (self.relation.soft, self.relation.rigid))
-        sides = [rows.placed(soft, self.system.velocities)]
-        moving = self._rigid_rows(q, poses, x, frame)
-        if moving is not None:
-            sides.append(moving.placed(rigid, self.system.velocities))
-        values = jnp.concatenate([s.values for s in sides], axis=1)
-        columns = jnp.concatenate([s.columns for s in sides], axis=1)
-        return Contacts(places.gap, EntryRows(values, columns, self.system.velocities), drift)
+        if hasattr(self.system, "systems"):
+            where, total = self.system.slices(), self.system.velocities
+            rows = rows.placed(where[self.relation.soft].start, total)
+            if others is not None:
+                moving = self._rigid_rows(q, poses, x, frame)
+                moving = moving.placed(where[self.relation.rigid].start, total)
+                values = jnp.concatenate([rows.values, moving.values], axis=1)
+                columns = jnp.concatenate([rows.columns, moving.columns], axis=1)
+                rows = EntryRows(values, columns, total)
+        return Contacts(places.gap, rows, drift)
 
-    def _rigid_rows(self, q: Config, poses, x: Array, frame: Array) -> EntryRows | None:
-        """Minus the rows of the rigid bodies, at the nodes; `None` if all shapes belong to the world."""
+    def _rigid_rows(self, q: Config, poses, x: Array, frame: Array) -> EntryRows:
+        """Minus the rows of the rigid bodies, at the nodes; zero for shapes of the world."""
         _, others = self._systems
         bodies = np.array([-1 if i is None else i for i in self.relation.bodies])
-        if np.all(bodies < 0):
-            return None
         bodies = np.repeat(bodies, len(self.relation.nodes))
         held, at = bodies < 0, np.maximum(bodies, 0)
         arms = x - poses.position[at].T
@@ -245,16 +270,3 @@ class PlacedNodes(AbstractWrappedRelation):
 
     def check(self, group: AbstractGroup) -> str | None:
         return self.relation._misfit(*self._systems)
-
-
-def _parts(system: Any, soft: int, rigid: int) -> tuple[Any, Any]:
-    """The soft body and the system of rigid bodies, `None` where there is no product."""
-    systems = getattr(system, "systems", None)
-    if systems is None:
-        return system, None
-    for name, i in (("soft", soft), ("rigid", rigid)):
-        if not 0 <= i < len(systems):
-            raise ValueError(
-                f"the product has the systems 0 to {len(systems) - 1}, got {name}={i}."
-            )
-    return systems[soft], systems[rigid]
