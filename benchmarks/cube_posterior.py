@@ -26,7 +26,7 @@ import numpy as np
 import _harness
 import _measured
 from diffnsd import identification
-from diffnsd.apps.fit import identify, weights
+from diffnsd.apps.fit import identify
 from diffnsd.apps.fit._job import OBSERVATIONS, Job
 from diffnsd.apps.toss import load_tosses
 from diffnsd.apps.toss._cube import CubeMotion, CubeParameters, cube_job, lanes, smooth_start
@@ -43,13 +43,8 @@ def job_of(tosses, frames: int, substeps: int) -> Job:
 
 def noise_of(fit) -> identification.GaussianNoise:
     """The rough likelihood, with the weights at the estimate of a fit."""
-    job, raw = fit.job, np.asarray(fit.raw)
-    ways = np.eye(job.velocities.shape[1])
-    found, tangents = fit.motions.sampled(
-        job.runs, job.velocities, np.tile(raw, (len(ways), 1)), along_velocities=ways
-    )
-    failed = jnp.asarray(found.failed[0])
-    value = weights(tangents, failed, job.mask, job.deviations, job.tolerances)[..., None]
+    job = fit.job
+    value = fit.motions.weights(job, fit.raw)[0][..., None]
 
     def residual(params):
         model = fit.motions.rebuild(params)

@@ -27,7 +27,7 @@ from jaxtyping import Array
 from ... import identification
 from ._draws import Spread
 from ._errors import note_errors
-from ._job import Job, weights
+from ._job import Job
 from ._motions import LARGE, PROGRAMS, Motions, Residual
 from ._steps import (
     across,
@@ -340,13 +340,7 @@ class _Rounds:
         started = time.perf_counter()
         record.motions.prepare(job.runs, raw, job.velocities)
         compiled = time.perf_counter()
-        ways = np.eye(job.velocities.shape[1], dtype=raw.dtype)
-        same = np.broadcast_to(raw, (len(ways), raw.size))
-        found, tangents = record.motions.sampled(
-            job.runs, job.velocities, same, along_velocities=ways
-        )
-        left_out = jnp.asarray(found.failed[0])
-        value = weights(tangents, left_out, job.mask, job.deviations, job.tolerances)
+        value, left_out = record.motions.weights(job, raw)
         record.compile_seconds += compiled - started
         record.run_seconds += time.perf_counter() - compiled
         record.rollouts += self.runs

@@ -22,7 +22,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
 from ... import identification
-from ._job import Simulated
+from ._job import Job, Simulated, weights
 
 LANES = 16, 64
 """Runs that are simulated together, in small and in large jobs: small ones would wait for padding."""
@@ -85,6 +85,15 @@ class Motions(eqx.Module):
         ]
         found = self(given[0], rows[0], given[1], *rows[1:])
         return jax.tree.map(lambda x: x.reshape(k, n, *x.shape[1:]), found)
+
+    def weights(self, job: Job, raw: Any) -> tuple[Array, Array]:
+        """The weights of a job at the raw numbers `(p,)`, and which runs failed there."""
+        raw = np.asarray(raw)
+        ways = np.eye(job.velocities.shape[1], dtype=raw.dtype)
+        same = np.broadcast_to(raw, (len(ways), raw.size))
+        found, tangents = self.sampled(job.runs, job.velocities, same, along_velocities=ways)
+        failed = jnp.asarray(found.failed[0])
+        return weights(tangents, failed, job.mask, job.deviations, job.tolerances), failed
 
     def prepare(
         self, runs: PyTree, raw: Float[Array, " p"], velocities: Float[Array, "n m"]

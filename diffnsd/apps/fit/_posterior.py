@@ -14,7 +14,7 @@ from jaxtyping import Array, PyTree
 from ... import identification
 from ..pages import write_posterior
 from ._fit import HUBER, Identified
-from ._job import Job, weights
+from ._job import Job
 
 WIDE, FRAMES = 2.0, 4
 """The plane of a rough likelihood goes through points so many standard errors away, in so many frames."""
@@ -56,13 +56,8 @@ def noise_of(record: Identified) -> identification.GaussianNoise:
     Errors along a run are alike: they count by the variance that they have as independent ones over that of
     whole runs, as in the standard errors of the fit.
     """
-    job, raw = record.job, np.asarray(record.raw)
-    ways = np.eye(job.velocities.shape[1], dtype=raw.dtype)
-    found, tangents = record.motions.sampled(
-        job.runs, job.velocities, np.tile(raw, (len(ways), 1)), along_velocities=ways
-    )
-    failed = jnp.asarray(found.failed[0])
-    value = weights(tangents, failed, job.mask, job.deviations, job.tolerances)
+    job = record.job
+    value, _ = record.motions.weights(job, record.raw)
     both = [
         (error, record.standard_errors[label])
         for label, error in record.independent_errors.items()
