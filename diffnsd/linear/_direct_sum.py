@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ._base import AbstractSolver
-from ._operators import AbstractLargeOperator, AbstractSparse, ElementSum, register
+from ._operators import AbstractLargeOperator, AbstractSparse, ElementSum, register, with_elements
 
 ARRAYS = 200
 """Most unknowns of the parts that are stored as arrays and eliminated together: what is left of them is
@@ -89,11 +89,7 @@ class DirectSum(AbstractSparse):
         return DirectSum([part.transpose() for part in self.parts], added, self.tags)
 
     def plus(self, blocks: Float[Array, "c j j"], dofs: Int[Array, "c j"], *tags) -> "DirectSum":
-        dofs = jnp.asarray(dofs, jnp.int32)
-        if self.added is None:
-            more = ElementSum(blocks, dofs, self.size, tags=tags)
-        else:
-            more = self.added.plus(blocks, dofs, *tags)
+        more = with_elements(self.added, blocks, dofs, self.size, tags)
         return DirectSum(self.parts, more, tags)
 
     def diagonal(self) -> Float[Array, " n"]:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._jax import eval_now
 from .._numerics import matrix_inverse
-from ._operators import AbstractSparse, ElementSum, register
+from ._operators import AbstractSparse, ElementSum, register, with_elements
 
 FILLED = 0.25
 """Least part of the places of a pattern that is in use: rows are stored at one length."""
@@ -145,11 +145,7 @@ class NodeBlocks(AbstractSparse):
         return total if self.added is None else total + self.added.mv(vector)
 
     def plus(self, blocks: Float[Array, "c j j"], dofs: Int[Array, "c j"], *tags) -> "NodeBlocks":
-        dofs = jnp.asarray(dofs, jnp.int32)
-        if self.added is None:
-            more = ElementSum(blocks, dofs, self.size, tags=tags)
-        else:
-            more = self.added.plus(blocks, dofs, *tags)
+        more = with_elements(self.added, blocks, dofs, self.size, tags)
         return NodeBlocks(self.blocks, self.columns, self.free, tags, more, self.colours)
 
     def transpose(self) -> "NodeBlocks":

@@ -200,6 +200,16 @@ class ElementSum(AbstractSparse):
         return i, j, values
 
 
+def with_elements(
+    added: ElementSum | None, blocks: Array, dofs: Array, size: int, tags: Iterable
+) -> ElementSum:
+    """The elements beside a matrix of order `size`, and more of them."""
+    dofs = jnp.asarray(dofs, jnp.int32)
+    if added is None:
+        return ElementSum(blocks, dofs, size, tags=tags)
+    return added.plus(blocks, dofs, *tags)
+
+
 def widened(blocks: Array, dofs: Array, k: int, n: int) -> tuple[Array, Array]:
     """Elements filled up to `k` unknowns with `n`, which is none."""
     more = k - dofs.shape[1]
