@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ._numerics import UNROLL_LIMIT, dot, short_sum, weighted_sum
+from ._numerics import UNROLL_LIMIT, dot, short_product, short_sum, weighted_sum
 
 Bodies = int | tuple[int | None, ...] | None
 """Indices of bodies: the same one for all contacts, or one for each; `None` is no body (the world)."""
@@ -186,7 +186,7 @@ class PickedRows(AbstractRows):
     def of_sides(self, x: Float[Array, "b ..."]) -> list[Float[Array, "... c"]]:
         """As of `BlockRows`."""
         flat = x.reshape(len(x), -1)
-        return [(w @ flat).T.reshape((*x.shape[1:], -1)) for w in self.whose]
+        return [short_product(w, flat).T.reshape((*x.shape[1:], -1)) for w in self.whose]
 
     def dense(self) -> Float[Array, "k n c"]:
         k, _, c = self.values[0].shape
@@ -259,13 +259,14 @@ class JointRows(AbstractRows):
 
     def dense(self) -> Float[Array, "k n c"]:
         pairs = zip(self.wrenches, self.moved, strict=True)
-        parts = (jnp.einsum("ksc,sn->knc", x, self.motion) * m[None] for x, m in pairs)
+        motion = self.motion[:, :, None]
+        parts = (weighted_sum(x[:, :, None], motion, axis=1) * m[None] for x, m in pairs)
         return sum(parts)  # pyright: ignore[reportReturnType]
 
     def apply(self, v: Float[Array, " n"]) -> Float[Array, "k c"]:
         pairs = zip(self.wrenches, self.moved, strict=True)
         rates = self.motion * v[None]
-        return sum(dot(jnp.swapaxes(x, 0, 1), (rates @ m)[:, None]) for x, m in pairs)  # pyright: ignore[reportReturnType]
+        return sum(dot(jnp.swapaxes(x, 0, 1), short_product(rates, m)[:, None]) for x, m in pairs)  # pyright: ignore[reportReturnType]
 
 
 class EntryRows(AbstractRows):

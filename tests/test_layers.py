@@ -18,6 +18,7 @@ FLOORS = (
         "_types",
         "_result",
         "_numerics",
+        "_scalar_kernels",
         "_block_rows",
         "_block_diagonal",
         "linear",

@@ -5,13 +5,12 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._numerics import (
+from .._numerics import dot, stacked
+from .._scalar_kernels import (
     bernoulli_kernel,
     cos_kernel,
-    dot,
     sinc_kernel,
     sine_defect_kernel,
-    stacked,
     versine_kernel,
 )
 from .._types import Config, Scalar, Vector

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._arguments import AbstractChecked, checked_arguments, checked_kinds
-from .._numerics import bernoulli_numbers
+from .._scalar_kernels import bernoulli_numbers
 from .._types import Config, Vector
 from ._base import AbstractGroup
 

@@ -6,19 +6,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._arguments import checked_kinds
-from .._numerics import (
+from .._numerics import cross, dot, skew, unit_matrix
+from .._scalar_kernels import (
     bernoulli_kernel,
     bernoulli_near,
     cos_half_near,
     cos_kernel,
-    cross,
-    dot,
     sinc_half_near,
     sinc_kernel,
     sine_defect_kernel,
     sine_defect_near,
-    skew,
-    unit_matrix,
     versine_kernel,
 )
 from .._types import Config, Scalar, Vector

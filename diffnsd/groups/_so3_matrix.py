@@ -7,14 +7,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._arguments import checked_kinds
-from .._numerics import (
-    cos_half_near,
-    dot,
-    sinc_half_near,
-    sinc_kernel,
-    skew,
-    versine_kernel,
-)
+from .._numerics import dot, skew
+from .._scalar_kernels import cos_half_near, sinc_half_near, sinc_kernel, versine_kernel
 from .._types import Config, Scalar, Vector
 from ._base import (
     AbstractGroup,

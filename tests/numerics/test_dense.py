@@ -7,6 +7,7 @@ import pytest
 
 from diffnsd._jax import staged
 from diffnsd._numerics import (
+    LOOP_LIMIT,
     UNROLL_LIMIT,
     is_least,
     lu_solve,
@@ -15,7 +16,7 @@ from diffnsd._numerics import (
     weighted_sum,
 )
 
-ORDERS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
+ORDERS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 24, 25]
 LANES = (5, 3)
 
 
@@ -48,8 +49,8 @@ def test_against_lapack(n):
     np.testing.assert_allclose(np.moveaxis(product, 0, -1), applied, rtol=0, atol=1e-13)
 
 
-def test_both_sides_of_the_unrolling_limit_are_tested():
-    assert min(ORDERS) < UNROLL_LIMIT < max(ORDERS)
+def test_both_sides_of_the_limits_are_tested():
+    assert min(ORDERS) < UNROLL_LIMIT < 14 < LOOP_LIMIT < max(ORDERS)
 
 
 def test_empty_matrices():
@@ -57,13 +58,25 @@ def test_empty_matrices():
     assert matrix_inverse(jnp.zeros((0, 0, 4))).shape == (0, 0, 4)
 
 
-def test_solve_is_differentiable():
-    a, b = matrices(3)
+@pytest.mark.parametrize("n", [3, 14, 25])
+def test_solve_is_differentiable(n):
+    a, b = matrices(n)
     a, b = jnp.asarray(a[0, 0]), jnp.asarray(b[0, 0])
-    da, db = jnp.asarray(matrices(3)[0][1, 1]), jnp.ones(3)
+    da, db = jnp.asarray(matrices(n)[0][1, 1]), jnp.ones(n)
     x = np.linalg.solve(a, b)
-    _, tangent = jax.jvp(lu_solve, (a, b), (da, db))
-    np.testing.assert_allclose(tangent, np.linalg.solve(a, db - da @ x), rtol=1e-12)
+    solve = jax.jit(lambda a, b: (*jax.jvp(lu_solve, (a, b), (da, db)), *jax.vjp(lu_solve, a, b)[1](b)))
+    _, tangent, of_a, of_b = solve(a, b)
+    np.testing.assert_allclose(tangent, np.linalg.solve(a, db - da @ x), rtol=0, atol=1e-12)
+    back = np.linalg.solve(a.T, b)
+    np.testing.assert_allclose(of_b, back, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(of_a, -np.outer(back, x), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [5, 14, 25])
+def test_one_matrix_for_several_right_hand_sides(n):
+    a, b = matrices(n)[0][0, 0], np.random.default_rng(1).normal(size=(n, 4))
+    found = lu_solve(jnp.asarray(a)[:, :, None], jnp.asarray(b))
+    np.testing.assert_allclose(found, np.linalg.solve(a, b), rtol=0, atol=1e-13)
 
 
 def test_a_stage_runs_only_if_pending():

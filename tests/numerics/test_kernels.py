@@ -8,16 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffnsd._numerics import (
+from diffnsd._numerics import cross, dot, max_abs, safe_norm, skew
+from diffnsd._scalar_kernels import (
     bernoulli_kernel,
     cos_kernel,
-    cross,
-    dot,
-    max_abs,
-    safe_norm,
     sinc_kernel,
     sine_defect_kernel,
-    skew,
     versine_kernel,
 )
 

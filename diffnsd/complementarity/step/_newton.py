@@ -175,6 +175,8 @@ def _stage(task: Task, it: Iterate, point: Point, options: StepOptions, weaken) 
     tilt = tilt_for(task.size.dtype)
     norm, residual = point.norm, point.residual
     far = options.damping * weaken**0.5 * jnp.minimum(residual, 1.0)
+    # The tilt regularises too: the first steps from a warm start, mostly all, are Newton's own.
+    far = jnp.where(it.is_tilted & (it.passes < 2), 0, far)
     least = jnp.where(it.is_tilted, 0, options.proximal * weaken)
     on_path = (it.tilt > tilt) & (residual < NEAR)
     solved = ~it.done & it.is_tilted & (it.passes == 0) & (norm <= options.tolerance) & point.exact

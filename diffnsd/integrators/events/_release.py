@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..._jax import call_where, with_value, without_derivative
-from ..._numerics import UNROLL_LIMIT, lu_solve, matrix_inverse, one_by_one
+from ..._numerics import lu_solve, matrix_inverse
 from ..._types import Scalar, State
 from ...model import Interaction, Model
 from .._impact import normal_motion, slip_rows, slips, still
@@ -93,7 +93,7 @@ def _gain(model: Model, t, end: State, impulses: LastThree, moved, found: Releas
     pushes = jnp.moveaxis(rows.input * stiffness[:, None], 1, 0)
     sprung = mass + jnp.einsum("ikc,kjc->ij", pushes, rows.output)
     pushes = jnp.where(rows.moves, pushes, 0)[:, :3]
-    gain = _solved(sprung, pushes.reshape((len(mass), -1))).reshape(pushes.shape)
+    gain = lu_solve(sprung[:, :, None], pushes.reshape((len(mass), -1))).reshape(pushes.shape)
 
     w = jnp.where(rows.moves[:3], moved, 0)
     held = jnp.tensordot(gain, w, 2)
@@ -102,12 +102,6 @@ def _gain(model: Model, t, end: State, impulses: LastThree, moved, found: Releas
     held_part = jnp.where(jnp.isfinite(free), 1 - free, 0)[None, None]
     return jnp.where(jnp.isfinite(gain), gain * held_part, 0)
 
-
-def _solved(a: Array, b: Array) -> Array:
-    """`a^-1 b` for `b (n, m)`."""
-    if len(a) > UNROLL_LIMIT:
-        return one_by_one(jnp.linalg.solve, a[None], b[None])[0]
-    return lu_solve(a[:, :, None], b)
 
 
 def _share(w, hold, rows: "_Rows", found: Releases) -> Float[Array, " c"]:

@@ -8,7 +8,7 @@ from numpy.polynomial import legendre
 from numpy.polynomial.polynomial import polyint, polyval
 
 from ..._arguments import AbstractChecked, Numbers
-from ..._numerics import lagrange
+from ..._scalar_kernels import lagrange
 
 Row = tuple[float, ...]
 

@@ -9,7 +9,7 @@ from numpy.polynomial import Legendre
 from numpy.polynomial.polynomial import polyder, polyval
 
 from ..._arguments import AbstractChecked, checked_arguments
-from ..._numerics import lagrange
+from ..._scalar_kernels import lagrange
 
 
 class Quadrature(AbstractChecked):

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ..._block_rows import PickedRows, in_lanes
 from ..._jax import eval_now, is_traced
-from ..._numerics import as_float, cross, dot
+from ..._numerics import as_float, cross, dot, short_product
 from ..._types import Config, Local, PerContact, Scalar, State
 from ...groups import AbstractGroup, Pose, rotation_matrix
 from .._base import AbstractWrappedRelation, ContactPlaces, Contacts, check_body
@@ -142,7 +142,7 @@ class ChosenContacts(AbstractWrappedRelation):
             if bodies is None:
                 continue
             which = self._whose(bodies, len(q.position), gap)
-            at = Pose(which @ q.position, which @ q.orientation)
+            at = Pose(short_product(which, q.position), short_product(which, q.orientation))
             values.append(sign * relation.rows_of(at, tuple(range(len(gap))), p, frame))
             whose.append(which)
         rows = PickedRows(tuple(values), tuple(whose))

@@ -67,7 +67,13 @@ def local_frames(system: Any, q: Config) -> tuple[Array, Array]:
     amount = jnp.where(alone, q[where] - system.reference[joint], 0)
     axis, point = unit_vectors(system.axes.T)[:, joint], system.points.T[:, joint]
     half = jnp.where(slides, 0, amount) / 2
-    turn = jnp.concatenate([jnp.cos(half)[None], jnp.sin(half)[None] * axis])
+    # The product with the unit matrix keeps XLA from computing both again for every entry of what follows.
+    cos, sin = jnp.matmul(
+        jnp.stack([jnp.cos(half), jnp.sin(half)]),
+        np.eye(len(joint), dtype=q.dtype),
+        precision="highest",
+    )
+    turn = jnp.concatenate([cos[None], sin[None] * axis])
     turning = np.array([i for i, k in enumerate(tables.kind) if k.coordinates >= 4], np.int32)
     if len(turning):
         ends = tables.q_start[joint[turning]] + [tables.kind[i].coordinates for i in turning]
@@ -172,8 +178,9 @@ def momenta(system: Any, at: Placed, twist: Array) -> tuple[Array, Array]:
 
 def _inertia_in_world(system: Any, at: Placed) -> Array:
     """Inertias about the centres of mass, `(3, 3, b)`."""
-    half = jnp.einsum("ijb,bjk->ikb", at.rotation, system.inertia)
-    return jnp.einsum("ikb,jkb->ijb", half, at.rotation)
+    turn, inertia = at.rotation, jnp.moveaxis(system.inertia, 0, -1)
+    half = weighted_sum(turn[:, :, None], inertia, axis=1)
+    return weighted_sum(half[:, :, None], jnp.swapaxes(turn, 0, 1), axis=1)
 
 
 def composite_mass(system: Any, at: Placed) -> Matrix:
@@ -188,7 +195,7 @@ def composite_mass(system: Any, at: Placed) -> Matrix:
     angular, linear = at.motion[:3], at.motion[3:]
     momentum = mass[None] * linear + cross(angular, first)
     spin = weighted_sum(second, angular, axis=1) + cross(first, linear)
-    rows = jnp.concatenate([spin, momentum]).T @ at.motion
+    rows = weighted_sum(jnp.concatenate([spin, momentum])[:, :, None], at.motion[:, None])
     lower = tables.moves[tables.link] & np.tri(len(tables.link), dtype=bool)
     below = jnp.where(lower, rows, 0)
     return below + jnp.where(np.eye(len(tables.link), dtype=bool), 0, below).T
