@@ -2,7 +2,7 @@
 
     python benchmarks/mechanisms.py FILE.xml [FILE.xml ...] --json mechanisms.json --batches 1 256
     python benchmarks/mechanisms.py quadruped.xml --ignore condim contact --only-load
-    python benchmarks/mechanisms.py hopper.xml --batches 256 --mjx
+    python benchmarks/mechanisms.py hopper.xml --batches 256 --max-active 4 --mjx
     python benchmarks/mechanisms.py gymnasium/envs/mujoco/assets/*.xml --only-load --table
 
 Batches are stepped by `nsd.rollout`, on all cores as those of MuJoCo.
@@ -159,9 +159,11 @@ def mjx_times(m: Any, batch: int) -> dict:
     return timed("mjx_", steps, places, jnp.asarray(velocities))
 
 
-def loaded(file: Path, ignore: list[str]) -> tuple[nsd.Model, io.Elements, nsd.State]:
+def loaded(
+    file: Path, ignore: list[str], max_active: int = 12
+) -> tuple[nsd.Model, io.Elements, nsd.State]:
     """A file with contacts that do not penetrate."""
-    return io.load_mjcf(file, ignore=ignore, law=stabilized, max_active=12)
+    return io.load_mjcf(file, ignore=ignore, law=stabilized, max_active=max_active)
 
 
 def refused_for(error: ValueError) -> dict[str, str]:
@@ -191,6 +193,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = _harness.parser(__doc__ or "", (1, 256))
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--ignore", nargs="*", default=[], help="elements left out, see load_mjcf")
+    parser.add_argument("--max-active", type=int, default=12, help="contacts of a kind at a time")
     parser.add_argument("--only-load", action="store_true", help="compare, do not time")
     parser.add_argument("--table", action="store_true", help="a table of what loads")
     parser.add_argument("--mjx", action="store_true", help="time MJX too")
@@ -201,14 +204,14 @@ def main(arguments: list[str] | None = None) -> None:
         name = "/".join(file.parts[-2:])
         why: dict[str, str] = {}
         try:
-            model, elements, start = loaded(file, options.ignore)
+            model, elements, start = loaded(file, options.ignore, options.max_active)
         except ValueError as error:
             why = refused_for(error)
             if not (options.table and why):
                 print(f"{name}: refused: {str(error).splitlines()[1:4] or error}", flush=True)
                 rows.append({"file": name, "loaded": False, "why": str(error)})
                 continue
-            model, elements, start = loaded(file, [*options.ignore, *why])
+            model, elements, start = loaded(file, [*options.ignore, *why], options.max_active)
         m = mujoco.MjModel.from_xml_path(str(file))
         difference = largest_difference(model, elements, m)
         row = {"file": name, "loaded": True, "velocities": m.nv, "difference": difference}

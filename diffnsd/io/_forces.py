@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from .._arguments import AbstractChecked
 from .._jax import concrete, is_traced
-from .._numerics import as_float
+from .._numerics import as_float, short_sum
 from .._types import Args, Scalar, State, Vector
 from ._lengths import Coordinates, TendonLength
 
@@ -59,7 +59,7 @@ class Actuators(eqx.Module):
         length = self.transmission @ self.coordinates(state.q) + self.along @ lengths
         rate = self.transmission @ state.v + self.along @ rates
         known = jnp.stack([jnp.ones_like(length), length, rate], axis=1)
-        force = jnp.sum(self.gain * known, axis=1) * inputs + jnp.sum(self.bias * known, axis=1)
+        force = short_sum(self.gain * known, 1) * inputs + short_sum(self.bias * known, 1)
         return jnp.clip(force, self.forces[:, 0], self.forces[:, 1]), pull
 
     def driven(self, t: Scalar, state: State, inputs: Float[Array, " a"]) -> Vector:

@@ -64,7 +64,9 @@ def test_solve_is_differentiable(n):
     a, b = jnp.asarray(a[0, 0]), jnp.asarray(b[0, 0])
     da, db = jnp.asarray(matrices(n)[0][1, 1]), jnp.ones(n)
     x = np.linalg.solve(a, b)
-    solve = jax.jit(lambda a, b: (*jax.jvp(lu_solve, (a, b), (da, db)), *jax.vjp(lu_solve, a, b)[1](b)))
+    solve = jax.jit(
+        lambda a, b: (*jax.jvp(lu_solve, (a, b), (da, db)), *jax.vjp(lu_solve, a, b)[1](b))
+    )
     _, tangent, of_a, of_b = solve(a, b)
     np.testing.assert_allclose(tangent, np.linalg.solve(a, db - da @ x), rtol=0, atol=1e-12)
     back = np.linalg.solve(a.T, b)

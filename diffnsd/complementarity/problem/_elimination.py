@@ -23,7 +23,7 @@ from jaxtyping import Array
 from ..._block_rows import OwnRows
 from ..._jax import staged
 from ..._numerics import (
-    UNROLL_LIMIT,
+    LOOP_LIMIT,
     entries,
     inverse,
     lu_solve,
@@ -114,7 +114,7 @@ def congruence(matrix: Array | None, left: tuple[Array, ...], right: tuple) -> A
         n = len(columns)
         return columns + np.eye(n, dtype=columns.dtype).reshape(n, n, *(1,) * (columns.ndim - 2))
     for b, x in zip(left, right, strict=True):
-        if matrix.shape[0] > UNROLL_LIMIT:
+        if matrix.shape[0] > LOOP_LIMIT:
             matrix = matrix + jnp.einsum("kic...,kjc...->ij...", b, x)
             continue
         matrix = matrix + short_sum(weighted_sum(b[:, :, None], x), 2)

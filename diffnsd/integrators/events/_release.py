@@ -103,7 +103,6 @@ def _gain(model: Model, t, end: State, impulses: LastThree, moved, found: Releas
     return jnp.where(jnp.isfinite(gain), gain * held_part, 0)
 
 
-
 def _share(w, hold, rows: "_Rows", found: Releases) -> Float[Array, " c"]:
     """`P / (P + S)` of every contact; infinite where the force does not grow steadily.
 
