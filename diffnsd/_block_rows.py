@@ -385,4 +385,4 @@ def gather(matrix: "Array | AbstractRows | OwnRows", z: Array) -> Array:
     """`H^T z` for `H (k, n, c, ...)` and `z (k, c, ...)`: unrolled over rows, summed over contacts."""
     if isinstance(matrix, AbstractRows | OwnRows):
         return matrix.gather(z)
-    return short_sum(weighted_sum(matrix, z), 1)
+    return short_sum(weighted_sum(matrix, z), 1, LOOP_LIMIT)

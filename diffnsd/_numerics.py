@@ -55,7 +55,7 @@ def weighted_sum(parts: Array, weights: Array, axis: int = 0) -> Array:
     return functools.reduce(operator.add, (part * weight for part, weight in pairs))
 
 
-def short_sum(x: Array, axis: int, limit: int = 24) -> Array:
+def short_sum(x: Array, axis: int, limit: int = 8) -> Array:
     """Sum over an axis of at most `limit` entries as a chain of additions, over a longer one as a reduction.
 
     A reduction of a few terms becomes a call that does not fuse with its surroundings (measured: 14 x 14 sums

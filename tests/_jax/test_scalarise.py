@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from quick import quick_jit
 
-from diffnsd import _numerics as numerics
+from diffnsd import _numerics as numerics, _scalar_kernels as kernels
 from diffnsd._jax import on_components
 
 
@@ -83,10 +83,10 @@ def test_derivatives_of_what_is_closed_over():
 # Kernels for one step, to the third derivative, against the switched ones.
 
 NEAR = {
-    "cos half": (numerics.cos_half_near, lambda t: numerics.cos_kernel(t / 4)),
-    "sinc half": (numerics.sinc_half_near, lambda t: numerics.sinc_kernel(t / 4)),
-    "sine defect": (numerics.sine_defect_near, numerics.sine_defect_kernel),
-    "bernoulli": (numerics.bernoulli_near, numerics.bernoulli_kernel),
+    "cos half": (kernels.cos_half_near, lambda t: kernels.cos_kernel(t / 4)),
+    "sinc half": (kernels.sinc_half_near, lambda t: kernels.sinc_kernel(t / 4)),
+    "sine defect": (kernels.sine_defect_near, kernels.sine_defect_kernel),
+    "bernoulli": (kernels.bernoulli_near, kernels.bernoulli_kernel),
 }
 
 

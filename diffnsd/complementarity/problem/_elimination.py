@@ -117,7 +117,7 @@ def congruence(matrix: Array | None, left: tuple[Array, ...], right: tuple) -> A
         if matrix.shape[0] > LOOP_LIMIT:
             matrix = matrix + jnp.einsum("kic...,kjc...->ij...", b, x)
             continue
-        matrix = matrix + short_sum(weighted_sum(b[:, :, None], x), 2)
+        matrix = matrix + short_sum(weighted_sum(b[:, :, None], x), 2, LOOP_LIMIT)
     return matrix
 
 
