@@ -50,7 +50,7 @@ FREE = {  # parameter: leaves of the file, width of its logarithm, shape
 SPREAD_POSE = np.array([3e-4] * 3 + [4e-3] * 3 + [4e-3])
 SPREAD_VELOCITY = np.array([0.041] * 3 + [0.43] * 3 + [1.06])
 NOISE = np.array([1.5e-4] * 3 + [2e-3] * 3 + [2.5e-3])
-FINERTIA_D = 23
+FLIGHT = 23
 
 
 def stabilized(mu, e):
@@ -151,9 +151,7 @@ def estimated_starts(elements: io.Elements, tosses: Tosses) -> tuple[np.ndarray,
     """
     group, full = elements.system().group, elements.model()
     kept = tuple(i for i in full.interactions if not isinstance(i.relation, ContactFrame))
-    flying = (
-        np.arange(FINERTIA_D)[None] < np.minimum(tosses.data["flight_frames"], FINERTIA_D)[:, None]
-    )
+    flying = np.arange(FLIGHT)[None] < np.minimum(tosses.data["flight_frames"], FLIGHT)[:, None]
 
     def one(model, toss):
         (q, v, measured, mask), gravity = toss, model.system.gravity
@@ -162,7 +160,7 @@ def estimated_starts(elements: io.Elements, tosses: Tosses) -> tuple[np.ndarray,
             return group.compose(q, group.exp(x[:7] * SPREAD_POSE)), v + x[7:] * SPREAD_VELOCITY
 
         def residual(x):
-            frames = motion(model, gravity, tosses.dt, *moved(x), FINERTIA_D)
+            frames = motion(model, gravity, tosses.dt, *moved(x), FLIGHT)
             apart = jax.vmap(lambda a, b: group.log(group.compose(group.inverse(a), b)))
             return jnp.concatenate([(apart(measured, frames) / NOISE * mask[:, None]).ravel(), x])
 
@@ -174,7 +172,7 @@ def estimated_starts(elements: io.Elements, tosses: Tosses) -> tuple[np.ndarray,
 
         return moved(jax.lax.scan(step, jnp.zeros(14), length=4)[0])
 
-    batch = tosses.q[:, 0], tosses.v, tosses.q[:, :FINERTIA_D], flying.astype(float)
+    batch = tosses.q[:, 0], tosses.v, tosses.q[:, :FLIGHT], flying.astype(float)
     batch = jax.tree.map(jnp.asarray, batch)
     q, v = rollout(eqx.Partial(one, Model(full.system, kept)), batch, chunk=128)
     return np.asarray(q), np.asarray(v)

@@ -58,8 +58,7 @@ def weighted_sum(parts: Array, weights: Array, axis: int = 0) -> Array:
 def short_sum(x: Array, axis: int, limit: int = 8) -> Array:
     """Sum over an axis of at most `limit` entries as a chain of additions, over a longer one as a reduction.
 
-    A reduction of a few terms becomes a call that does not fuse with its surroundings (measured: 14 x 14 sums
-    of 16 terms in a batch of 128, 170 µs for 30).
+    A reduction of a few terms becomes a call that does not fuse with its surroundings.
     """
     count = x.shape[axis]
     if not 0 < count <= limit:
@@ -70,8 +69,8 @@ def short_sum(x: Array, axis: int, limit: int = 8) -> Array:
 def short_product(a: Array, b: Array, limit: int = 8) -> Array:
     """`a @ b` of two matrices, as a chain of additions where at most `limit` terms are summed.
 
-    In a batch XLA calls a library on a CPU for such a product of every element: 128 products of 4 x 6 and
-    6 x 4 matrices take 20 µs, the chain 5 µs.
+    In a batch XLA calls a library on a CPU for such a product of every element: 128 products of 4 x 4 matrices
+    take 17 µs, the chain 5.5 µs.
     """
     if not 0 < a.shape[1] <= limit:
         return a @ b
