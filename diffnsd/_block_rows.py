@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ._numerics import LOOP_LIMIT, dot, short_product, short_sum, weighted_sum
+from ._own_rows import OwnRows
 
 Bodies = int | tuple[int | None, ...] | None
 """Indices of bodies: the same one for all contacts, or one for each; `None` is no body (the world)."""
@@ -313,52 +314,63 @@ def _of_sides(sides, count: int) -> EntryRows:
     return EntryRows(jnp.concatenate(values, axis=1), jnp.concatenate(columns, axis=1), s * count)
 
 
-class OwnRows(eqx.Module):
-    """`H` of a problem `w = v + offset`, or `G H`: a contact has entries only in its own columns.
+class CoordinateRows(AbstractRows):
+    """`H` of contacts with one row, of one entry each: limits of joints, friction in them.
 
-    Column `at + j c + i` is that of row `j` of contact `i`.
-
-    **Arguments:** `values`: `G`, shape `(k, k, c, ...)`, `None` for the unit matrix; `rows`: `(k, c)`;
-    `at`: the first column; `n`: number of columns.
+    **Arguments:** `values`: the entries, `(1, c, ...)`; `columns`: where they are, one for each contact;
+    `n`: number of columns.
     """
 
-    values: Array | None
-    rows: tuple[int, int] = eqx.field(static=True)
-    at: int = eqx.field(static=True)
+    values: Float[Array, "1 c ..."]
+    columns: tuple[int, ...] = eqx.field(static=True)
     n: int = eqx.field(static=True)
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """`(k, n, c)`, the shape of the matrix."""
-        k, c = self.rows
-        return k, self.n, c
+        return 1, self.n, len(self.columns)
 
-    def apply(self, v: Array) -> Array:
-        """`H v`, shape `(k, c, ...)`."""
-        k, c = self.rows
-        own = v[self.at : self.at + k * c].reshape((k, c, *v.shape[1:]))
-        return own if self.values is None else weighted_sum(self.values, own, axis=1)
+    def first(self, k: int) -> "CoordinateRows":
+        return CoordinateRows(self.values[:k], self.columns, self.n)
 
-    def gather(self, z: Array) -> Array:
-        """`H^T z`, shape `(n, ...)`."""
-        own = z if self.values is None else weighted_sum(self.values, z)
-        own = own.reshape((-1, *z.shape[2:]))
-        pad = (self.at, self.n - self.at - len(own))
-        return jnp.pad(own, (pad, *((0, 0),) * (own.ndim - 1)))
+    def entries(self) -> "EntryRows":
+        columns = jnp.asarray(np.array(self.columns, np.int32)[:, None])
+        return EntryRows(self.values[:, None], columns, self.n)
 
-    def times(self, left: Any) -> "OwnRows":
-        """`G H` for `G (k, k, c, ...)`."""
-        values = (
-            left if self.values is None else weighted_sum(left[:, :, None], self.values, axis=1)
-        )
-        return eqx.tree_at(lambda r: r.values, self, values, is_leaf=lambda x: x is None)
+    def dense(self) -> Float[Array, "1 n c ..."]:
+        here = np.arange(self.n)[:, None] == np.array(self.columns)
+        here = here.reshape((1, *here.shape) + (1,) * (self.values.ndim - 2))
+        return jnp.where(here, self.values[:, None], 0)
 
-    def after(self, columns: Array) -> Array:
-        """`B H` for `B (k, n, c, ...)`: the columns of the contacts, shape `(n, k c, ...)`."""
-        moved = columns
-        if self.values is not None:
-            moved = weighted_sum(columns[:, None], self.values[:, :, None])
-        return jnp.swapaxes(moved, 0, 1).reshape((self.n, -1, *columns.shape[3:]))
+    def apply(self, v: Float[Array, "n ..."]) -> Float[Array, "1 c ..."]:
+        runs = [v[first : first + stop - start] for start, stop, first in _runs(self.columns)]
+        return self.values * jnp.concatenate(runs)[None]
+
+    def gather(self, z: Float[Array, "1 c ..."]) -> Float[Array, "n ..."]:
+        return self._added(self.values * z)
+
+    def times(self, left: Array) -> "CoordinateRows":
+        """`G H` for `G (1, 1, c, ...)`."""
+        return CoordinateRows(left[0] * self.values, self.columns, self.n)
+
+    def square(self, right: "CoordinateRows") -> Float[Array, "n ..."]:
+        """The diagonal of `H^T G`, which has no other entries, for `G` with entries in the same places."""
+        return self._added(self.values * right.values)
+
+    def _added(self, x: Array) -> Array:
+        """What each column gets of `x (1, c, ...)`, contact by contact."""
+        rest = ((0, 0),) * (x.ndim - 2)
+        return sum(
+            jnp.pad(x[0, start:stop], ((first, self.n - first - stop + start), *rest))
+            for start, stop, first in _runs(self.columns)
+        )  # pyright: ignore[reportReturnType]
+
+
+def _runs(columns: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    """Begin, end and first column of each run of consecutive columns: slices fuse, index tables do not."""
+    breaks = [i for i in range(1, len(columns)) if columns[i] != columns[i - 1] + 1]
+    ends = [0, *breaks, len(columns)]
+    return [(a, b, columns[a]) for a, b in zip(ends[:-1], ends[1:], strict=True)]
 
 
 def _without_absent(x: Array, bodies: Bodies) -> Array:

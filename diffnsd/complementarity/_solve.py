@@ -15,6 +15,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array
 
 from .._block_diagonal import BlockDiagonal
+from .._block_rows import dense
 from .._jax import SAVED_NAME, AbstractKernel, call
 from .._numerics import UNROLL_LIMIT, newton_solve
 from .derivatives._adjoint import AbstractAdjoint, ImplicitAdjoint, central_path
@@ -164,8 +165,8 @@ def _few_contacts(problem: MixedProblem, z0, solver, adjoint):
     """
     solve = _solves(problem.matrix)
     columns = problem.loads()
-    outputs = [jnp.swapaxes(b.output, 1, 2).reshape(-1, b.output.shape[1]) for b in problem.blocks]
-    outputs = jnp.concatenate(outputs)
+    rows = [dense(block.output) for block in problem.blocks]
+    outputs = jnp.concatenate([jnp.swapaxes(h, 1, 2).reshape(-1, h.shape[1]) for h in rows])
     free, moved = solve(problem.rhs), solve(columns)
     delassus, start = outputs @ moved, outputs @ free
     z, stats = _condensed(problem.blocks, delassus, start, z0, solver, adjoint)

@@ -125,10 +125,13 @@ class AbstractGroup(AbstractChecked):
         along = jax.jvp(lambda s: self.compose(q, self.exp(s * xi)), (jnp.zeros_like(one),), (one,))
         return along[1]
 
-    def adds(self, places: np.ndarray) -> bool:
-        """Whether `q exp(xi)` is `q + xi` at these places of both arrays; places beyond them do not count."""
+    def own_columns(self, places: np.ndarray) -> np.ndarray | None:
+        """The entries of `xi` that `q exp(xi)` adds to `q` at these places; `None` where it is no sum.
+
+        Places beyond the end of `q` are returned as they are.
+        """
         del places
-        return False
+        return None
 
     @property
     def cayley_problem(self) -> str | None:

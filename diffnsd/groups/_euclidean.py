@@ -37,9 +37,8 @@ class Euclidean(AbstractGroup):
     def log(self, g: Config) -> Vector:
         return g
 
-    def adds(self, places: np.ndarray) -> bool:
-        del places
-        return True
+    def own_columns(self, places: np.ndarray) -> np.ndarray | None:
+        return places
 
     cay = quat = exp
     cay_inv = quat_inv = log

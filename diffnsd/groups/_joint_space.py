@@ -95,9 +95,13 @@ class JointSpace(AbstractDirectProduct):
     def _largest(self, values) -> Scalar:
         return jnp.maximum(values[0], jnp.max(values[1]))
 
-    def adds(self, places: np.ndarray) -> bool:
-        turning = self._places(3)[1]
-        return self.size == self.n and not np.any(np.isin(places, turning))
+    def own_columns(self, places: np.ndarray) -> np.ndarray | None:
+        turning = self._places(self._width)[1]
+        if np.any(np.isin(places, turning)):
+            return None
+        # A quaternion has one entry more than its tangent vector.
+        before = np.sum(turning[:, 0] < places[..., None], axis=-1)
+        return places - (self._width - 3) * before
 
     def identity(self) -> Config:
         numbers, turning = self._places(self._width)

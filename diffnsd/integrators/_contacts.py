@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from .._block_rows import apply
+from .._block_rows import CoordinateRows, apply
 from .._jax import call_where
 from .._numerics import matrix_inverse
 from .._types import Scalar, State
@@ -84,7 +84,8 @@ def build_block(
     if q1 is not state.q or not (t1 is t or interaction.relation.is_scleronomic):
         there = _seen(interaction, model, t1, q1)
     around = context(interaction, model, t, state, h, gamma, before, here)
-    rows, drift = there.H if by_blocks else there.dense(), there.drift
+    kept = by_blocks or isinstance(there.H, CoordinateRows)
+    rows, drift = there.H if kept else there.dense(), there.drift
     if ahead is not None:
         drift = _seen(interaction, model, *ahead).velocity(state.v) - apply(rows, state.v)
     return law_block(interaction, around, rows, drift, duration=duration)

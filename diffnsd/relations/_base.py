@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._arguments import AbstractChecked
-from .._block_rows import AbstractRows, Bodies, apply, dense
+from .._block_rows import AbstractRows, Bodies, CoordinateRows, apply, dense
 from .._expects import shown
 from .._jax import is_traced
 from .._types import Config, Local, PerContact, Scalar, State, Vector
@@ -149,8 +149,12 @@ class AbstractRelation(AbstractChecked):
         def local(v):
             return self.checked(self.output(group, t, State(q, v), None)), None
 
-        h, drift, _ = linear_part(local, group, q)
+        h, drift, _ = linear_part(local, group, q, self.own_columns(group))
         return Contacts(self.gap(t, q), h, drift)
+
+    def own_columns(self, group: AbstractGroup) -> tuple[int, ...] | None:
+        """The one entry of `v` that each contact of one row depends on; `None`, the default, for any."""
+        return None
 
     def gap(self, t: Scalar, q: Config) -> PerContact | None:
         """Gaps [m], shape `(c,)`, positive when open; `None`, the default, if there are none."""
@@ -288,14 +292,25 @@ def reads_bodies(function: Callable) -> bool:
     return bool(getattr(getattr(function, "__self__", function), "is_of_bodies", False))
 
 
-def linear_part(local: Callable, group: AbstractGroup, q: Config):
+def own_columns(function: Callable, group: AbstractGroup) -> tuple[int, ...] | None:
+    """The one entry of `v` on which each value of a function of `(t, q)` depends, if it says so."""
+    found = getattr(function, "own_columns", None)
+    return None if found is None else found(group)
+
+
+def linear_part(
+    local: Callable, group: AbstractGroup, q: Config, columns: tuple[int, ...] | None = None
+):
     """`H` and drift of a local velocity `(c, k)` that is affine in `v`, and its auxiliary output.
 
-    **Arguments:** `local`: maps `v (n,)` to the local velocity and auxiliary values independent of `v`.
+    **Arguments:** `local`: maps `v (n,)` to the local velocity and auxiliary values independent of `v`;
+    `columns`: the one entry of `v` that each contact of one row depends on, `None` for any.
     """
     zero = jnp.zeros(group.dim, jax.tree.leaves(q)[0].dtype)
-    drift, columns, found = jax.linearize(local, zero, has_aux=True)
-    jacobian = jax.vmap(columns)(jnp.eye(group.dim, dtype=zero.dtype))
+    drift, slopes, found = jax.linearize(local, zero, has_aux=True)
+    if columns is not None:
+        return CoordinateRows(slopes(jnp.ones_like(zero)).T, columns, group.dim), drift.T, found
+    jacobian = jax.vmap(slopes)(jnp.eye(group.dim, dtype=zero.dtype))
     return jnp.transpose(jacobian, (2, 0, 1)), drift.T, found
 
 

@@ -8,7 +8,7 @@ import equinox as eqx
 from .._expects import returned
 from .._types import Config, Local, PerContact, Scalar, State
 from ..groups import AbstractGroup
-from ._base import AbstractRelation, Contacts, along, linear_part, reads_bodies
+from ._base import AbstractRelation, Contacts, along, linear_part, own_columns, reads_bodies
 
 
 class GapRelation(AbstractRelation):
@@ -40,6 +40,9 @@ class GapRelation(AbstractRelation):
     def is_of_bodies(self) -> bool:
         return reads_bodies(self.function)
 
+    def own_columns(self, group: AbstractGroup) -> tuple[int, ...] | None:
+        return own_columns(self.function, group) if self.rows == 1 else None
+
     def _values(self, t: Scalar, q: Config) -> Local:
         what = "gaps, real numbers of shape (c,) or (c, k)"
         values = returned("the gap function(t, q)", self.function(t, q), what, smooth=True)
@@ -68,5 +71,5 @@ class GapRelation(AbstractRelation):
             values, rate = along(self._values, group, t, State(q, v))
             return rate, values[:, 0]
 
-        h, drift, gap = linear_part(rates, group, q)
+        h, drift, gap = linear_part(rates, group, q, self.own_columns(group))
         return Contacts(gap, h, drift)

@@ -23,8 +23,15 @@ from .._block_rows import Bodies, of_bodies
 from .._jax import concrete, is_traced
 from .._numerics import as_float
 from .._types import Config, Scalar
-from ..groups import Pose, rotation_matrix
-from ._base import Indices, body_indices, check_lengths, out_of_range, reads_bodies
+from ..groups import AbstractGroup, Pose, rotation_matrix
+from ._base import (
+    Indices,
+    body_indices,
+    check_lengths,
+    out_of_range,
+    own_columns,
+    reads_bodies,
+)
 from .contacts._body_points import tangents
 
 
@@ -114,6 +121,11 @@ class Coordinates(AbstractChecked):
             )
         return q[np.array(self.index, np.int32)]
 
+    def own_columns(self, group: AbstractGroup) -> tuple[int, ...] | None:
+        """The one entry of `v` that each of them depends on; `None` for others, as of quaternions."""
+        columns = group.own_columns(np.array(self.index))
+        return None if columns is None else tuple(int(i) for i in columns)
+
 
 class JointLimits(AbstractChecked):
     """Two gaps, `(x − lower, upper − x)`, of a coordinate `x = coordinate(t, q)` of a joint.
@@ -132,6 +144,11 @@ class JointLimits(AbstractChecked):
     def is_of_bodies(self) -> bool:
         """Whether the coordinate is that of a joint between bodies."""
         return reads_bodies(self.coordinate)
+
+    def own_columns(self, group: AbstractGroup) -> tuple[int, ...] | None:
+        """The one entry of `v` that each gap depends on, `None` where there are several."""
+        columns = own_columns(self.coordinate, group)
+        return None if columns is None else (*columns, *columns)
 
     def __call__(self, t: Scalar, q: Config) -> Float[Array, " c"]:
         x = self.coordinate(t, q)

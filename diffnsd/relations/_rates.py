@@ -12,7 +12,7 @@ from .._expects import returned
 from .._numerics import as_float
 from .._types import Local, Scalar, State
 from ..groups import AbstractGroup
-from ._base import AbstractRelation, along, body_indices, reads_bodies
+from ._base import AbstractRelation, along, body_indices, own_columns, reads_bodies
 
 
 class RateRelation(AbstractRelation):
@@ -31,6 +31,9 @@ class RateRelation(AbstractRelation):
     @property
     def is_of_bodies(self) -> bool:
         return reads_bodies(self.function)
+
+    def own_columns(self, group: AbstractGroup) -> tuple[int, ...] | None:
+        return own_columns(self.function, group)
 
     def output(self, group: AbstractGroup, t: Scalar, state: State, lam: Local | None) -> Local:
 
@@ -69,6 +72,9 @@ class PrescribedVelocity(AbstractRelation):
             raise ValueError(f"index must be an integer or a list of integers, got {index}.")
         self.index = (found,) if isinstance(found, int) else found  # pyright: ignore[reportAttributeAccessIssue]
         self.rate = rate if callable(rate) else as_float(rate)
+
+    def own_columns(self, group: AbstractGroup) -> tuple[int, ...] | None:
+        return self.index
 
     def _rates(self, t: Scalar, dtype) -> Float[Array, " c"]:
         rate, shape = self.rate(t) if callable(self.rate) else self.rate, (len(self.index),)

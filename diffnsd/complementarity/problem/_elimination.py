@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..._block_rows import OwnRows
+from ..._block_rows import CoordinateRows
 from ..._jax import staged
 from ..._numerics import (
     LOOP_LIMIT,
@@ -33,6 +33,7 @@ from ..._numerics import (
     stacked,
     weighted_sum,
 )
+from ..._own_rows import OwnRows
 from ._problem import MixedProblem, apply, gather
 
 REFINEMENTS = 3
@@ -42,8 +43,8 @@ class Linearised(eqx.Module):
     """The matrix above: `matrix (n, n, ...)`, `None` for 1, and per block `output`, `input`, `d`, `n`."""
 
     matrix: Array | None
-    output: tuple[Array | OwnRows, ...]
-    input: tuple[Array, ...]
+    output: tuple[Array | OwnRows | CoordinateRows, ...]
+    input: tuple[Array | CoordinateRows, ...]
     d: tuple[Array, ...]
     n: tuple[Array, ...]
 
@@ -99,7 +100,7 @@ def regularised_inverse(d: Array, eps) -> Array:
 
 def products(left: Array, right):
     """Blockwise `(k, k, c, ...)` times `(k, x, c, ...)`."""
-    if isinstance(right, OwnRows):
+    if isinstance(right, OwnRows | CoordinateRows):
         return right.times(left)
     return weighted_sum(left[:, :, None], right, axis=1)
 
@@ -114,6 +115,12 @@ def congruence(matrix: Array | None, left: tuple[Array, ...], right: tuple) -> A
         n = len(columns)
         return columns + np.eye(n, dtype=columns.dtype).reshape(n, n, *(1,) * (columns.ndim - 2))
     for b, x in zip(left, right, strict=True):
+        if isinstance(b, CoordinateRows):
+            diagonal = b.square(x)
+            on = np.eye(len(diagonal), dtype=bool)
+            on = on.reshape(on.shape + (1,) * (diagonal.ndim - 1))
+            matrix = matrix + jnp.where(on, diagonal[:, None], 0)
+            continue
         if matrix.shape[0] > LOOP_LIMIT:
             matrix = matrix + jnp.einsum("kic...,kjc...->ij...", b, x)
             continue
@@ -125,7 +132,7 @@ class Factors(eqx.Module):
     """Everything about the regularised matrix that does not depend on the right-hand side."""
 
     inverse: tuple[Array, ...]
-    reduced: tuple[Array | OwnRows, ...]
+    reduced: tuple[Array | OwnRows | CoordinateRows, ...]
     matrix: Array
 
 

@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..._block_rows import OwnRows
+from ..._block_rows import dense
 from ..._jax import staged
 from ..._numerics import dot, matvec, short_sum, stacked
+from ..._own_rows import OwnRows
 from ...laws._base import AbstractLaw
 from ._problem import MixedProblem, apply, moved
 
@@ -225,14 +226,14 @@ def _lifted_by_an_edge(block, mobility: Array | None, w: Array) -> Array:
     """What a force on the edge of the cone, against the slip `w`, adds to the normal velocity, `(c, ...)`."""
     slope = block.law.lift_gradient(w)
     edge = jnp.concatenate([jnp.ones_like(w[:1]), -slope[1:]])
-    b = block.output if block.input is None else block.input
+    b = dense(block.output if block.input is None else block.input)
     push = short_sum(b * edge[:, None], 0)
     if mobility is not None:
         push = matvec(mobility[:, :, None], push)
     if isinstance(block.output, OwnRows):
         own = push[block.output.at : block.output.at + w.shape[1]]
         return jnp.moveaxis(jnp.diagonal(own), -1, 0)
-    return jnp.sum(block.output[0] * push, axis=0)
+    return jnp.sum(dense(block.output)[0] * push, axis=0)
 
 
 def lost_power(block: UnderLaw, w: Array, z: Array) -> Array:

@@ -19,8 +19,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..._block_diagonal import BlockDiagonal
-from ..._block_rows import BlockRows, OwnRows, apply, dense, gather
+from ..._block_rows import BlockRows, CoordinateRows, apply, dense, gather
 from ..._numerics import UNROLL_LIMIT, matvec
+from ..._own_rows import OwnRows
 from ...laws._base import AbstractLaw
 
 
@@ -29,7 +30,8 @@ class Block(eqx.Module):
 
     **Arguments:**
 
-    - `output`: `H`, shape `(k, n, c, ...)`, or `OwnRows`. `input`: `B` in the same shape, `None` for `H`.
+    - `output`: `H`, shape `(k, n, c, ...)`, or `OwnRows` or `CoordinateRows`. `input`: `B` in the same form,
+      `None` for `H`.
       Before the problem is passed to a solver, `H` may be `BlockRows`.
     - `offset`: shape `(k, c, ...)`, the law's shift included.
     - `law`: with leaves of shape `(c, ...)`.
@@ -56,7 +58,7 @@ class Block(eqx.Module):
         The mass matrix is replaced by its diagonal: any positive value gives the same solution.
         """
         b = self.output if self.input is None else self.input
-        scaled = apply(self.output * b, 1 / diagonal)
+        scaled = apply(jax.tree.map(jnp.multiply, self.output, b), 1 / diagonal)
         mean = jnp.mean(jnp.abs(scaled), axis=0)
         return jnp.where(mean > 0, 1 / jnp.where(mean > 0, mean, 1), 1)
 
@@ -98,9 +100,12 @@ class MixedProblem(eqx.Module):
         )
 
     def dense(self) -> "MixedProblem":
-        """The same problem with arrays for matrices."""
+        """The same problem with arrays for matrices, but for rows of one entry."""
         blocks = (
-            eqx.tree_at(lambda b: b.output, block, dense(block.output)) for block in self.blocks
+            block
+            if isinstance(block.output, CoordinateRows)
+            else eqx.tree_at(lambda b: b.output, block, dense(block.output))
+            for block in self.blocks
         )
         matrix = self.matrix.dense() if isinstance(self.matrix, BlockDiagonal) else self.matrix
         return MixedProblem(matrix, self.rhs, tuple(blocks))
@@ -114,7 +119,7 @@ class MixedProblem(eqx.Module):
 
     def loads(self) -> Array:
         """`B` of all contacts side by side, shape `(n, m, ...)`."""
-        every = [block.output if block.input is None else block.input for block in self.blocks]
+        every = [dense(b.output if b.input is None else b.input) for b in self.blocks]
         return jnp.concatenate(
             [jnp.swapaxes(b, 0, 1).reshape((b.shape[1], -1, *b.shape[3:])) for b in every], axis=1
         )

@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..._block_rows import OwnRows
+from ..._block_rows import CoordinateRows
 from ..._jax import staged
 from ..._numerics import matrix_inverse, matvec
+from ..._own_rows import OwnRows
 from ..problem._elimination import congruence, inputs
 from ..problem._natural_map import projected
 from ..problem._problem import MixedProblem, apply, gather
@@ -72,8 +73,8 @@ def split(
 
 def _over(output, sigma: Array):
     """`H / sigma`, `sigma (c, ...)`."""
-    if not isinstance(output, OwnRows):
+    if not isinstance(output, OwnRows | CoordinateRows):
         return output / sigma[None, None]
     k = output.shape[0]
     unit = np.eye(k, dtype=sigma.dtype).reshape((k, k, *(1,) * sigma.ndim))
-    return output.times(unit / sigma[None, None])
+    return output.times(jnp.asarray(unit / sigma[None, None]))

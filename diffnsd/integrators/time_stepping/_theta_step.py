@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..._block_rows import dense
 from ..._jax import where
 from ..._numerics import UNROLL_LIMIT, newton_solve
 from ..._result import RESULTS, first_error
@@ -339,7 +340,7 @@ def rows(problem: MixedProblem) -> tuple[Array, Array]:
 
     def flat(parts):
         n = problem.rhs.shape[0]
-        each = [jnp.transpose(x, (2, 0, 1)).reshape(-1, n) for x in parts]
+        each = [jnp.transpose(dense(x), (2, 0, 1)).reshape(-1, n) for x in parts]
         return jnp.concatenate([*each, jnp.zeros((0, n), problem.rhs.dtype)])
 
     blocks = problem.blocks

@@ -32,6 +32,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._block_rows import dense
 from ..._jax import where
 from ..._numerics import lu_solve, newton_solve
 from ..._result import RESULTS, first_error
@@ -194,7 +195,8 @@ def _mean_block(interaction: Interaction, scheme, model: Model, t0, h, state, z)
     n, m = state.v.shape[0], z.shape[0]
     relation, group = interaction.on(model.system), model.system.group
     block = build_block(interaction, model, t0, state, h, 0.0, jnp.zeros_like)
-    output, offset = block.output, block.offset
+    fixed, offset = dense(block.output), block.offset
+    output = fixed
     gap0 = relation.gap(t0, state.q)
     if gap0 is not None:
         length = jnp.where(h != 0, h, 1)
@@ -210,7 +212,7 @@ def _mean_block(interaction: Interaction, scheme, model: Model, t0, h, state, z)
         output = jnp.concatenate([slope[None], output[1:]])
         offset = jnp.concatenate([(offset[0] - drift[0] + here)[None], offset[1:]])
     pad = ((0, 0), (m - n, 0), (0, 0))
-    return Block(jnp.pad(output, pad), jnp.pad(block.output, pad), offset, block.law, block.active)
+    return Block(jnp.pad(output, pad), jnp.pad(fixed, pad), offset, block.law, block.active)
 
 
 def _warm(chosen, carry: Carry):
