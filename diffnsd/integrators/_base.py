@@ -285,6 +285,22 @@ class AbstractIntegrator(AbstractChecked):
         del carry
         return None
 
+    def outputs(
+        self, model: Model, t0: Scalar, h: Scalar, start: State, end: State
+    ) -> tuple[Local, ...]:
+        """Local velocities `(c, k)` [m/s] for which the laws of a step hold, per interaction.
+
+        Default: those at its end. On a curved surface these differ from them by the error of the step.
+
+        **Arguments:** `t0`, `start`: time and state at the start; `h`: length of the step; `end`: the state
+        at its end.
+        """
+        group = model.system.group
+        del start
+        return tuple(
+            i.on(model.system).output(group, t0 + h, end, None) for i in model.interactions
+        )
+
     def followed(self, model: Model, state: State, carry: Carry) -> State:
         """The state of the motion that the derivatives belong to: the state itself, but for `Corrected`."""
         del model, carry

@@ -87,7 +87,11 @@ def build_block(
     kept = by_blocks or isinstance(there.H, CoordinateRows)
     rows, drift = there.H if kept else there.dense(), there.drift
     if ahead is not None:
-        drift = _seen(interaction, model, *ahead).velocity(state.v) - apply(rows, state.v)
+        later = _seen(interaction, model, *ahead).velocity(state.v)
+        # Only where the surface falls away; a hollow one keeps its contact, and lets go of it slowly.
+        bend = around.h * jnp.maximum(later[0] - here.velocity(state.v)[0], 0)
+        around = eqx.tree_at(lambda a: a.bend, around, jax.lax.stop_gradient(bend))
+        drift = later - apply(rows, state.v)
     return law_block(interaction, around, rows, drift, duration=duration)
 
 

@@ -3,7 +3,7 @@
 Contacts are numbered consecutively over all interactions; arrays `(c,)` hold one entry per contact.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
@@ -45,9 +45,16 @@ def slips(model: Model, t: Scalar, state: State) -> Array:
 
     The second row is zero for contacts with a single slip row; both are zero for all other contacts.
     """
+    group = model.system.group
+    return slips_of(
+        model, [i.on(model.system).output(group, t, state, None) for i in model.interactions]
+    )
+
+
+def slips_of(model: Model, outputs: Sequence[Array]) -> Array:
+    """The same for local velocities `(c, k)` per interaction."""
     parts = []
-    for interaction in model.interactions:
-        u = interaction.on(model.system).output(model.system.group, t, state, None)
+    for interaction, u in zip(model.interactions, outputs, strict=True):
         rows = [u[:, i] for i in slip_rows(interaction)]
         parts.append(jnp.stack([*rows, *[jnp.zeros_like(u[:, 0])] * (2 - len(rows))]))
     return jnp.concatenate(parts, axis=1)

@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax.numpy as jnp
 
-from .._types import Args, Scalar, State, Vector
+from .._types import Args, Local, Scalar, State, Vector
 from ..complementarity import AbstractAdjoint
 from ..groups import AbstractGroup
 from ..model import Model
@@ -57,6 +57,11 @@ class AbstractWrappedIntegrator(AbstractIntegrator):
 
     def reactions(self, carry: Carry) -> tuple[Recent, ...] | None:
         return self.inner.reactions(carry)
+
+    def outputs(
+        self, model: Model, t0: Scalar, h: Scalar, start: State, end: State
+    ) -> tuple[Local, ...]:
+        return self.inner.outputs(model, t0, h, start, end)
 
     def followed(self, model: Model, state: State, carry: Carry) -> State:
         return self.inner.followed(model, state, carry)

@@ -45,6 +45,8 @@ class Context(eqx.Module):
     - `gamma`: the fraction of the step over which closing is predicted, shape `(...)`.
     - `size`: magnitude of the coordinates [m], to which the errors of a gap are relative; shape
       `(...)` or a number.
+    - `bend`: how far the gap opens in a step because the surface falls away under the contact [m], shape
+      `(...)` or a number: of this size are the gaps that steps leave there under contacts that last.
     """
 
     u_minus: Rows
@@ -52,6 +54,7 @@ class Context(eqx.Module):
     h: Lanes
     gamma: Lanes
     size: Lanes | float = 1.0
+    bend: Lanes | float = 0.0
 
     @property
     def predicted_gap(self) -> Lanes:
@@ -62,10 +65,10 @@ class Context(eqx.Module):
     def closed(self) -> Bool[Array, "..."]:
         """Whether the predicted gap is closed; a gap of rounding size counts as closed.
 
-        So does one that the tolerance of a step has left under a contact that neither opens nor closes: if
-        it counted as open, the contact would fall freely for a step.
+        So does one that the tolerance of a step, or its error on a curved surface, has left under a contact
+        that neither opens nor closes: if it counted as open, the contact would fall freely for a step.
         """
-        lifted = LIFTED[jnp.finfo(self.gap.dtype).bits >= 64] * self.size
+        lifted = LIFTED[jnp.finfo(self.gap.dtype).bits >= 64] * self.size + self.bend
         lasts = (self.gap <= lifted) & (self.h * jnp.abs(self.u_minus[0]) <= lifted)
         rounding = 64 * jnp.finfo(self.gap.dtype).eps * self.size
         return (self.predicted_gap <= rounding) | lasts

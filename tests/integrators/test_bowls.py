@@ -18,9 +18,9 @@ BETTER = Located(MoreauJean(contacts_at=HalfExplicit()))
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "values_limit", "limit"),
-    # Measured over five lengths near 1e-4, median and worst: values 1.3e-5, of second order, derivatives
-    # 6.5e-5 and 7.5e-5 (6e-2 at 1e-2, 7e-4 at 1e-3); with the stop 1.1e-7, and 2.5e-5 and 5.3e-5 (1e-2 and
-    # 2e-4).
+    # Measured over five lengths near 1e-4, median and worst: values 1.0e-5, of second order, derivatives
+    # 3.1e-5 and 2.0e-4 (6e-2 at 1e-2, 6e-4 at 1e-3; here 4.3e-5); with the stop 1.2e-7, and 3.0e-5 and 5.3e-5
+    # (1e-2 and 2e-4).
     [("lets go", 3e-5, 2e-4), ("strikes a stop", 3e-7, 2e-4)],
 )
 def test_derivatives_converge(name, values_limit, limit):

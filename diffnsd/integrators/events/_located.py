@@ -5,10 +5,8 @@ import dataclasses
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
-from jaxtyping import Array, Bool, Float, Int
 
-from ..._jax import SAVED_NAME, settle_where_pending, where, without_derivative
+from ..._jax import settle_where_pending, where, without_derivative
 from ..._numerics import is_least, max_abs
 from ..._result import RESULTS, first_error
 from ..._types import Args, Scalar, State
@@ -31,13 +29,15 @@ from .._impact import (
     resting,
     slip_rows,
     slips,
+    slips_of,
     still,
     total_gap,
 )
 from .._step import overflowed
 from .._wrapped import AbstractWrappedIntegrator, size_problem
+from ._located_run import Before, Run, kept
 from ._refusals import curvature_problem, locating_problem
-from ._release import Releases, released
+from ._release import Releases, pressed, released, stuck
 from ._switching import switching_step
 
 
@@ -68,9 +68,10 @@ class Located(AbstractWrappedIntegrator):
     mechanisms of three masses with stops, springs and dry friction, with 7 impacts and slip reversals
     each, at h = 1e-3, derivatives are off by 8e-5 in the median, of nine tenths by at most 5e-4. Between
     impacts, derivatives are as accurate as those of `inner`; of `MoreauJean()`, projected or not, also where
-    contacts let go or begin to slip. With it and constant forces, values and sensitivities are exact:
-    measured 1e-11 relative on flights, oblique bounces, slopes, columns and rods. Values keep second order,
-    the most there is through impacts, away from resting contact.
+    contacts let go or begin to slip, and with `contacts_at=HalfExplicit()` where they let go of surfaces that
+    fall away. With it and constant forces, values and sensitivities are exact: measured 1e-11 relative on
+    flights, oblique bounces, slopes, columns and rods. Values keep second order, the most there is through
+    impacts, away from resting contact.
 
     Which contacts strike:
 
@@ -174,7 +175,7 @@ class Located(AbstractWrappedIntegrator):
             return switching_step(self.inner, self.max_impacts, model, t0, h, state, carry, args)
         grid = t0, h
         none = jnp.zeros(sum(model.contacts(t0, state.q)), dtype=bool)
-        known = _Before(none, none, none, jnp.array(True))
+        known = Before(none, none, none, jnp.array(True))
         run = self._trial(model, grid, jnp.zeros_like(h), state, carry, args, known)
         # In space a slip reversal takes one pass to detect and one to locate.
         more = any(len(slip_rows(i)) > 1 for i in model.interactions)
@@ -186,7 +187,7 @@ class Located(AbstractWrappedIntegrator):
         )
 
     @eqx.filter_jit
-    def _trial(self, model, grid, past, state, carry, args, known: "_Before") -> "_Run":
+    def _trial(self, model, grid, past, state, carry, args, known: Before) -> Run:
         """Tries the rest of a step without the contacts that strike in it, with sliding friction held.
 
         In the plane friction is held wherever a contact slides. In space the slip direction changes with
@@ -194,17 +195,20 @@ class Located(AbstractWrappedIntegrator):
         """
         t0, h = grid
         t, rest = t0 + past, h - past
-        frozen, at, whole, here, inputs = without_derivative((model, t, h, state, args))
-        before = _kept(approach(frozen, at, whole, here, inputs, self.slow))
+        frozen, at, span, here, inputs = without_derivative((model, t, h, state, args))
+        before = kept(approach(frozen, at, span, here, inputs, self.slow))
         reach = 1.5 * jax.lax.stop_gradient(rest) * before.fastest
         strikes = known.may & before.strikes & (before.gap < reach)
+        closed = resting(before.slow, h, before.gap, before.rate)
+        forces = self.inner.reactions(carry)
         none = jnp.zeros_like(strikes)
         side, turned, unheld, moves, slides, holds = None, none, none, none, none, none
         along, planar = jnp.zeros((2, *none.shape), before.gap.dtype), one_slip(model, t, state)
         if any(map(slip_rows, model.interactions)):
             now = slips(frozen, at, here)
             speed = jnp.sqrt(jnp.sum(now * now, axis=0))
-            moves = resting(before.slow, h, before.gap, before.rate) & (speed > still(frozen, here))
+            sticks = stuck(model, forces) & closed & ~known.touching & (speed <= before.slow)
+            moves = closed & (speed > still(frozen, here)) & ~sticks
             slides = known.may & moves & ~strikes & ~known.turning
             holds = slides & (planar | known.turns)
             along = now / jnp.where(moves, speed, 1)[None]
@@ -220,7 +224,10 @@ class Located(AbstractWrappedIntegrator):
         pushed = jnp.concatenate([p[:, 0] > 0 for p in info.impulses])
         missed = before.strikes & (before.gap < reach) & ~strikes & pushed
         # A contact that lasts keeps its rate where its surface is flat; one that lets go gets another one.
-        leaves = rests & ~known.touching & (rate > noise)
+        outputs = self.inner.outputs(model, t, rest, state, end)
+        leaving = jnp.concatenate([u[:, 0] for u in outputs]) > 0
+        opens = closed & ~strikes & ~known.touching & ~pushed & leaving & pressed(forces, rests)
+        leaves = opens | rests & ~known.touching & (rate > noise)
         kinks = ~strikes & jnp.where(pushed, jnp.abs(rate) > noise, leaves)
         curved, broken = kinks & pushed & self.inner.curves_are_first_order, none
         if side is not None:
@@ -228,16 +235,13 @@ class Located(AbstractWrappedIntegrator):
             ends = after <= still(model, end)  # a slip that ends at rest has reversed too
             turned, unheld = holds & ends, slides & ~holds & ends
             missed = missed | (moves & ~slides & ~strikes & (after < 0))
-            stuck = (rests & pushed | jnp.isneginf(before.gap)) & ~moves
-            speed = jnp.sqrt(jnp.sum(slips(frozen, at + whole, end) ** 2, axis=0))
+            stays = ((rests | sticks) & pushed | jnp.isneginf(before.gap)) & ~moves
+            speed = jnp.sqrt(jnp.sum(slips_of(model, outputs) ** 2, axis=0))
             left = (speed > still(model, end)) & ~known.turning & ~known.touching
-            broken = stuck & left
+            broken = stays & left
             kinks |= broken
-        impulses = self.inner.reactions(carry), self.inner.reactions(last)
-        lasting = resting(before.slow, h, before.gap, before.rate) & ~strikes & ~known.touching
-        opens = lasting & ~pushed & (rate > 0)
         found = Releases(opens, broken & ~strikes)
-        end = released(model, t0 + h, end, *impulses, found)
+        end = released(model, t0 + h, end, outputs, forces, self.inner.reactions(last), found)
         # Contacts faster than the forces of a step can make a resting one, and yet left to `inner`.
         crawls = pushed & ~strikes & ~missed & (before.fastest > 1.5 * before.slow / self.slow)
         crept = max_abs(jnp.where(crawls, before.fastest, 0))
@@ -245,7 +249,7 @@ class Located(AbstractWrappedIntegrator):
         seen = info.seeing(missed=missed, slow=crawls, kinks=kinks, curved=curved)
         info = dataclasses.replace(seen, impacts=never, crept=crept)
         side = jnp.zeros((2, *before.gap.shape), before.gap.dtype) if side is None else side
-        return _Run(
+        return Run(
             past=past,
             start=state,
             end=end,
@@ -264,7 +268,7 @@ class Located(AbstractWrappedIntegrator):
             result=result,
         )
 
-    def _strike(self, model, grid, args, run: "_Run") -> "_Run":
+    def _strike(self, model, grid, args, run: Run) -> Run:
         """Applies the first impact of a trial, and tries the rest of the step again."""
         t0, h = grid
         begin, rest = t0 + run.past, h - run.past
@@ -277,13 +281,13 @@ class Located(AbstractWrappedIntegrator):
 
         curve = motion(model, begin, rest, run.start, run.end, args, middle)
         s, group, turning = self._first(model, curve, run)
-        group, turning = _kept((group, turning))
+        group, turning = kept((group, turning))
         tiny = max(1e-12, 4 * float(jnp.finfo(h.dtype).eps))
         past = jnp.minimum(run.past + s, h - tiny * h)
         t = t0 + past
         before = curve(model, s)
 
-        gap, rate = _kept(without_derivative(normal_motion(model, t, before)))
+        gap, rate = kept(without_derivative(normal_motion(model, t, before)))
         touching = group | (resting(run.slow, h, gap, rate) & ~run.strikes)
         # At a slip reversal nothing strikes, and no contact takes part.
         again, turns = jnp.any(run.unheld), jnp.any(turning)
@@ -297,7 +301,7 @@ class Located(AbstractWrappedIntegrator):
         after = State(before.q, v)
 
         count = run.count + jnp.where(again, 0, 1)
-        known = _Before(touching, turning, run.unheld, count < self.max_impacts)
+        known = Before(touching, turning, run.unheld, count < self.max_impacts)
         trial = self._trial(model, grid, past, after, run.carry, args, known)
         struck = StepInfo.of(impulses, stats, crowded=crowded)
         first = jnp.arange(self.max_impacts, dtype=jnp.int32) == run.count
@@ -353,48 +357,3 @@ class Located(AbstractWrappedIntegrator):
 
         s = crossing(model, curve, guess, indicator)
         return jnp.where(deep, 0, s), group, turning
-
-
-class _Before(eqx.Module):
-    """Known before a trial: contacts that touch, whose slip has just reversed, or reverses in the trial.
-
-    `may`: whether its impacts and slip reversals can still be located.
-    """
-
-    touching: Bool[Array, " c"]
-    turning: Bool[Array, " c"]
-    turns: Bool[Array, " c"]
-    may: Bool[Array, ""]
-
-
-class _Run(eqx.Module):
-    """State within a step: the state `start` at its time `past`, and a trial of the rest.
-
-    `strikes`: contacts left out of the trial; `touching`: contacts closed when it began; `pressed`: the
-    fastest rebound from which forces bring a contact back within a few steps; `side`: where friction
-    was held, and against which direction of the slip; `turned`: contacts whose slip changed sign there;
-    `unheld`: contacts whose slip reversed where friction was not held; `pending`: whether anything
-    crossed; `before`, `trial`: the reports of the part before `start` and of the trial.
-    """
-
-    past: Scalar
-    start: State
-    end: State
-    carry: Carry
-    strikes: Bool[Array, " c"]
-    touching: Bool[Array, " c"]
-    slow: Float[Array, " c"]
-    pressed: Float[Array, " c"]
-    side: Float[Array, "2 c"]
-    turned: Bool[Array, " c"]
-    unheld: Bool[Array, " c"]
-    pending: Bool[Array, ""]
-    count: Int[Array, ""]
-    before: StepInfo
-    trial: StepInfo
-    result: RESULTS
-
-
-def _kept(found):
-    """Values without derivative, named so that reverse mode saves them instead of recomputing them."""
-    return jax.tree.map(lambda x: checkpoint_name(x, SAVED_NAME), found)

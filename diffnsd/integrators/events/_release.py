@@ -25,10 +25,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..._jax import call_where, with_value, without_derivative
-from ..._numerics import lu_solve, matrix_inverse
-from ..._types import Scalar, State
+from ..._numerics import lu_solve, matrix_inverse, safe_norm
+from ..._types import Local, Scalar, State
+from ...complementarity.problem._problem import broadcast_law
 from ...model import Interaction, Model
-from .._impact import normal_motion, slip_rows, slips, still
+from .._impact import slip_rows, slips_of, still
 from .._warm_start import Recent
 
 LastThree = tuple[Float[Array, "3 c k"], ...]
@@ -48,14 +49,16 @@ def released(
     model: Model,
     t: Scalar,
     end: State,
+    outputs: tuple[Local, ...],
     before: tuple[Recent, ...] | None,
     now: tuple[Recent, ...] | None,
     found: Releases,
 ) -> State:
     """The state at the end of a step, with the derivative of a motion that was held for a part of it.
 
-    **Arguments:** `t`, `end`: time and state at the end of the step; `before`, `now`: impulses up to the
-    step before and up to this one, or `None`, and nothing is changed; `found`: what happens in it.
+    **Arguments:** `t`, `end`: time and state at the end of the step; `outputs`: local velocities for which
+    its laws hold, per interaction `(c, k)`; `before`, `now`: impulses up to the step before and up to this
+    one, or `None`, and nothing is changed; `found`: what happens in it.
     """
     if before is None or now is None:
         return end
@@ -63,27 +66,57 @@ def released(
         jnp.stack([a.last, b.last, b.before]) for a, b in zip(now, before, strict=True)
     )
     some = jnp.any(found.opens | found.slips)
-    change = call_where(some, _change, model, t, end, last_three, found)
+    change = call_where(some, _change, model, t, end, outputs, last_three, found)
     return eqx.tree_at(lambda s: s.v, end, with_value(end.v - change, end.v))
 
 
-def _change(model: Model, t, end: State, impulses: LastThree, found: Releases):
+def pressed(reactions: tuple[Recent, ...] | None, default: Array) -> Bool[Array, " c"]:
+    """Which contacts had a normal impulse in the last step; `default` if impulses are not known."""
+    if reactions is None:
+        return default
+    return jnp.concatenate([past.last[:, 0] > 0 for past in reactions])
+
+
+def stuck(model: Model, reactions: tuple[Recent, ...] | None) -> Bool[Array, " c"]:
+    """Which contacts stuck in the last step: with a friction within its bound, whatever the slip at its end.
+
+    On a curved surface that slip is not zero, but the error of the step.
+    """
+    if reactions is None:
+        return jnp.zeros((), bool)
+    parts = []
+    for interaction, past in zip(model.interactions, reactions, strict=True):
+        c = len(past.last)
+        if not interaction.law.is_unilateral or not slip_rows(interaction):
+            parts.append(jnp.zeros(c, bool))
+            continue
+        z, law = past.last.T, broadcast_law(interaction.law, c, past.last.dtype)
+        little = float(jnp.finfo(z.dtype).eps) ** 0.4 * z[0]
+        friction = safe_norm(z[1:])
+        first = jnp.zeros_like(z[1:]).at[0].set(1)
+        along = z[1:] / jnp.where(friction > 0, friction, 1)[None]
+        along = jnp.where(friction[None] > 0, along, first)
+        more = z.at[1:].add(little[None] * along)
+        inside = jnp.max(jnp.abs(law.set().project(more) - more), axis=0) <= 0.1 * little
+        parts.append(inside & (z[0] > 0))
+    return jax.lax.stop_gradient(jnp.concatenate(parts))
+
+
+def _change(model: Model, t, end: State, outputs, impulses: LastThree, found: Releases):
     """`(1 − phi) (dv1 − dv_held)`, with the value 0."""
-    rate = normal_motion(model, t, end)[1]
-    slides = any(map(slip_rows, model.interactions))
-    aside = slips(model, t, end) if slides else jnp.zeros((2, *rate.shape), rate.dtype)
-    moved = jnp.concatenate([rate[None], aside])
-    gain = _gain(*without_derivative((model, t, end, impulses, moved, found)))
+    rate = jnp.concatenate([u[:, 0] for u in outputs])
+    moved = jnp.concatenate([rate[None], slips_of(model, outputs)])
+    gain = _gain(*without_derivative((model, t, end, outputs, impulses, moved, found)))
     return jnp.tensordot(gain, moved - jax.lax.stop_gradient(moved), 2)
 
 
-def _gain(model: Model, t, end: State, impulses: LastThree, moved, found: Releases):
+def _gain(model: Model, t, end: State, outputs, impulses: LastThree, moved, found: Releases):
     """`(1 − phi) M^-1 H^T W^-1`, from `moved (3, c)` to velocities: `(n, 3, c)`.
 
     Rows that stay closed, or stick, are held as well. All are held by springs: redundant rows do no harm.
     """
     mass = model.system.mass(t, end.q)
-    rows = _all_rows(model, t, end, impulses, found)
+    rows = _all_rows(model, t, end, outputs, impulses, found)
     inverse = matrix_inverse(mass)
     mobility = jnp.einsum("kic,ij,kjc->kc", rows.output, inverse, rows.input)
     used = (rows.held | rows.moves) & (mobility > 0)
@@ -137,12 +170,12 @@ class _Rows(NamedTuple):
     past: Float[Array, "k 3 c"]
 
 
-def _all_rows(model: Model, t, end: State, impulses: LastThree, found: Releases):
+def _all_rows(model: Model, t, end: State, outputs, impulses: LastThree, found: Releases):
     """The rows of all interactions."""
     least = max(3, *(1 + i.rows for i in model.interactions))
     cuts = np.cumsum(model.contacts(t, end.q))[:-1]
     opens, slips = (jnp.split(x, cuts) for x in found)
-    each = zip(model.interactions, impulses, opens, slips, strict=True)
+    each = zip(model.interactions, outputs, impulses, opens, slips, strict=True)
     parts = []
     for interaction, *known in each:
         rows = _rows(interaction, model, t, end, *known)
@@ -156,12 +189,14 @@ def _all_rows(model: Model, t, end: State, impulses: LastThree, found: Releases)
     return jax.tree.map(lambda *x: jnp.concatenate(x, axis=-1), *parts)
 
 
-def _rows(interaction: Interaction, model: Model, t, end: State, impulses, opens, slips) -> _Rows:
+def _rows(
+    interaction: Interaction, model: Model, t, end: State, u, impulses, opens, slips
+) -> _Rows:
     """The rows of an interaction that take part in its law."""
-    H, drift = interaction.on(model.system).linearised(model.system.group, t, end.q)
-    H, drift, past = H[: interaction.rows], drift[: interaction.rows], impulses.transpose(2, 0, 1)
+    H, _ = interaction.on(model.system).linearised(model.system.group, t, end.q)
+    H, past = H[: interaction.rows], impulses.transpose(2, 0, 1)
     now, before = past[:, 0], past[:, 1]
-    still_ = jnp.abs(jnp.einsum("kic,i->kc", H, end.v) + drift) <= still(model, end)
+    still_ = jnp.abs(u[:, : interaction.rows].T) <= still(model, end)
     mask = interaction.mask
     on = jnp.ones_like(opens) if mask is None else mask.on
     if interaction.law.holds_gap:

@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from ..._arguments import checked_arguments
 from ..._result import RESULTS
-from ..._types import Args, Scalar, State
+from ..._types import Args, Local, Scalar, State
 from ...complementarity import AbstractAdjoint, AbstractSolver, Auto, ImplicitAdjoint
 from ...linear import ByStructure
 from ...model import Model
@@ -99,6 +99,12 @@ class AbstractThetaScheme(AbstractStepScheme):
 
     def reactions(self, carry: Carry) -> tuple[Recent, ...] | None:
         return carry if self.order == 2 else None
+
+    def outputs(
+        self, model: Model, t0: Scalar, h: Scalar, start: State, end: State
+    ) -> tuple[Local, ...]:
+        step = Step(self, model, t0, h, start, None, ())
+        return tuple(step.output(i, end.v) for i in model.interactions)
 
     def step(
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args

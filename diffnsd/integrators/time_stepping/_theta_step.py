@@ -142,6 +142,18 @@ class Step(eqx.Module):
             by_blocks=by_blocks,
         )
 
+    def output(self, interaction: Interaction, v: Vector) -> Array:
+        """Local velocities `(c, k)` for which the law of an interaction holds, at the end velocity `v`."""
+        relation, group = interaction.on(self.model.system), self.model.system.group
+        point = self.point(interaction)
+
+        def velocity(w, at):
+            t, q = self.timed(at, v)
+            return relation.output(group, t, State(q, w), None)
+
+        u, v0 = velocity(v, point), self.state.v
+        return u if point.ahead is None else u + velocity(v0, point.ahead) - velocity(v0, point)
+
     def blocks(self, by_blocks: bool) -> tuple[Block, ...]:
         """The blocks of all interactions, as `block`."""
         return tuple(self.block(i, by_blocks) for i in self.model.interactions)
