@@ -4,7 +4,6 @@ import jax.numpy as jnp
 
 from ..._numerics import matrix_inverse
 from ..problem._dense import Statistics
-from ..problem._elimination import inputs
 from ..problem._natural_map import argument, distances, projected, relative, residual
 from ..problem._problem import MixedProblem, moved
 
@@ -15,9 +14,8 @@ def one_unknown(problem: MixedProblem, accept: float):
     A scalar variational inequality with a positive slope: exact for every interval `K`.
     """
     (block,), (rho,) = problem.blocks, problem.penalties()
-    (b,) = inputs(problem)
     mobility = None if problem.matrix is None else matrix_inverse(problem.matrix)
-    free, column = moved(mobility, problem.rhs), moved(mobility, b[0, :, 0])
+    free, column = moved(mobility, problem.rhs), moved(mobility, problem.loads()[:, 0])
     q, a = block.local(free) + block.offset, block.local(column)
     z = projected(block, -q / jnp.where(a > 0, a, 1))
     w = a * z + q
