@@ -95,25 +95,21 @@ def swung(known: bool):
     return run
 
 
-@pytest.mark.parametrize("batch", [None, 24])
+@pytest.mark.parametrize("batch", [pytest.param(None, marks=pytest.mark.slow), 24])
 def test_motion_and_derivatives_are_those_of_arrays(batch):
-    """Largest differences measured: 6e-16 in positions, 3e-16 in derivatives of up to 0.76."""
+    """Largest differences measured: 6e-16 in positions, 1.1e-16 in derivatives of up to 0.78."""
     v = jnp.array([1.0, -2.0, 1.5])
     if batch:
         v = v[None] + 0.3 * jax.random.normal(jax.random.key(1), (batch, 3))
 
-    def both(v, run):
-        return run(v), jax.jacrev(run)(v)
+    def both(known):
+        def evaluate(v):
+            q, pull = jax.vjp(swung(known), v)
+            return q, pull(jnp.array([1.0, 0.5, -0.7]))[0]
 
-    found = []
-    for known in (True, False):
-        run = swung(known)
+        return quick_jit(jax.vmap(evaluate) if batch else evaluate)(v)
 
-        def evaluate(v, run=run):
-            return both(v, run)
-
-        found.append(quick_jit(jax.vmap(evaluate) if batch else evaluate)(v))
-    (q, dq), (q_dense, dq_dense) = found
+    (q, dq), (q_dense, dq_dense) = both(True), both(False)
     assert np.max(np.abs(dq)) > 0.1
     np.testing.assert_allclose(q, q_dense, atol=1e-13)
     np.testing.assert_allclose(dq, dq_dense, atol=1e-13)
