@@ -168,11 +168,12 @@ def test_a_beam_is_rolled_to_a_circle(moments):
     body, size = cantilever(8, MOMENT_Y, MOMENT_Y), 2 * np.pi * YOUNG * MOMENT_Y / LENGTH
     load = [0.0, 0.0, 0.0, 0.0, *(size * m for m in moments)]
     q = loaded(body, load, 16).q
-    np.testing.assert_allclose(q[-6:], 0, atol=1e-8)  # the place and the frame of the clamp
+    # Measured: up to 4.9e-8, by where Newton's iterations end, which differs between processors.
+    np.testing.assert_allclose(q[-6:], 0, atol=2e-7)  # the place and the frame of the clamp
     middle = np.asarray(q).reshape(-1, 6)[3]  # the fourth of eight corners, opposite to the clamp
     chord = LENGTH / 8 / np.sin(np.pi / 8)
     np.testing.assert_allclose(
-        middle[:3], chord * np.array([0, moments[1], -moments[0]]), atol=1e-8
+        middle[:3], chord * np.array([0, moments[1], -moments[0]]), atol=2e-7
     )
 
 
