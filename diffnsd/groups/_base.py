@@ -128,7 +128,7 @@ class AbstractGroup(AbstractChecked):
     def own_columns(self, places: np.ndarray) -> np.ndarray | None:
         """The entries of `xi` that `q exp(xi)` adds to `q` at these places; `None` where it is no sum.
 
-        Places beyond the end of `q` are returned as they are.
+        Places beyond the end of `q` do not count.
         """
         del places
         return None

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from .._block_rows import CoordinateRows, apply
+from .._block_rows import apply
 from .._jax import call_where
 from .._numerics import matrix_inverse
 from .._types import Scalar, State
 from ..complementarity import Block
-from ..complementarity.problem._problem import broadcast_law
+from ..complementarity.problem._problem import broadcast_law, compact
 from ..laws import AbstractLaw, Context
 from ..model import Interaction, Model
 from ..relations._base import Contacts
@@ -84,8 +84,7 @@ def build_block(
     if q1 is not state.q or not (t1 is t or interaction.relation.is_scleronomic):
         there = _seen(interaction, model, t1, q1)
     around = context(interaction, model, t, state, h, gamma, before, here)
-    kept = by_blocks or isinstance(there.H, CoordinateRows)
-    rows, drift = there.H if kept else there.dense(), there.drift
+    rows, drift = there.H if by_blocks else compact(there.H), there.drift
     if ahead is not None:
         later = _seen(interaction, model, *ahead).velocity(state.v)
         # Only where the surface falls away; a hollow one keeps its contact, and lets go of it slowly.

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from .._jax import always_staged
-from .._numerics import short_sum
+from .._numerics import short_sum, smallest_entries
 from .._types import Scalar
 from ..complementarity.problem._problem import broadcast_law
 from ..model import Interaction, Model
@@ -85,8 +85,7 @@ def smallest(values: Array, count: int) -> Bool[Array, "a c"] | Int[Array, " a"]
     Computed by ranks: comparisons are elementwise and vectorise over a batch; a sort does not.
     """
     if values.shape[0] > MASKED:
-        # In single precision, for which XLA has a kernel on a CPU: other dtypes it sorts, 20 times as long.
-        return jnp.sort(jax.lax.top_k(-values.astype(jnp.float32), count)[1])
+        return jnp.sort(smallest_entries(values, count))
     order = np.arange(values.shape[0], dtype=np.int32)
     earlier = order[None, :] < order[:, None]
     below = (values[None, :] < values[:, None]) | ((values[None, :] == values[:, None]) & earlier)

@@ -102,10 +102,7 @@ class MixedProblem(eqx.Module):
     def dense(self) -> "MixedProblem":
         """The same problem with arrays for matrices, but for rows of one entry."""
         blocks = (
-            block
-            if isinstance(block.output, CoordinateRows)
-            else eqx.tree_at(lambda b: b.output, block, dense(block.output))
-            for block in self.blocks
+            eqx.tree_at(lambda b: b.output, block, compact(block.output)) for block in self.blocks
         )
         matrix = self.matrix.dense() if isinstance(self.matrix, BlockDiagonal) else self.matrix
         return MixedProblem(matrix, self.rhs, tuple(blocks))
@@ -145,6 +142,11 @@ class MixedProblem(eqx.Module):
             diagonal = jnp.stack([self.matrix[i, i] for i in range(n)])
         diagonal = jnp.abs(diagonal)
         return tuple(block.penalty(jnp.where(diagonal > 0, diagonal, 1)) for block in self.blocks)
+
+
+def compact(rows: Any) -> Any:
+    """Rows of contacts as a dense problem has them: an array, `OwnRows` or `CoordinateRows`."""
+    return rows if isinstance(rows, CoordinateRows) else dense(rows)
 
 
 def split(shapes, x: Array) -> tuple[Array, ...]:

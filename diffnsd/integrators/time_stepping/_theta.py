@@ -104,7 +104,7 @@ class AbstractThetaScheme(AbstractStepScheme):
         self, model: Model, t0: Scalar, h: Scalar, start: State, end: State
     ) -> tuple[Local, ...]:
         step = Step(self, model, t0, h, start, None, ())
-        return tuple(step.output(i, end.v) for i in model.interactions)
+        return tuple(step.output(i, end.v, end.v) for i in model.interactions)
 
     def step(
         self, model: Model, t0: Scalar, h: Scalar, state: State, carry: Carry, args: Args

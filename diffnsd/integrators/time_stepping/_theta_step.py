@@ -142,17 +142,19 @@ class Step(eqx.Module):
             by_blocks=by_blocks,
         )
 
-    def output(self, interaction: Interaction, v: Vector) -> Array:
-        """Local velocities `(c, k)` for which the law of an interaction holds, at the end velocity `v`."""
+    def output(self, interaction: Interaction, v: Vector, w: Vector) -> Array:
+        """Local velocities `(c, k)` of the velocity `w` for which a law holds, at the end velocity `v`."""
         relation, group = interaction.on(self.model.system), self.model.system.group
         point = self.point(interaction)
 
-        def velocity(w, at):
+        def velocity(w, at=point):
             t, q = self.timed(at, v)
-            return relation.output(group, t, State(q, w), None)
+            return relation.output(group, t, State(q, w), None)[:, : interaction.rows]
 
-        u, v0 = velocity(v, point), self.state.v
-        return u if point.ahead is None else u + velocity(v0, point.ahead) - velocity(v0, point)
+        u = velocity(w)
+        if point.ahead is not None:
+            u = u + velocity(self.state.v, point.ahead) - velocity(self.state.v)
+        return u
 
     def blocks(self, by_blocks: bool) -> tuple[Block, ...]:
         """The blocks of all interactions, as `block`."""
@@ -223,8 +225,7 @@ class Step(eqx.Module):
     def _coupling(self, interaction: Interaction, z0, gain) -> tuple[Contact, Callable]:
         """The `Contact` of an interaction, and `act(v, z)`, which returns its impulse and output."""
         scheme, t0, h, state = self.scheme, self.t0, self.h, self.state
-        system = self.model.system
-        group, relation = system.group, interaction.on(system)
+        system, relation = self.model.system, interaction.on(self.model.system)
         # The unknowns of compliant relations are impulses too, and their outputs are divided by h, like
         # velocities: their laws hold for y as for y/h.
         p, unit = (scheme.theta, h) if relation.is_compliant else (scheme.point, 1)
@@ -235,16 +236,8 @@ class Step(eqx.Module):
             return gain(scheme.weight * interaction.input(system, t, at, lam)), output
 
         def by_impulse(v, z):
-            point = self.point(interaction)
-
-            def velocity(w, at=point):
-                t, q = self.timed(at, v)
-                return relation.output(group, t, State(q, w), None)[:, : interaction.rows]
-
             # Affine in the velocity: the pull-back is `H^T`, by virtual power.
-            output, pull = jax.vjp(velocity, v)
-            if point.ahead is not None:
-                output = output + velocity(state.v, point.ahead) - velocity(state.v)
+            output, pull = jax.vjp(lambda w: self.output(interaction, v, w), v)
             return pull(z.T)[0], output.T
 
         if relation.needs_positions:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..._arguments import AbstractChecked, Numbers, checked_arguments
 from ..._block_rows import Bodies
 from ..._jax import concrete, eval_now, is_traced
-from ..._numerics import as_float, safe_norm
+from ..._numerics import as_float, safe_norm, smallest_entries
 from ..._types import Config, Scalar
 from ...groups import SO3, rotation_matrix
 from ...shapes import AbstractShape, Closest, Frame, Implicit, closest
@@ -149,8 +149,7 @@ class ShapePairs(eqx.Module):
         """Which pairs of a group are nearest to each other, and the places on all bounding spheres."""
         spheres = eqx.filter_vmap(_bounding)(*placed)
         count = min(self.near or 0, len(placed[1].centre))
-        gap = jax.lax.stop_gradient(spheres.gap).astype(jnp.float32)  # as in `smallest`
-        return jax.lax.top_k(-gap, count)[1], spheres
+        return smallest_entries(jax.lax.stop_gradient(spheres.gap), count), spheres
 
     def closest(self, q: Config) -> list[Closest]:
         """Those of every group, each with the shapes `(pairs, places, 3)`."""
