@@ -12,6 +12,7 @@ from jax.extend.core import Jaxpr, subjaxprs
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
+from .._jax import quickly_compiled
 from .._outline import Outline, by_identity, outline
 from .._recompilation import RecompilationWarning
 
@@ -20,15 +21,17 @@ class Program(NamedTuple):
     """Maps a function over a batch.
 
     **Arguments:** `kept`: compiled programs of the function; `arrays`: the arrays it closes over;
-    `has_loops`: whether it contains loops.
+    `has_loops`: whether it contains loops; `transformed`: whether it is part of another program.
     """
 
     kept: Any
     arrays: list
     has_loops: bool | None
+    transformed: bool
 
     def __call__(self, batch: PyTree, size: int, mesh: Mesh | None) -> PyTree:
-        return self.kept.run(self.arrays, batch, size, mesh)
+        run = self.kept.part if self.transformed else self.kept.run
+        return run(self.arrays, batch, size, mesh)
 
     def prepare(self, chunk: PyTree, size: int) -> None:
         """Compiles for a chunk of this shape, without running it."""
@@ -74,12 +77,12 @@ def find_program(function: Callable, batch: PyTree, transformed: bool) -> Progra
         kept = _kept(known)
         has_loops = kept.look(arrays, batch)
         if has_loops is not None:
-            return Program(kept, arrays, has_loops)
+            return Program(kept, arrays, has_loops, transformed)
     # Either its control flow depends on values of closed-over arrays, or it cannot be traced at all and
     # the caller gets that error.
     known = by_identity(function)
     kept = _Kept(known) if transformed else _kept(known)
-    return Program(kept, [], kept.look([], batch))
+    return Program(kept, [], kept.look([], batch), transformed)
 
 
 _defined: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
@@ -114,7 +117,9 @@ class _Kept:
             return known.fill(arrays)(lane)
 
         self.lane = jax.jit(one_lane)
-        self.run = jax.jit(self._run, static_argnums=(2, 3))
+        # JAX takes options of the compiler only for a program of its own.
+        self.part = jax.jit(self._run, static_argnums=(2, 3))
+        self.run = jax.jit(self._run, static_argnums=(2, 3), **quickly_compiled())
         self.prepared: set = set()
         self._seen: dict = {}
 
