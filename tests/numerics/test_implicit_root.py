@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick import quick_jit
 
 import diffnsd as nsd
 from diffnsd._numerics import implicit_root
@@ -80,20 +81,19 @@ def test_second_derivatives_of_an_elastic_impact():
     g, end = 9.81, 0.7
 
     def run(q0, h):
-        model = nsd.models.bouncing_ball(e=1.0, g=g)
-        method = nsd.integrators.ElasticImpact()
-        return nsd.simulate(
-            model, method, 0.0, end, h, model.system.state(q0[None]), saveat=nsd.SaveAt.end()
-        ).states.q[0]
+        model, last = nsd.models.bouncing_ball(e=1.0, g=g), nsd.SaveAt.end()
+        method, start = nsd.integrators.ElasticImpact(), model.system.state(q0[None])
+        ends = nsd.simulate(model, method, 0.0, end, h, start, max_steps=700, saveat=last).states
+        return ends.q[0]
 
     def known(q0):
         fall = jnp.sqrt(2 * q0 / g)
         return g * fall * (end - fall) - g * (end - fall) ** 2 / 2
 
-    q0 = jnp.array(1.0)
-    errors = [
-        [float(d(run)(q0, h) / d(known)(q0) - 1) for h in (1e-2, 1e-3)]
-        for d in (jax.grad, jax.hessian)
-    ]
+    def error(q0, h):
+        return jnp.stack([d(run)(q0, h) / d(known)(q0) - 1 for d in (jax.grad, jax.hessian)])
+
+    evaluate = quick_jit(error)
+    errors = np.stack([evaluate(jnp.array(1.0), h) for h in (1e-2, 1e-3)], axis=1)
     # Measured 3e-2 and 3e-3, 6.6e-3 and 6.5e-4: first order.
     np.testing.assert_allclose(errors, [[-3.09e-2, -3.03e-3], [-6.58e-3, -6.52e-4]], rtol=2e-2)
