@@ -3,19 +3,23 @@
 Under `vmap` a conditional computes both branches for every batch element. Here the elements that need
 the function are gathered, a sixteenth of the batch at a time. This holds for values, for the derivative
 and for its transpose, because each of them is again such a call.
+
+In forward mode values and tangents are one call. Reverse mode needs them apart, the values before and the
+tangents as a linear function; so a call of both remembers of which it is the derivative (`Primal`), and
+partial evaluation splits it where the values are known and the tangents are not.
 """
 
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import compress
 from operator import not_
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.core import ShapedArray
-from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Primitive, Var, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir, partial_eval
 from jaxtyping import Array, Bool, PyTree
 
@@ -88,8 +92,23 @@ def call_where(condition: Bool[Array, ""], function: Callable, *operands: PyTree
 
     given = [*map(jnp.asarray, closed.consts), *leaves]
     program = _trace(open_, map(jax.typeof, given))
-    out = call_where_p.bind(condition, *given, program=program, shared=(False,) * len(given))
+    out = _bind(condition, *given, program=program, shared=(False,) * len(given))
     return jax.tree.unflatten(jax.tree.structure(shape), out)
+
+
+class Primal(NamedTuple):
+    """What a call of values and tangents is the derivative of.
+
+    **Arguments:** `program`: from the first operands to the first outputs; `moving`: which of its operands
+    have tangents, the operands that follow.
+    """
+
+    program: ClosedJaxpr
+    moving: tuple[bool, ...]
+
+
+def _bind(condition, *operands, program, shared, primal: Primal | None = None):
+    return call_where_p.bind(condition, *operands, program=program, shared=shared, primal=primal)
 
 
 # Operands are the condition, `()` or `(batch,)`, and those of the program of one batch element. In a
@@ -111,7 +130,8 @@ def _trace(function: Callable, avals) -> ClosedJaxpr:
     )
 
 
-def _evaluate(condition, *operands, program, shared):
+def _evaluate(condition, *operands, program, shared, primal):
+    del primal
     function = jaxpr_as_fun(program)
     zeros = [jnp.zeros(a.shape, a.dtype) for a in program.out_avals]
     if condition.ndim == 0:
@@ -137,18 +157,18 @@ def _evaluate(condition, *operands, program, shared):
     return jax.lax.while_loop(lambda s: jnp.any(s[0]), visit, (condition, zeros))[1]
 
 
-call_where_p.def_impl(jax.jit(_evaluate, static_argnames=("program", "shared")))
+call_where_p.def_impl(jax.jit(_evaluate, static_argnames=("program", "shared", "primal")))
 
 
 @call_where_p.def_abstract_eval
-def _abstract(condition, *operands, program, shared):
-    del operands, shared
+def _abstract(condition, *operands, program, shared, primal):
+    del operands, shared, primal
     return [ShapedArray((*condition.shape, *a.shape), a.dtype) for a in program.out_avals]
 
 
 @lru_cache(maxsize=256)
 def _pushed(program: ClosedJaxpr, moving: tuple[bool, ...]) -> ClosedJaxpr:
-    """The program from the operands, and tangents of the `moving` ones, to tangents of inexact outputs."""
+    """From the operands, and tangents of the `moving` ones, to the outputs, and tangents of inexact ones."""
     function, avals = jaxpr_as_fun(program), program.in_avals
     smooth = [jnp.issubdtype(a.dtype, jnp.inexact) for a in program.out_avals]
 
@@ -159,11 +179,24 @@ def _pushed(program: ClosedJaxpr, moving: tuple[bool, ...]) -> ClosedJaxpr:
         def of_moving(*moved):
             for i, x in zip(places, moved, strict=True):
                 operands[i] = x
-            return list(compress(function(*operands), smooth))
+            out = function(*operands)
+            return list(compress(out, smooth)), out
 
-        return jax.jvp(of_moving, tuple(compress(operands, moving)), tangents)[1]
+        _, changes, out = jax.jvp(
+            of_moving, tuple(compress(operands, moving)), tangents, has_aux=True
+        )
+        return [*out, *changes]
 
     return _trace(push, [*avals, *compress(avals, moving)])
+
+
+@lru_cache(maxsize=256)
+def _tangents_alone(program: ClosedJaxpr, values: int) -> ClosedJaxpr:
+    """A program of values and tangents without its values, the first outputs."""
+    wanted = [i >= values for i in range(len(program.out_avals))]
+    return ClosedJaxpr(
+        partial_eval.dce_jaxpr(program.jaxpr, wanted, instantiate=True)[0], program.consts
+    )
 
 
 @lru_cache(maxsize=256)
@@ -198,31 +231,66 @@ def _batched(program: ClosedJaxpr, axes: tuple[int | None, ...], size: int) -> C
     return _trace(jax.vmap(jaxpr_as_fun(program), in_axes=axes, axis_size=size), avals)
 
 
-def _jvp(primals, tangents, *, program, shared):
+def _jvp(primals, tangents, *, program, shared, primal):
+    del primal
     moving = tuple(not isinstance(t, ad.Zero) for t in tangents[1:])
-    out = call_where_p.bind(*primals, program=program, shared=shared)
-    changes = call_where_p.bind(
+    both = _bind(
         *primals,
         *compress(tangents[1:], moving),
         program=_pushed(program, moving),
         shared=(*shared, *compress(shared, moving)),
+        primal=Primal(program, moving),
     )
-    rest = iter(changes)
+    out, changes = both[: len(program.out_avals)], iter(both[len(program.out_avals) :])
     return out, [
-        next(rest)
+        next(changes)
         if jnp.issubdtype(x.dtype, jnp.inexact)
         else ad.Zero(jax.typeof(x).to_tangent_aval())
         for x in out
     ]
 
 
-def _transpose(cotangents, condition, *operands, program, shared):
+def _partially(trace, *tracers, program, shared, primal):
+    """Values at once, and tangents as a linear function, where only the tangents are unknown."""
+    count = 0 if primal is None else 1 + len(primal.moving)
+    known = [t.pval.get_known() for t in tracers[:count] if t.is_known()]
+    if primal is None or len(known) < count or all(t.is_known() for t in tracers):
+        given = {"program": program, "shared": shared, "primal": primal}
+        return trace.default_process_primitive(call_where_p, tracers, given)
+    out = _bind(*known, program=primal.program, shared=shared[: count - 1])
+    linear = {"program": _tangents_alone(program, len(out)), "shared": shared, "primal": None}
+    return [*out, *trace.default_process_primitive(call_where_p, tracers, linear)]
+
+
+def _partially_staged(saveable, unknown, available, eqn):
+    """The same for a program that `jax.checkpoint` evaluates again."""
+    primal, outputs = eqn.params["primal"], len(eqn.outvars)
+    if not any(unknown) and saveable(eqn.primitive, *eqn.invars, **eqn.params) is True:
+        return eqn, None, [False] * outputs, [False] * outputs, []
+    needed = [x for x, a in zip(eqn.invars, available, strict=True) if isinstance(x, Var) and not a]
+    count = 0 if primal is None else 1 + len(primal.moving)
+    first, values = eqn, outputs
+    if any(unknown):
+        first, values = None, 0
+        if primal is not None and not any(unknown[:count]):
+            values = len(primal.program.out_avals)
+            shared = eqn.params["shared"][: count - 1]
+            first = eqn.replace(
+                invars=eqn.invars[:count],
+                outvars=eqn.outvars[:values],
+                params={"program": primal.program, "shared": shared, "primal": None},
+            )
+    return first, eqn, [i >= values for i in range(outputs)], [True] * outputs, needed
+
+
+def _transpose(cotangents, condition, *operands, program, shared, primal):
+    del primal
     linear = tuple(ad.is_undefined_primal(x) for x in operands)
     wanted = tuple(not isinstance(c, ad.Zero) for c in cotangents)
     known = tuple(map(not_, linear))
     given = list(compress(cotangents, wanted))
     found = iter(
-        call_where_p.bind(
+        _bind(
             condition,
             *compress(operands, known),
             *given,
@@ -241,7 +309,7 @@ def _transpose(cotangents, condition, *operands, program, shared):
     return [None, *map(one, linear, shared)]
 
 
-def _batch(args, dims, *, program, shared):
+def _batch(args, dims, *, program, shared, primal):
     (condition, *operands), (where, *axes) = args, dims
     size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
     if where is None:
@@ -252,15 +320,21 @@ def _batch(args, dims, *, program, shared):
             for x, d, f in zip(operands, axes, front, strict=True)
         ]
         inner = tuple(None if d is None else 0 for d in axes)
-        out = call_where_p.bind(
-            condition, *moved, program=_batched(program, inner, size), shared=shared
-        )
-        return out, [int(condition.ndim > 0)] * len(out)
+        alike = 0  # values that do not depend on a batch of tangents, as `jax.jacfwd` expects
+        if primal is not None:
+            first = inner[: len(primal.moving)]
+            alike = len(primal.program.out_avals) * all(d is None for d in first)
+            primal = primal._replace(program=_batched(primal.program, first, size))
+        program = _batched(program, inner, size)
+        out = _bind(condition, *moved, program=program, shared=shared, primal=primal)
+        axis = int(condition.ndim > 0)
+        same = [jax.lax.index_in_dim(x, 0, axis, keepdims=False) for x in out[:alike]]
+        return [*same, *out[alike:]], [None] * alike + [axis] * (len(out) - alike)
     condition = jnp.moveaxis(condition, where, 0)
     moved = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(operands, axes, strict=True)]
     if condition.ndim == 1:
         alike = tuple(d is None for d in axes)
-        out = call_where_p.bind(condition, *moved, program=program, shared=alike)
+        out = _bind(condition, *moved, program=program, shared=alike, primal=primal)
         return out, [0] * len(out)
     outer, lanes = condition.shape
 
@@ -274,11 +348,14 @@ def _batch(args, dims, *, program, shared):
 
     alike = tuple(s and d is None for s, d in zip(shared, axes, strict=True))
     spreads = map(spread, moved, axes, shared)
-    out = call_where_p.bind(condition.reshape(-1), *spreads, program=program, shared=alike)
+    flat = condition.reshape(-1)
+    out = _bind(flat, *spreads, program=program, shared=alike, primal=primal)
     return [x.reshape(outer, lanes, *x.shape[1:]) for x in out], [0] * len(out)
 
 
 ad.primitive_jvps[call_where_p] = _jvp
 ad.primitive_transposes[call_where_p] = _transpose
 batching.primitive_batchers[call_where_p] = _batch
+partial_eval.custom_partial_eval_rules[call_where_p] = _partially
+partial_eval.partial_eval_jaxpr_custom_rules[call_where_p] = _partially_staged
 mlir.register_lowering(call_where_p, mlir.lower_fun(_evaluate, multiple_results=True))

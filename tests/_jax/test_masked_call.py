@@ -32,6 +32,22 @@ def loss(f):
     return lambda x, y, w: jnp.sum(jax.vmap(f, AXES)(x, y, w) ** 2)
 
 
+def looped(f):
+    """Reads the whole batch again and again, in a loop that reverse mode evaluates once more."""
+
+    def step(w, i):
+        values = jax.vmap(f, AXES)(X, Y * jnp.cos(i), w)
+        return w + 1e-3 * jnp.sin(jnp.sum(values)), None
+
+    return lambda w: jax.lax.scan(jax.checkpoint(step), w, jnp.arange(3.0))[0]
+
+
+def repeated(f):
+    """One element, in a loop that keeps what reverse mode needs."""
+    return lambda w: jax.lax.fori_loop(0, 3, lambda i, w: w + 1e-2 * f(X[0], Y[0], w), w)
+
+
+POINT = X[1], Y[1], W
 COMPOSITIONS = {
     "values": lambda f: jax.vmap(f, AXES)(X, Y, W),
     "one lane": lambda f: jax.grad(f, (0, 1, 2))(X[0], Y[0], W),
@@ -48,6 +64,18 @@ COMPOSITIONS = {
         jnp.array([1.0, -2.0])
     ),
     "checkpointed": lambda f: jax.grad(loss(jax.checkpoint(f)))(X, Y, W),
+    "checkpointed, all saved": lambda f: jax.grad(
+        loss(jax.checkpoint(f, policy=jax.checkpoint_policies.everything_saveable))
+    )(X, Y, W),
+    "checkpointed, forward": lambda f: jax.jacfwd(loss(jax.checkpoint(f)), 2)(X, Y, W),
+    "a loop, reverse": lambda f: jax.grad(looped(f))(W),
+    "a loop, forward": lambda f: jax.jacfwd(looped(f))(W),
+    "a loop, hessian": lambda f: jax.hessian(looped(f))(W),
+    "a loop, forward over forward": lambda f: jax.jacfwd(jax.jacfwd(looped(f)))(W),
+    "a loop, reverse over reverse": lambda f: jax.grad(jax.grad(looped(f)))(W),
+    "repeated, hessian": lambda f: jax.hessian(repeated(f))(W),
+    "linear function": lambda f: jax.linearize(f, *POINT)[1](*POINT),
+    "pull-back": lambda f: jax.vjp(f, *POINT)[1](jnp.ones(())),
 }
 
 
