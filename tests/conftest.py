@@ -11,14 +11,12 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # A worker for every core: the threads of one program would only get in the way of the other. And batches of
 # LAPACK, which tests use freely, may wait for ever for each other in the threads of jaxlib 0.10.
 # And the older code generator: half the time to compile, the same time to run. It rounds differently from
-# the one that users have, and derivatives must hold with both. Nor is a program cut into pieces for
-# threads, which costs an eighth of the time to compile. A flag that a later jaxlib does not know would
-# end the process.
+# the one that users have, and derivatives must hold with both. A flag that a later jaxlib does not know
+# would end the process.
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_cpu_multi_thread_eigen=false"
-    + " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-    * metadata.version("jaxlib").startswith("0.10."),
+    + " --xla_cpu_use_fusion_emitters=false" * metadata.version("jaxlib").startswith("0.10."),
 )
 
 import jax
