@@ -265,7 +265,8 @@ def _partially(trace, *tracers, program, shared, primal):
 def _partially_staged(saveable, unknown, available, eqn):
     """The same for a program that `jax.checkpoint` evaluates again."""
     primal, outputs = eqn.params["primal"], len(eqn.outvars)
-    if not any(unknown) and saveable(eqn.primitive, *eqn.invars, **eqn.params) is True:
+    avals = [x.aval for x in eqn.invars]
+    if not any(unknown) and saveable(eqn.primitive, *avals, **eqn.params) is True:
         return eqn, None, [False] * outputs, [False] * outputs, []
     needed = [x for x, a in zip(eqn.invars, available, strict=True) if isinstance(x, Var) and not a]
     count = 0 if primal is None else 1 + len(primal.moving)
