@@ -98,7 +98,7 @@ def test_measured_motions(data_dir, tmp_path):
     assert len(impacts) == 4 and all(row["lin"] < 0.25 for row in impacts)  # the best law: 0.15
 
 
-@pytest.mark.parametrize(("data", "keys"), [("square", 3), ("elbow", 8), ("ellipse", 3)])
+@pytest.mark.parametrize(("data", "keys"), [("square", 3), nightly("elbow", 8), ("ellipse", 3)])
 def test_measured_motions_as_runs_of_a_file(data_dir, tmp_path, data, keys):
     """What is written fits the file, and the scorer finds no error in the measured motions themselves."""
     run("measured_runs.py", data, "--out", str(tmp_path))

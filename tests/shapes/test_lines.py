@@ -1,5 +1,7 @@
 """Shapes that touch along a line: the places hold both of its ends, wherever the world is turned to."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,9 +33,23 @@ RODS = {
 TABLES = {"box": Box(tuple(TABLE)), "hull": hull(TABLE)}
 
 
+@functools.cache
+def places(rod, table):
+    """Places along y of the table and gaps, of many frames; one program for all angles."""
+
+    @jax.jit
+    @jax.vmap
+    def evaluate(centre1, rotation1, centre2, rotation2):
+        frames = Frame(centre1, rotation1), Frame(centre2, rotation2)
+        found = closest(RODS[rod][0], frames[0], TABLES[table], frames[1])
+        return found.point1 @ rotation2[:, 1], found.gap
+
+    return evaluate
+
+
 def touching(rod, table, centre, turn):
     """Places along y and gaps, in 20 frames of the world and two positions along the table."""
-    shape, own = RODS[rod]
+    own = RODS[rod][1]
     worlds, shifts = Rotation.random(20, rng=0), (0.0, 0.9)
     rows = [(w, s) for w in worlds for s in shifts]
     one = (
@@ -42,14 +58,7 @@ def touching(rod, table, centre, turn):
     )
     two = [w.apply((-1, 0, -0.5)) for w, _ in rows], [w.as_matrix() for w, _ in rows]
 
-    @jax.jit
-    @jax.vmap
-    def places(centre1, rotation1, centre2, rotation2):
-        frames = Frame(centre1, rotation1), Frame(centre2, rotation2)
-        found = closest(shape, frames[0], TABLES[table], frames[1])
-        return found.point1 @ rotation2[:, 1], found.gap
-
-    y, gap = map(np.asarray, places(*map(jnp.asarray, (*map(np.stack, (*one, *two)),))))
+    y, gap = map(np.asarray, places(rod, table)(*map(jnp.asarray, (*map(np.stack, (*one, *two)),))))
     ends = [(s - HALF, min(s + HALF, TABLE[1])) for _, s in rows]
     return y, gap, np.array(ends)
 
