@@ -4,23 +4,24 @@ Under `vmap` a conditional computes both branches for every batch element. Here 
 the function are gathered, a sixteenth of the batch at a time. This holds for values, for the derivative
 and for its transpose, because each of them is again such a call.
 
-In forward mode values and tangents are one call. Reverse mode needs them apart, the values before and the
-tangents as a linear function; so a call of both remembers of which it is the derivative (`Primal`), and
-partial evaluation splits it where the values are known and the tangents are not.
+In forward mode values and tangents are one call. Where some operands are not known yet (the tangents, in
+reverse mode), not all have a batch, or not all outputs are used, it is cut by what each output depends on.
 """
 
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import compress
 from operator import not_
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, Primitive, Var, jaxpr_as_fun
+from jax.extend.linear_util import wrap_init
 from jax.interpreters import ad, batching, mlir, partial_eval
+from jax.interpreters.partial_eval import PartialVal
 from jaxtyping import Array, Bool, PyTree
 
 from ._loops import evaluated_again
@@ -92,23 +93,8 @@ def call_where(condition: Bool[Array, ""], function: Callable, *operands: PyTree
 
     given = [*map(jnp.asarray, closed.consts), *leaves]
     program = _trace(open_, map(jax.typeof, given))
-    out = _bind(condition, *given, program=program, shared=(False,) * len(given))
+    out = call_where_p.bind(condition, *given, program=program, shared=(False,) * len(given))
     return jax.tree.unflatten(jax.tree.structure(shape), out)
-
-
-class Primal(NamedTuple):
-    """What a call of values and tangents is the derivative of.
-
-    **Arguments:** `program`: from the first operands to the first outputs; `moving`: which of its operands
-    have tangents, the operands that follow.
-    """
-
-    program: ClosedJaxpr
-    moving: tuple[bool, ...]
-
-
-def _bind(condition, *operands, program, shared, primal: Primal | None = None):
-    return call_where_p.bind(condition, *operands, program=program, shared=shared, primal=primal)
 
 
 # Operands are the condition, `()` or `(batch,)`, and those of the program of one batch element. In a
@@ -130,8 +116,7 @@ def _trace(function: Callable, avals) -> ClosedJaxpr:
     )
 
 
-def _evaluate(condition, *operands, program, shared, primal):
-    del primal
+def _evaluate(condition, *operands, program, shared):
     function = jaxpr_as_fun(program)
     zeros = [jnp.zeros(a.shape, a.dtype) for a in program.out_avals]
     if condition.ndim == 0:
@@ -157,12 +142,12 @@ def _evaluate(condition, *operands, program, shared, primal):
     return jax.lax.while_loop(lambda s: jnp.any(s[0]), visit, (condition, zeros))[1]
 
 
-call_where_p.def_impl(jax.jit(_evaluate, static_argnames=("program", "shared", "primal")))
+call_where_p.def_impl(jax.jit(_evaluate, static_argnames=("program", "shared")))
 
 
 @call_where_p.def_abstract_eval
-def _abstract(condition, *operands, program, shared, primal):
-    del operands, shared, primal
+def _abstract(condition, *operands, program, shared):
+    del operands, shared
     return [ShapedArray((*condition.shape, *a.shape), a.dtype) for a in program.out_avals]
 
 
@@ -191,12 +176,35 @@ def _pushed(program: ClosedJaxpr, moving: tuple[bool, ...]) -> ClosedJaxpr:
 
 
 @lru_cache(maxsize=256)
-def _tangents_alone(program: ClosedJaxpr, values: int) -> ClosedJaxpr:
-    """A program of values and tangents without its values, the first outputs."""
-    wanted = [i >= values for i in range(len(program.out_avals))]
-    return ClosedJaxpr(
-        partial_eval.dce_jaxpr(program.jaxpr, wanted, instantiate=True)[0], program.consts
-    )
+def _known_part(
+    program: ClosedJaxpr, unknown: tuple[bool, ...]
+) -> tuple[ClosedJaxpr, tuple[bool, ...]]:
+    """What does not depend on the `unknown` operands: its program, of the others, and which outputs do."""
+    late = []
+
+    def evaluate(*given):
+        values = iter(given)
+        operands = [
+            PartialVal.unknown(a) if u else PartialVal.known(next(values))
+            for a, u in zip(program.in_avals, unknown, strict=True)
+        ]
+        function = wrap_init(jaxpr_as_fun(program), debug_info=program.jaxpr.debug_info)
+        out = partial_eval.trace_to_jaxpr_nounits(function, operands, instantiate=False)[1]
+        late[:] = [not x.is_known() for x in out]
+        # What the rest would need is computed there again.
+        return [x.get_known() for x in out if x.is_known()]
+
+    known = _trace(evaluate, list(compress(program.in_avals, map(not_, unknown))))
+    return known, tuple(late)
+
+
+@lru_cache(maxsize=256)
+def _for_outputs(
+    program: ClosedJaxpr, wanted: tuple[bool, ...], every_operand: bool
+) -> tuple[ClosedJaxpr, list[bool]]:
+    """The program of some outputs, and the operands that it has."""
+    jaxpr, used = partial_eval.dce_jaxpr(program.jaxpr, wanted, instantiate=every_operand)
+    return ClosedJaxpr(jaxpr, program.consts), used
 
 
 @lru_cache(maxsize=256)
@@ -231,15 +239,13 @@ def _batched(program: ClosedJaxpr, axes: tuple[int | None, ...], size: int) -> C
     return _trace(jax.vmap(jaxpr_as_fun(program), in_axes=axes, axis_size=size), avals)
 
 
-def _jvp(primals, tangents, *, program, shared, primal):
-    del primal
+def _jvp(primals, tangents, *, program, shared):
     moving = tuple(not isinstance(t, ad.Zero) for t in tangents[1:])
-    both = _bind(
+    both = call_where_p.bind(
         *primals,
         *compress(tangents[1:], moving),
         program=_pushed(program, moving),
         shared=(*shared, *compress(shared, moving)),
-        primal=Primal(program, moving),
     )
     out, changes = both[: len(program.out_avals)], iter(both[len(program.out_avals) :])
     return out, [
@@ -250,48 +256,72 @@ def _jvp(primals, tangents, *, program, shared, primal):
     ]
 
 
-def _partially(trace, *tracers, program, shared, primal):
-    """Values at once, and tangents as a linear function, where only the tangents are unknown."""
-    count = 0 if primal is None else 1 + len(primal.moving)
-    known = [t.pval.get_known() for t in tracers[:count] if t.is_known()]
-    if primal is None or len(known) < count or all(t.is_known() for t in tracers):
-        given = {"program": program, "shared": shared, "primal": primal}
+def _partially(trace, *tracers, program, shared):
+    """The outputs that depend on what is known at once, the others when the rest is known."""
+    unknown = tuple(not t.is_known() for t in tracers)
+    given = {"program": program, "shared": shared}
+    if unknown[0] or not any(unknown):
         return trace.default_process_primitive(call_where_p, tracers, given)
-    out = _bind(*known, program=primal.program, shared=shared[: count - 1])
-    linear = {"program": _tangents_alone(program, len(out)), "shared": shared, "primal": None}
-    return [*out, *trace.default_process_primitive(call_where_p, tracers, linear)]
+    known, late = _known_part(program, unknown[1:])
+    if all(late):
+        return trace.default_process_primitive(call_where_p, tracers, given)
+    values = [t.pval.get_known() for t in tracers if t.is_known()]
+    early = iter(
+        call_where_p.bind(
+            *values, program=known, shared=tuple(compress(shared, map(not_, unknown[1:])))
+        )
+    )
+    if not any(late):
+        return list(early)
+    given["program"] = _for_outputs(program, late, every_operand=True)[0]
+    rest = iter(trace.default_process_primitive(call_where_p, tracers, given))
+    return [next(rest if is_late else early) for is_late in late]
 
 
 def _partially_staged(saveable, unknown, available, eqn):
     """The same for a program that `jax.checkpoint` evaluates again."""
-    primal, outputs = eqn.params["primal"], len(eqn.outvars)
-    avals = [x.aval for x in eqn.invars]
+    program, shared = eqn.params["program"], eqn.params["shared"]
+    avals, outputs = [x.aval for x in eqn.invars], len(eqn.outvars)
     if not any(unknown) and saveable(eqn.primitive, *avals, **eqn.params) is True:
         return eqn, None, [False] * outputs, [False] * outputs, []
     needed = [x for x, a in zip(eqn.invars, available, strict=True) if isinstance(x, Var) and not a]
-    count = 0 if primal is None else 1 + len(primal.moving)
-    first, values = eqn, outputs
-    if any(unknown):
-        first, values = None, 0
-        if primal is not None and not any(unknown[:count]):
-            values = len(primal.program.out_avals)
-            shared = eqn.params["shared"][: count - 1]
+    first, late = eqn, (False,) * outputs
+    if unknown[0]:
+        first, late = None, (True,) * outputs
+    elif any(unknown):
+        known, late = _known_part(program, tuple(unknown[1:]))
+        shared = tuple(compress(shared, map(not_, unknown[1:])))
+        first = None
+        if not all(late):
             first = eqn.replace(
-                invars=eqn.invars[:count],
-                outvars=eqn.outvars[:values],
-                params={"program": primal.program, "shared": shared, "primal": None},
+                invars=list(compress(eqn.invars, map(not_, unknown))),
+                outvars=list(compress(eqn.outvars, map(not_, late))),
+                params={"program": known, "shared": shared},
             )
-    return first, eqn, [i >= values for i in range(outputs)], [True] * outputs, needed
+    return first, eqn, list(late), [True] * outputs, needed
 
 
-def _transpose(cotangents, condition, *operands, program, shared, primal):
-    del primal
+def _without_unused(used, eqn):
+    """Only the outputs that something uses, from the operands that they need."""
+    if not any(used):
+        return [False] * len(eqn.invars), None
+    program, needed = _for_outputs(eqn.params["program"], tuple(used), every_operand=False)
+    needed = [True, *needed]
+    shared = tuple(compress(eqn.params["shared"], needed[1:]))
+    return needed, eqn.replace(
+        invars=list(compress(eqn.invars, needed)),
+        outvars=list(compress(eqn.outvars, used)),
+        params={"program": program, "shared": shared},
+    )
+
+
+def _transpose(cotangents, condition, *operands, program, shared):
     linear = tuple(ad.is_undefined_primal(x) for x in operands)
     wanted = tuple(not isinstance(c, ad.Zero) for c in cotangents)
     known = tuple(map(not_, linear))
     given = list(compress(cotangents, wanted))
     found = iter(
-        _bind(
+        call_where_p.bind(
             condition,
             *compress(operands, known),
             *given,
@@ -310,7 +340,7 @@ def _transpose(cotangents, condition, *operands, program, shared, primal):
     return [None, *map(one, linear, shared)]
 
 
-def _batch(args, dims, *, program, shared, primal):
+def _batch(args, dims, *, program, shared):
     (condition, *operands), (where, *axes) = args, dims
     size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
     if where is None:
@@ -321,21 +351,21 @@ def _batch(args, dims, *, program, shared, primal):
             for x, d, f in zip(operands, axes, front, strict=True)
         ]
         inner = tuple(None if d is None else 0 for d in axes)
-        alike = 0  # values that do not depend on a batch of tangents, as `jax.jacfwd` expects
-        if primal is not None:
-            first = inner[: len(primal.moving)]
-            alike = len(primal.program.out_avals) * all(d is None for d in first)
-            primal = primal._replace(program=_batched(primal.program, first, size))
-        program = _batched(program, inner, size)
-        out = _bind(condition, *moved, program=program, shared=shared, primal=primal)
-        axis = int(condition.ndim > 0)
-        same = [jax.lax.index_in_dim(x, 0, axis, keepdims=False) for x in out[:alike]]
-        return [*same, *out[alike:]], [None] * alike + [axis] * (len(out) - alike)
+        batched = tuple(d is not None for d in axes)
+        out = call_where_p.bind(
+            condition, *moved, program=_batched(program, inner, size), shared=shared
+        )
+        # What does not depend on the batch has none, as `jax.jacfwd` expects of values.
+        depends, axis = _known_part(program, batched)[1], int(condition.ndim > 0)
+        return [
+            x if d else jax.lax.index_in_dim(x, 0, axis, keepdims=False)
+            for x, d in zip(out, depends, strict=True)
+        ], [axis if d else None for d in depends]
     condition = jnp.moveaxis(condition, where, 0)
     moved = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(operands, axes, strict=True)]
     if condition.ndim == 1:
         alike = tuple(d is None for d in axes)
-        out = _bind(condition, *moved, program=program, shared=alike, primal=primal)
+        out = call_where_p.bind(condition, *moved, program=program, shared=alike)
         return out, [0] * len(out)
     outer, lanes = condition.shape
 
@@ -349,8 +379,7 @@ def _batch(args, dims, *, program, shared, primal):
 
     alike = tuple(s and d is None for s, d in zip(shared, axes, strict=True))
     spreads = map(spread, moved, axes, shared)
-    flat = condition.reshape(-1)
-    out = _bind(flat, *spreads, program=program, shared=alike, primal=primal)
+    out = call_where_p.bind(condition.reshape(-1), *spreads, program=program, shared=alike)
     return [x.reshape(outer, lanes, *x.shape[1:]) for x in out], [0] * len(out)
 
 
@@ -359,4 +388,5 @@ ad.primitive_transposes[call_where_p] = _transpose
 batching.primitive_batchers[call_where_p] = _batch
 partial_eval.custom_partial_eval_rules[call_where_p] = _partially
 partial_eval.partial_eval_jaxpr_custom_rules[call_where_p] = _partially_staged
+partial_eval.dce_rules[call_where_p] = _without_unused
 mlir.register_lowering(call_where_p, mlir.lower_fun(_evaluate, multiple_results=True))

@@ -47,6 +47,11 @@ def repeated(f):
     return lambda w: jax.lax.fori_loop(0, 3, lambda i, w: w + 1e-2 * f(X[0], Y[0], w), w)
 
 
+def along(f, x, v):
+    """A value and its derivative by `x`, of one element that needs the function."""
+    return jax.jvp(lambda x: jnp.sin(f(x, Y[Y > 0][0], W)), (x,), (v,))
+
+
 POINT = X[1], Y[1], W
 COMPOSITIONS = {
     "values": lambda f: jax.vmap(f, AXES)(X, Y, W),
@@ -76,6 +81,17 @@ COMPOSITIONS = {
     "repeated, hessian": lambda f: jax.hessian(repeated(f))(W),
     "linear function": lambda f: jax.linearize(f, *POINT)[1](*POINT),
     "pull-back": lambda f: jax.vjp(f, *POINT)[1](jnp.ones(())),
+    # Linear in the direction of an inner derivative.
+    "a hessian, transposed": lambda f: jax.linear_transpose(
+        lambda v: jax.grad(lambda x: along(f, x, v)[1])(X[1]), X[1]
+    )(X[2])[0],
+    "second derivatives, transposed": lambda f: jax.linear_transpose(
+        lambda v: jax.jvp(lambda x: along(f, x, v)[1], (X[1],), (X[2],))[1], X[1]
+    )(1.0)[0],
+    "directions of second derivatives": lambda f: jax.vmap(
+        lambda v: jax.jvp(lambda x: along(f, x, v), (X[1],), (X[2],)),
+        out_axes=((None, 0), (None, 0)),
+    )(X[:5]),
 }
 
 
