@@ -3,11 +3,12 @@
 import functools
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from oracles import KNOWN_MOTIONS, KnownMotion, read, unchanged
-from quick import nightly, quick_jit, slow_but
+from quick import nightly, slow_but
 
 from diffnsd import RESULTS, SaveAt, simulate
 
@@ -45,7 +46,7 @@ def program(build: Callable, integrator, wrap: Callable = unchanged) -> Callable
         state, _, ok = jax.lax.fori_loop(0, steps, body, (state, carry, jnp.array(True)))
         return read(state), ok
 
-    @quick_jit
+    @eqx.filter_jit
     def column(direction, x, end, steps):
         return jax.jvp(lambda x: run(x, end, steps), (x,), (direction,), has_aux=True)
 

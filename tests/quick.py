@@ -1,14 +1,8 @@
-"""What keeps the tests short: cheap passes of the compiler, and marks for what need not run each time."""
+"""Marks for what need not run each time."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-import equinox as eqx
 import pytest
-
-
-def quick_jit(function: Callable) -> Callable:
-    """`equinox.filter_jit` that compiles in about half the time, to code that is slower."""
-    return eqx.filter_jit(function, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def slow(*values):

@@ -1,10 +1,10 @@
 """A program on scalars, in a batch and differentiated is the same program."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 
 from diffnsd import _numerics as numerics, _scalar_kernels as kernels
 from diffnsd._jax import on_components
@@ -36,7 +36,7 @@ def equal(a, b, atol=1e-14):
 
 
 def test_values():
-    found = quick_jit(on_components(program))(X, M)
+    found = eqx.filter_jit(on_components(program))(X, M)
     equal(found, plain(X, M))
     assert found["fine"].dtype == bool
     assert {
@@ -59,7 +59,7 @@ def test_rows_of_an_empty_array():
 
 def test_batches():
     xs = jnp.stack([X, -X, 2 * X])
-    found = quick_jit(jax.vmap(on_components(program), in_axes=(0, None)))(xs, M)
+    found = eqx.filter_jit(jax.vmap(on_components(program), in_axes=(0, None)))(xs, M)
     equal(found, jax.vmap(plain, in_axes=(0, None))(xs, M))
 
 
@@ -68,7 +68,7 @@ def test_derivatives(derivative):
     def loss(function, x):
         return function(x, M)["y"]
 
-    found = quick_jit(derivative(lambda x: loss(on_components(program), x)))(X)
+    found = eqx.filter_jit(derivative(lambda x: loss(on_components(program), x)))(X)
     equal(found, jax.jacfwd(lambda x: loss(plain, x))(X))
 
 
@@ -96,6 +96,6 @@ def test_near_kernels(name):
     near, switched = NEAR[name]
     t = jnp.linspace(0.0, np.pi**2, 201)
     for tolerance in (4e-16, 1e-14, 1e-12, 5e-11):  # value, first, second and third derivative
-        a, b = quick_jit(jax.vmap(near))(t), quick_jit(jax.vmap(switched))(t)
+        a, b = eqx.filter_jit(jax.vmap(near))(t), eqx.filter_jit(jax.vmap(switched))(t)
         np.testing.assert_allclose(a, b, rtol=0, atol=tolerance)
         near, switched = jax.grad(near), jax.grad(switched)

@@ -226,6 +226,7 @@ TWO_BALLS = """<mujoco><option timestep=".002"/><worldbody><geom type="plane" si
  <keyframe><key name="low"/><key name="high" qpos="0.2 0.2"/></keyframe></mujoco>"""
 
 
+@pytest.mark.slow
 def test_contacts_restitution_and_keyframe_of_a_file_are_chosen(tmp_path):
     """Two balls that fall 0.2 m and rebound with half of their speed, where there is room for both."""
     file = tmp_path / "two.xml"

@@ -1,9 +1,9 @@
 """Any solver can be given to any integrator, and every answer says what solved it."""
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 
 from diffnsd import (
     RESULTS,
@@ -56,7 +56,7 @@ def test_friction_of_a_block(solver):
     # The rounding of a solve may open a contact: the law that looks at the gap holds it.
     law = GapStabilized(CoulombFriction(mu))
     model, method = sliding_block(mu, g, law=law), MoreauJean(theta=1.0, solver=solver)
-    run = quick_jit(lambda: simulate(model, method, 0.0, 0.5, dt, start, throw=False))()
+    run = eqx.filter_jit(lambda: simulate(model, method, 0.0, 0.5, dt, start, throw=False))()
     assert run.result == RESULTS.successful
     # Backward Euler on sliding friction is exact at the end of every step: a constant deceleration.
     size = np.hypot(speed, 0.5 * speed)
@@ -76,7 +76,7 @@ def test_a_circuit_with_a_diode(solver):
     method = EulerMoreau(theta=1.0, gamma=1.0, solver=solver)
     start = State(None, jnp.array([10.0, 0.0]))
     model = rlc_diode(R, L, C)
-    run = quick_jit(lambda: simulate(model, method, 0.0, steps * h, h, start, throw=False))()
+    run = eqx.filter_jit(lambda: simulate(model, method, 0.0, steps * h, h, start, throw=False))()
     assert run.result == RESULTS.successful
     x, exact = np.array([10.0, 0.0]), [np.array([10.0, 0.0])]
     for _ in range(steps):

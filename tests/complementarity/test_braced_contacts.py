@@ -7,11 +7,11 @@ to find where there is much friction. All problems here have a solution: see the
 
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 
 from diffnsd.complementarity import Auto
 from diffnsd.complementarity._solve import solve_mixed
@@ -37,7 +37,7 @@ def strikes(near: float, seed: int = 0):
     return masses, rows, before
 
 
-@quick_jit
+@eqx.filter_jit
 @jax.vmap
 def solve(mass, rows, before):
     dtype = before.dtype

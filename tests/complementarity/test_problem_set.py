@@ -3,10 +3,10 @@
 The definitions are those of the data's `FORMAT.md`, written again here.
 """
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 
 from diffnsd import RESULTS, ComplementarityProblem, solve_complementarity
 from diffnsd.laws import Complementarity, CoulombFriction
@@ -38,13 +38,13 @@ def names(*groups):
     ]
 
 
-@quick_jit
+@eqx.filter_jit
 def solve_unilateral(W, q):
     law = Complementarity(), (len(q), 1)
     return solve_complementarity(ComplementarityProblem(W, q, (law,)), throw=False)
 
 
-@quick_jit
+@eqx.filter_jit
 def solve_friction(W, q, mu):
     law = CoulombFriction(mu), (len(mu), 3)
     return solve_complementarity(ComplementarityProblem(W, q, (law,)), throw=False)

@@ -2,11 +2,12 @@
 
 import re
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import nightly, quick_jit
+from quick import nightly
 
 from diffnsd import RESULTS, ComplementarityProblem, solve_complementarity
 from diffnsd.complementarity._public import contacts_of
@@ -36,7 +37,7 @@ def solve(W, q, laws):
     return solve_complementarity(ComplementarityProblem(W, q, laws), throw=False)
 
 
-@quick_jit
+@eqx.filter_jit
 @jax.vmap
 def solve_bodies(W, q):
     return solve(W, q, BODY)
@@ -130,7 +131,7 @@ def test_contacts_of_many_rows(law, rows):
     root = random.normal(size=(lanes, m, m))
     W = jnp.asarray(root @ np.swapaxes(root, 1, 2) / m + 0.3 * np.eye(m))
     q = jnp.asarray(random.normal(size=(lanes, m)))
-    run = quick_jit(jax.vmap(lambda W, q: solve(W, q, ((law, (2, rows)),))))
+    run = eqx.filter_jit(jax.vmap(lambda W, q: solve(W, q, ((law, (2, rows)),))))
     out, few = run(W, q), run(W[:3], q[:3])
     assert np.all(np.asarray(out.result == RESULTS.successful))
     np.testing.assert_allclose(out.z[:3], few.z, rtol=0, atol=1e-7)
@@ -153,7 +154,7 @@ def test_single_precision():
     W = root @ np.swapaxes(root, 1, 2) / 8 + 0.3 * np.eye(8)
     q = random.normal(size=(lanes, 8))
     given = jnp.asarray(W, jnp.float32), jnp.asarray(q, jnp.float32)
-    out = quick_jit(jax.vmap(lambda W, q: solve(W, q, LAWS)))(*given)
+    out = eqx.filter_jit(jax.vmap(lambda W, q: solve(W, q, LAWS)))(*given)
     assert out.z.dtype == out.residual.dtype == jnp.float32
     assert np.all(np.asarray(out.result == RESULTS.successful))
     # The equality holds in the units of velocity.

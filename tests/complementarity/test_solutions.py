@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 
 from diffnsd import RESULTS, Auto, ComplementarityProblem, solve_complementarity
 from diffnsd.complementarity import (
@@ -46,7 +45,7 @@ class Relay(AbstractLaw):
         return None
 
 
-@quick_jit
+@eqx.filter_jit
 def solve_many(W, q, law, contacts, rows, solver=None, warm_start=None):
     """One compiled solve of a batch of problems with one law."""
 
@@ -212,7 +211,7 @@ def corner_rows():
     return np.array([[[*e, *np.cross(p, e)] for e in axes] for p in CORNERS])
 
 
-@quick_jit
+@eqx.filter_jit
 def solve_blocks(v, mu, starts):
     """Blocks of these velocities hit the ground with all four corners: `M v+ = M v + H^T P`."""
 
@@ -260,7 +259,7 @@ def test_redundant_contacts_have_one_velocity(mu):
     np.testing.assert_allclose(given[:2, 0], [-min(0.6, 2 * mu), -2 * mu], rtol=0, atol=1e-7)
 
 
-@quick_jit
+@eqx.filter_jit
 def solve_small(problem, warm_start):
     return solve_complementarity(problem, warm_start=warm_start, throw=False)
 
@@ -462,7 +461,7 @@ def test_single_precision():
 
 @pytest.mark.slow
 def test_new_values_do_not_compile_again():
-    @quick_jit
+    @eqx.filter_jit
     @eqx.debug.assert_max_traces(max_traces=1)
     def run(W, q, mu):
         problem = ComplementarityProblem(W, q, ((CoulombFriction(mu), (1, 3)),))

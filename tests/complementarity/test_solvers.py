@@ -1,11 +1,11 @@
 """The solvers behind one interface, against each other; certificates; operators; bad input."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental.sparse import BCOO
-from quick import quick_jit
 
 from diffnsd import RESULTS, ComplementarityProblem, solve_complementarity
 from diffnsd.complementarity import (
@@ -44,7 +44,7 @@ def positive(seed, n=N):
     return jnp.asarray(W), jnp.asarray(random.normal(size=n))
 
 
-@quick_jit
+@eqx.filter_jit
 def solve(problem, solver):
     return solve_complementarity(problem, solver, throw=False)
 
@@ -150,7 +150,7 @@ def test_iterates_that_overflow_are_no_success():
     run = jax.vmap(
         lambda W, q: solve_complementarity(ComplementarityProblem(W, q, laws), throw=False)
     )
-    out = quick_jit(run)(jnp.asarray(W), jnp.asarray(q))
+    out = eqx.filter_jit(run)(jnp.asarray(W), jnp.asarray(q))
     np.testing.assert_array_equal(np.asarray(out.result == RESULTS.successful), found)
 
 
@@ -172,7 +172,7 @@ def test_contacts_that_take_no_part():
     def z_of(W, q):
         return solve_complementarity(ComplementarityProblem(W, q, LAWS["lcp"], mask), throw=False).z
 
-    z, slope = quick_jit(lambda W, q: (z_of(W, q), jax.jacrev(z_of, (0, 1))(W, q)))(W, q)
+    z, slope = eqx.filter_jit(lambda W, q: (z_of(W, q), jax.jacrev(z_of, (0, 1))(W, q)))(W, q)
     keep = np.flatnonzero(mask)
     small = solve(
         ComplementarityProblem(W[np.ix_(keep, keep)], q[keep], ((HalfLine(), (4, 1)),)), Auto()
@@ -193,7 +193,7 @@ def test_all_contacts_padded():
         out = solve_complementarity(problem, throw=False)
         return out.z, out
 
-    slopes, out = quick_jit(jax.jacrev(run, (0, 1, 2), has_aux=True))(W, q, jnp.array(0.4))
+    slopes, out = eqx.filter_jit(jax.jacrev(run, (0, 1, 2), has_aux=True))(W, q, jnp.array(0.4))
     assert out.result == RESULTS.successful and np.all(np.asarray(out.z) == 0)
     assert all(np.all(np.asarray(slope) == 0) for slope in slopes)
 
@@ -254,7 +254,7 @@ def test_a_nonlinear_problem_and_its_derivative():
         return solve_nonlinear_complementarity(problem, jnp.ones(2), throw=False).z
 
     a = jnp.array(1.0)
-    z, first, second = quick_jit(
+    z, first, second = eqx.filter_jit(
         lambda a: (solved(a), jax.jacfwd(solved)(a), jax.hessian(solved)(a))
     )(a)
     np.testing.assert_allclose(z, [1.0, 0.0], rtol=0, atol=1e-8)
@@ -294,7 +294,7 @@ def large_diagonal(q):
 
 def test_a_large_operator_is_multiplied_only():
     q = jnp.asarray(np.random.default_rng(0).normal(size=DENSE_LIMIT + 1))
-    out = quick_jit(large_diagonal)(q)
+    out = eqx.filter_jit(large_diagonal)(q)
     assert out.result == RESULTS.successful
     # Measured 1e-9: the tolerance.
     np.testing.assert_allclose(out.z, np.maximum(0, -np.asarray(q)) / 2, rtol=0, atol=1e-7)

@@ -1,10 +1,10 @@
 """Sampled controllers against their difference equations, closed forms, and derivatives by gains."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 from scipy.linalg import expm
 
 from diffnsd import EulerMoreau, Model, MoreauJean, SaveAt, State, ZeroOrderHold, simulate
@@ -222,9 +222,11 @@ def cost(gains, plant=MOTOR, end=1.0):
 @pytest.mark.slow
 def test_derivatives_by_gains():
     gains = jnp.array([2.0, 0.5, 0.7])
-    reverse, forward = quick_jit(lambda g: (jax.grad(cost)(g), jax.jacfwd(cost)(g)))(gains)
+    reverse, forward = eqx.filter_jit(lambda g: (jax.grad(cost)(g), jax.jacfwd(cost)(g)))(gains)
     np.testing.assert_allclose(reverse, forward, rtol=1e-12)
-    near = quick_jit(jax.vmap(cost))(gains[None] + 1e-5 * np.concatenate([np.eye(3), -np.eye(3)]))
+    near = eqx.filter_jit(jax.vmap(cost))(
+        gains[None] + 1e-5 * np.concatenate([np.eye(3), -np.eye(3)])
+    )
     np.testing.assert_allclose(forward, (near[:3] - near[3:]) / 2e-5, rtol=1e-6)
 
 
@@ -236,7 +238,7 @@ def test_gains_from_a_recorded_motion():
 
     truth = jnp.array([2.0, 0.5, 0.7])
     data, found = motion(truth), jnp.array([1.5, 0.3, 0.4])
-    step = quick_jit(lambda g: (motion(g) - data, jax.jacfwd(motion)(g)))
+    step = eqx.filter_jit(lambda g: (motion(g) - data, jax.jacfwd(motion)(g)))
     for _ in range(10):
         residual, jacobian = step(found)
         found = found - jnp.linalg.lstsq(jacobian, residual)[0]

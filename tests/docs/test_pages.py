@@ -136,11 +136,8 @@ def test_python_blocks(page, tmp_path):
     program = "\n".join(blocks(page)) + CLAIMS[page]
     settings = ("JAX_ENABLE_X64", "JAX_NUMPY_RANK_PROMOTION", "JAX_NUMPY_DTYPE_PROMOTION")
     environment = {key: value for key, value in os.environ.items() if key not in settings}
-    # Programs that run once: cheap passes of the compiler.
-    flags = environment.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
     if page == "batches":  # its mesh is to have more than one device
-        flags += " --xla_force_host_platform_device_count=2"
-    environment["XLA_FLAGS"] = flags
+        environment["XLA_FLAGS"] += " --xla_force_host_platform_device_count=2"
     child = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
         capture_output=True,

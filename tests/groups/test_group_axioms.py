@@ -6,6 +6,7 @@ by matrix products.
 
 import functools
 
+import equinox as eqx
 import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ import pytest
 import scipy.linalg
 from hypothesis import Phase, given, settings
 from jax.flatten_util import ravel_pytree
-from quick import nightly, quick_jit
+from quick import nightly
 
 from diffnsd.groups import (
     GL,
@@ -139,7 +140,7 @@ def evaluator(name):
         value, rate = jax.jvp(lambda y: matrix(group, function(y)), (x,), (w,))
         return group.vee(rate @ jnp.linalg.inv(value))
 
-    @quick_jit
+    @eqx.filter_jit
     def evaluate(x, y, w):
         gx, gy = group.exp(x), group.exp(y)
         product = group.compose(gx, gy)
@@ -303,7 +304,7 @@ def test_casimirs_are_all_that_an_orbit_keeps(name):
     group = GROUPS[name]
     x, mu = np.random.default_rng(7).normal(size=(2, group.dim))
 
-    @quick_jit
+    @eqx.filter_jit
     def evaluate(x, mu):
         gradient = jax.jacfwd(group.casimirs)(mu)
         bracket = jax.vmap(lambda e: group.ad(e).T @ mu)(jnp.eye(group.dim))

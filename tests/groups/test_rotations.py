@@ -1,11 +1,11 @@
 """Rotations: the singular points of their charts, an independent package, and messages."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jaxlie
 import numpy as np
 import pytest
-from quick import quick_jit
 
 from diffnsd.groups import (
     SE3,
@@ -36,7 +36,7 @@ def log_and_derivative():
         derivative = jax.jacfwd(lambda e: GROUP.log(GROUP.compose(g, GROUP.exp(e))))(jnp.zeros(3))
         return x, derivative, jax.vmap(lambda e: GROUP.dexpinv(-x, e), out_axes=1)(jnp.eye(3))
 
-    return quick_jit(jax.vmap(one))
+    return eqx.filter_jit(jax.vmap(one))
 
 
 @pytest.mark.parametrize("distance", [0.0, 1e-15, 1e-12, 1e-9, 1e-3])
@@ -71,11 +71,13 @@ def test_second_derivatives_at_the_singular_points():
             jnp.zeros(3)
         )
 
-    second = np.asarray(quick_jit(jax.jacfwd(mixed))(jnp.zeros(3)))  # i, y, x
+    second = np.asarray(eqx.filter_jit(jax.jacfwd(mixed))(jnp.zeros(3)))  # i, y, x
     bracket = np.stack([[np.cross(eye[x], eye[y]) for x in range(3)] for y in range(3)])
     np.testing.assert_allclose(second, np.moveaxis(bracket, -1, 0) / 2, rtol=0, atol=1e-15)
 
-    at_pi = quick_jit(jax.hessian(lambda q: jnp.sum(GROUP.log(q))))(jnp.array([0.0, 0.6, 0.0, 0.8]))
+    at_pi = eqx.filter_jit(jax.hessian(lambda q: jnp.sum(GROUP.log(q))))(
+        jnp.array([0.0, 0.6, 0.0, 0.8])
+    )
     assert np.all(np.isfinite(at_pi))
 
 
@@ -91,7 +93,7 @@ def test_third_derivatives_across_the_switches_and_at_the_singular_points(group)
     def along(function, direction):
         return lambda x: jax.jvp(function, (x,), (direction,))[1]
 
-    @quick_jit
+    @eqx.filter_jit
     def second_and_third(x, direction):
         second = along(along(undone, direction), direction)
         return second(x), along(second, direction)(x)
@@ -111,7 +113,7 @@ def test_against_jaxlie():
     x = directions(25, 2) * angle[:, None]
     y = directions(25, 3)
 
-    @quick_jit
+    @eqx.filter_jit
     @jax.vmap
     def ours(x, y):
         g = GROUP.exp(x)
@@ -119,7 +121,7 @@ def test_against_jaxlie():
         product = GROUP.compose(g, GROUP.exp(y))
         return g, GROUP.log(g), jlog, product, GROUP.Ad(g), rotate(g, y), rotation_matrix(g)
 
-    @quick_jit
+    @eqx.filter_jit
     @jax.vmap
     def theirs(x, y):
         g = jaxlie.SO3.exp(x)

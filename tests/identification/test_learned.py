@@ -68,6 +68,7 @@ def true_places(v, parts=100):
     return track
 
 
+@pytest.mark.slow
 def test_a_residual_force_is_learned_from_blocks_that_slide_to_rest():
     speeds = np.array([0.6, 1.2, 1.8, 2.4])
     measured = np.array([true_places(v) for v in speeds])

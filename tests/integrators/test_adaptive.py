@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracles import KNOWN_MOTIONS, read, unchanged
-from quick import quick_jit
 
 from diffnsd import (
     RESULTS,
@@ -43,7 +42,7 @@ def impact_times(e, count):
 def test_a_bounce_sequence_is_followed_to_the_tolerance():
     """Rebounds of 1e-6 m/s are located; `Located` alone calls that of 2.2 m/s none at this length."""
     method = Located(MoreauJean())
-    out = quick_jit(lambda e: bounce(e, 1.4, Adaptive(method, 1e-6)))(0.5)
+    out = eqx.filter_jit(lambda e: bounce(e, 1.4, Adaptive(method, 1e-6)))(0.5)
     times = np.asarray(out.impact_times)
     times = times[np.isfinite(times)]
     assert out.message == "" and len(times) > 15
@@ -52,6 +51,7 @@ def test_a_bounce_sequence_is_followed_to_the_tolerance():
     assert np.sum(np.isfinite(bounce(0.5, 1.4, method).impact_times)) == 1
 
 
+@pytest.mark.slow
 def test_derivatives_through_impacts():
     """The height at 1.2 s, after two impacts, by the restitution; closed form of free flight."""
 
@@ -68,7 +68,7 @@ def test_derivatives_through_impacts():
     assert second < 1.2 < third
     for derivative in (jax.jacfwd, jax.jacrev):
         both = jnp.array([0.6, 0.65])  # which take different numbers of steps
-        found = quick_jit(jax.vmap(derivative(end)))(both)
+        found = eqx.filter_jit(jax.vmap(derivative(end)))(both)
         np.testing.assert_allclose(found, jax.vmap(derivative(exact))(both), rtol=1e-10)
 
 
@@ -85,7 +85,7 @@ def test_a_pendulum_at_a_wall():
         return read(out.states), read(out.states)
 
     for tolerance, bars in ((1e-4, (5e-3, 1e-2)), (1e-7, (5e-5, 2e-4))):
-        run = quick_jit(jax.jacfwd(lambda x, tol=tolerance: end(x, tol), has_aux=True))
+        run = eqx.filter_jit(jax.jacfwd(lambda x, tol=tolerance: end(x, tol), has_aux=True))
         slopes, found = run(jnp.asarray(motion.x))
         for got, wanted, bar in zip((found, slopes), (value, known), bars, strict=True):
             assert np.max(np.abs(got - wanted)) < bar * np.max(np.abs(wanted))

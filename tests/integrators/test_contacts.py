@@ -1,10 +1,10 @@
 """Steps with contact: impacts, moving obstacles, joints, stops, and what a step reports."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 from scipy.special import ellipj
 
 from diffnsd import RESULTS, BackwardEuler, Interaction, Model, MoreauJean, Newton, State, simulate
@@ -35,7 +35,7 @@ def march(model, integrator, state, h, steps):
     return jax.lax.scan(body, (state, carry), jnp.arange(float(steps)))[1]
 
 
-@quick_jit
+@eqx.filter_jit
 @jax.vmap
 def bounce(e, steps):
     """The last state of a ball dropped from 1 m, after 0.8 s in any number of steps."""
@@ -82,7 +82,7 @@ def over_table(t, q):
 def test_restitution_holds_at_every_impact(stabilised):
     """`u+ = -e u-` with the velocities relative to the table, to the solver's tolerance."""
 
-    @quick_jit
+    @eqx.filter_jit
     @jax.vmap
     def run(e):
         system = LagrangianSystem(np.eye(1) * 0.7, f_ext=np.array([-0.7 * G]))
@@ -127,7 +127,7 @@ def test_a_joint_is_an_equality(integrator):
     start, end, steps = 1.1, 1.5, 1000
     begin = State(1.3 * jnp.array([np.sin(start), -np.cos(start)]), jnp.zeros(2))
 
-    run = quick_jit(lambda h: march(model, integrator, begin, h, steps))
+    run = eqx.filter_jit(lambda h: march(model, integrator, begin, h, steps))
     k, rate = np.sin(start / 2), np.sqrt(G / 1.3)
     error, drift = [], []
     for length in (end / steps, end / steps / 2):
@@ -155,7 +155,7 @@ def test_a_stop_without_rebound():
     """A spring pushes a mass into a stop: it stays there, and the stop carries the spring."""
     system = LagrangianSystem(np.eye(1), f_int=lambda t, q, v: 4.0 * (q - 2.0))
     model = Model(system, Interaction(GapRelation(stop), Complementarity()))
-    states, info, successful = quick_jit(
+    states, info, successful = eqx.filter_jit(
         lambda: march(model, BackwardEuler(), State(jnp.zeros(1), jnp.zeros(1)), 1e-3, 2000)
     )()
     assert np.all(successful)
@@ -177,7 +177,7 @@ def test_newtons_iteration_reports_that_it_did_not_converge():
         (lazy, RESULTS.nonlinear_not_converged),
         (patient, RESULTS.successful),
     ):
-        step = quick_jit(lambda x, i=integrator: i.step(model, 0.0, 0.1, x, (), None)[::3])
+        step = eqx.filter_jit(lambda x, i=integrator: i.step(model, 0.0, 0.1, x, (), None)[::3])
         state, result = step(start)
         assert result == expected
     # What converged solves the equations: v1 = v0 + h F(q0 + h v1).
@@ -196,7 +196,7 @@ def test_a_cube_lands_flat_on_its_lowest_corners(limit):
     )
     model, integrator = tossed_cube(mu=mu, max_active=limit), MoreauJean(theta=1.0)
     carry = integrator.init(model, 0.0, start, None)
-    step = quick_jit(lambda: integrator.step(model, 0.0, h, start, carry, None))
+    step = eqx.filter_jit(lambda: integrator.step(model, 0.0, h, start, carry, None))
     state, info, _, result = step()
     if limit == 2:
         assert result == RESULTS.contact_overflow
@@ -238,7 +238,7 @@ def test_a_law_of_one_row_on_a_relation_of_three():
     for law, rows, slip in ((NewtonImpact(0.5), 1, [1, 2]), (CoulombFriction(10.0), 3, [0, 0])):
         model, integrator = Model(system, Interaction(relation, law)), MoreauJean()
         carry = integrator.init(model, 0.0, start, None)
-        step = quick_jit(lambda m, i, c: i.step(m, 0.0, 1e-3, start, c, None))
+        step = eqx.filter_jit(lambda m, i, c: i.step(m, 0.0, 1e-3, start, c, None))
         state, info, carry, result = step(model, integrator, carry)
         assert result == RESULTS.successful
         assert info.impulses[0].shape == (1, rows) and carry[0].last.shape == (1, rows)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import nightly, quick_jit, slow
+from quick import nightly, slow
 
 from diffnsd import (
     ContactMask,
@@ -217,7 +217,7 @@ def test_a_contact_that_is_off_is_passed_through(method):
     rest = 0.6 - t
     known = [0.5 * G * t * rest - G * rest**2 / 2, 1 - G * 0.6**2 / 2]
 
-    @quick_jit
+    @eqx.filter_jit
     def run(start):
         return simulate(model, method, 0.0, 0.6, 2e-3, start, saveat=SaveAt.end())
 
@@ -230,7 +230,7 @@ def test_masks_compile_once_and_need_not_be_known():
     relation = GapRelation(lambda t, q: q)
     traces = []
 
-    @quick_jit
+    @eqx.filter_jit
     def run(on):
         traces.append(1)
         model = falling([Interaction(relation, NewtonImpact(0.5), mask=on)], 2, [-G, -G])
@@ -386,7 +386,7 @@ def test_the_impact_is_differentiated_as_the_inner_method_says():
         out = simulate(model, Located(method), 0.0, 0.6, 0.03, state([1.0]), saveat=SaveAt.end())
         return out.states.v[0]
 
-    slope = quick_jit(jax.grad(after))(jnp.asarray(e))
+    slope = eqx.filter_jit(jax.grad(after))(jnp.asarray(e))
     struck = relaxed(-fall, e, 0.0, kappa, 0.0, 1.0)
     known = relaxed(e * fall, e, G * 0.48 - fall, kappa, struck, 1.0)
     np.testing.assert_allclose(slope, known, rtol=1e-6)

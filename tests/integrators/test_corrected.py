@@ -1,12 +1,12 @@
 """The corrected adjoint: values of the plain scheme, sensitivities of the motion."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from impacts import PROBLEMS, cases, errors, final
 from oracles import unchanged
-from quick import quick_jit
 
 from diffnsd import BackwardEuler, Corrected, MoreauJean, SaveAt, State, simulate
 from diffnsd.laws import GapStabilized
@@ -71,13 +71,16 @@ def ball():
 
 def test_values_are_those_of_the_plain_scheme(ball):
     x, plain, corrected = ball
-    assert np.array_equal(quick_jit(plain)(x), quick_jit(corrected)(x))
+    assert np.array_equal(eqx.filter_jit(plain)(x), eqx.filter_jit(corrected)(x))
 
 
 @pytest.mark.slow
 def test_forward_and_reverse_mode(ball):
     x, _, corrected = ball
-    forward, reverse = quick_jit(jax.jacfwd(corrected))(x), quick_jit(jax.jacrev(corrected))(x)
+    forward, reverse = (
+        eqx.filter_jit(jax.jacfwd(corrected))(x),
+        eqx.filter_jit(jax.jacrev(corrected))(x),
+    )
     np.testing.assert_allclose(forward, reverse, atol=1e-12)
     known = jax.jacfwd(PROBLEMS["ball, two impacts"].exact)(x)
     assert np.max(np.abs(forward - known)) < 1e-9 * np.max(np.abs(known))  # h = 0.02
@@ -92,7 +95,7 @@ def test_second_derivatives(ball):
         return jax.jvp(jax.grad(lambda x: jnp.sum(run(x))), (x,), (d,))[1]
 
     known = product(PROBLEMS["ball, two impacts"].exact)
-    np.testing.assert_allclose(quick_jit(lambda: product(corrected))(), known, rtol=1e-9)
+    np.testing.assert_allclose(eqx.filter_jit(lambda: product(corrected))(), known, rtol=1e-9)
 
 
 @pytest.mark.nightly
@@ -109,8 +112,10 @@ def test_columns_of_a_batch():
         return jax.vmap(lambda height: end(x, height))(heights)
 
     x = jnp.array([0.8, 1.0])
-    found = quick_jit(jax.vmap(lambda t: jax.jvp(lanes, (x,), (t,))[1], out_axes=1))(jnp.eye(2))
-    alone = quick_jit(jax.grad(end))
+    found = eqx.filter_jit(jax.vmap(lambda t: jax.jvp(lanes, (x,), (t,))[1], out_axes=1))(
+        jnp.eye(2)
+    )
+    alone = eqx.filter_jit(jax.grad(end))
     for height, row in zip(heights, found, strict=True):
         np.testing.assert_allclose(row, alone(x, height), rtol=1e-10)
 

@@ -1,12 +1,13 @@
 """The reference: sensitivities to rounding, contacts that persist and are released, and its limits."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from impacts import PROBLEMS, final, program
 from oracles import ball
-from quick import nightly, quick_jit
+from quick import nightly
 
 from diffnsd import EventDriven, Interaction, Model, MoreauJean, SaveAt, State, simulate
 from diffnsd.laws import NewtonImpact
@@ -73,6 +74,7 @@ def test_a_sequence_that_is_all_but_over_is_cut_off_in_silence():
     assert run.message == "" and int(run.stats.located.sum()) == 16
 
 
+@pytest.mark.slow
 def test_the_end_of_a_bounce_sequence(bouncing):
     """With e = 0.5 all bounces are over after 1.36 s; the ball is then held on the ground."""
     value, slopes, ok = bouncing(jnp.array([1.0, 0.0, 0.5, 9.81]), jnp.asarray(2.0), jnp.asarray(1))
@@ -87,18 +89,18 @@ def test_reverse_mode_second_derivatives_and_batches():
     run = final(problem, REFERENCE, 1.2)
     x, d = jnp.asarray(problem.x), jnp.array([0.3, -0.2, 0.1, 0.5])
     known = jax.jacfwd(problem.exact)(x)
-    np.testing.assert_allclose(quick_jit(jax.jacrev(run))(x), known, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(eqx.filter_jit(jax.jacrev(run))(x), known, rtol=1e-9, atol=1e-12)
 
     def product(run):
         return jax.jvp(lambda x: jax.jvp(run, (x,), (d,))[1], (x,), (d,))[1]
 
-    found = quick_jit(lambda: product(run))()
+    found = eqx.filter_jit(lambda: product(run))()
     np.testing.assert_allclose(found, product(problem.exact), rtol=1e-8)
 
     heights = jnp.linspace(0.3, 2.0, 5)
     lanes = jnp.stack([x.at[0].set(height) for height in heights])
     values = jax.vmap(lambda x: jnp.concatenate([(s := ball_state(1.2, *x)).q, s.v]))(lanes)
-    np.testing.assert_allclose(quick_jit(jax.vmap(run))(lanes), values, atol=1e-11)
+    np.testing.assert_allclose(eqx.filter_jit(jax.vmap(run))(lanes), values, atol=1e-11)
 
 
 def _orbit(x, until):
@@ -138,7 +140,7 @@ def _orbit_exactly(x, until):
 def test_many_steps_of_the_solver(mode):
     """Twice past the centre in many steps, which reverse mode makes again in groups of 16."""
     x, until = jnp.array([1.0, 0.6]), 6.0
-    found = quick_jit(mode(lambda x: _orbit(x, until)))(x)
+    found = eqx.filter_jit(mode(lambda x: _orbit(x, until)))(x)
     # Measured: 3e-9 of 11, and 6e-13 between the two. Were each group to choose its steps anew, reverse
     # mode would be off by 3e-2.
     np.testing.assert_allclose(found, jax.jacfwd(_orbit_exactly)(x, until), rtol=0, atol=1e-8)
@@ -172,7 +174,7 @@ def test_a_contact_is_held_and_released():
         return jnp.stack([rate * rest**3 / 6, rate * rest**2 / 2, 1 / (2 * rate)])
 
     rate = jnp.asarray(2.5)
-    found = quick_jit(lambda r: jax.jvp(run, (r,), (jnp.ones_like(r),)))(rate)
+    found = eqx.filter_jit(lambda r: jax.jvp(run, (r,), (jnp.ones_like(r),)))(rate)
     known = jax.jvp(exact, (rate,), (jnp.ones_like(rate),))
     np.testing.assert_allclose(found, known, rtol=1e-8)
 

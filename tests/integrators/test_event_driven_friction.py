@@ -1,11 +1,12 @@
 """Friction in the smooth phases of the reference: slips that end, turn or begin, and joints that stay."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracles._mechanisms import FAMILIES, draws
-from quick import nightly, quick_jit, slow
+from quick import nightly, slow
 
 from diffnsd import RESULTS, EventDriven, Interaction, Model, SaveAt, State, simulate
 from diffnsd.laws import CoulombFriction, DryFriction, Equality, NewtonImpact
@@ -33,7 +34,7 @@ def with_slopes(run):
         value, ok = run(x)
         return value, (value, ok)
 
-    return quick_jit(jax.jacfwd(twice, has_aux=True))
+    return eqx.filter_jit(jax.jacfwd(twice, has_aux=True))
 
 
 @pytest.mark.nightly
@@ -125,7 +126,7 @@ def test_coulomb_friction_in_the_plane(run, exact, x):
     assert ok
     # Measured: 2e-16 and 9e-16 for the first, 6e-11 for the second.
     np.testing.assert_allclose(value, exact(x), rtol=0, atol=1e-10)
-    np.testing.assert_allclose(found, quick_jit(jax.jacfwd(exact))(x), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(found, eqx.filter_jit(jax.jacfwd(exact))(x), rtol=0, atol=1e-8)
 
 
 def _apart(t, q):
@@ -156,7 +157,7 @@ def test_a_joint_and_a_brake_that_lets_go():
     found, (value, ok) = with_slopes(run)(x)
     assert ok
     np.testing.assert_allclose(value, exact(x), rtol=0, atol=1e-10)
-    np.testing.assert_allclose(found, quick_jit(jax.jacfwd(exact))(x), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(found, eqx.filter_jit(jax.jacfwd(exact))(x), rtol=0, atol=1e-8)
 
 
 def test_a_law_of_fewer_rows_than_its_relation():

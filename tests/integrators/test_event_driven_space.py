@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
+from quick import nightly
 
 from diffnsd import RESULTS, EventDriven, Interaction, Model, SaveAt, State, simulate
 from diffnsd.groups import rotate
@@ -45,7 +45,7 @@ def with_slopes(run, mode=jax.jacfwd):
         value, ok = run(x)
         return value, (value, ok)
 
-    return quick_jit(mode(twice, has_aux=True))
+    return eqx.filter_jit(mode(twice, has_aux=True))
 
 
 # ---------------------------------------------------------------- a slope, down along x
@@ -118,7 +118,7 @@ def test_a_curve_on_a_slope(slope_program, k):
     # Measured: values at most 1.2e-13; slopes 5e-12 where it goes on, of 41, and 4e-10 where it stops.
     exact = functools.partial(curve_exactly, stops=k > 1)
     np.testing.assert_allclose(value, exact(x), rtol=0, atol=1e-12)
-    known = quick_jit(jax.jacfwd(exact))(x)
+    known = eqx.filter_jit(jax.jacfwd(exact))(x)
     np.testing.assert_allclose(found, known, rtol=0, atol=1e-9)
 
 
@@ -140,7 +140,7 @@ def test_a_block_stops_on_the_level(slope_program):
         np.testing.assert_allclose(found[:, np.array([0, 2, 3])], known, rtol=0, atol=1e-11)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("k", [1.5, 3.0, 8.0])
 def test_variations_across_a_straight_way(slope_program, k):
     """Straight down until it stops: a variation across fades as `(t* − t)^(k / (k − 1))`."""
@@ -152,6 +152,7 @@ def test_variations_across_a_straight_way(slope_program, k):
     np.testing.assert_allclose(found[1, 3], known, rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [0.6, 1.5])
 def test_up_a_slope_and_down_again(slope_program, k):
     """Straight up, where it stays if `k > 1`."""
@@ -192,7 +193,7 @@ def test_reverse_mode(slope_program):
             np.testing.assert_allclose(found, jax.jacrev(exact)(x), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("first", [jax.grad, jax.jacfwd])
+@pytest.mark.parametrize("first", [nightly(jax.grad), jax.jacfwd])
 def test_second_derivatives_are_refused(first):
     x = jnp.array([0.3, 0.2, -0.3, 0.9])
     with pytest.raises(ValueError, match="no second derivatives"):
@@ -234,7 +235,7 @@ def breaks_loose_exactly(x, until=2.0):
 
 @pytest.mark.nightly
 def test_a_slip_begins_and_turns():
-    run, exact = with_slopes(breaks_loose), quick_jit(jax.jacfwd(breaks_loose_exactly))
+    run, exact = with_slopes(breaks_loose), eqx.filter_jit(jax.jacfwd(breaks_loose_exactly))
     for x in (
         [0.6, 1.5, 0.7, 0.3],
         [0.6, 0.2, 0.7, 0.3],
@@ -288,7 +289,7 @@ def rolls_exactly(x, until=1.2):
 def test_a_ball_lands_slides_and_rolls():
     """The slip at the contact keeps its direction and stops after `2 |u| / (7 mu g)`."""
     x = jnp.array([0.2, 0.3, 0.05, 2.0, -0.7, 3.0, -4.0, 1.5])
-    value, ok = quick_jit(rolls)(x)
+    value, ok = eqx.filter_jit(rolls)(x)
     assert ok
     # Measured: 2e-13.
     np.testing.assert_allclose(value, rolls_exactly(x), rtol=0, atol=1e-11)

@@ -184,6 +184,7 @@ def test_relations_of_all_types_agree():
         np.testing.assert_allclose(ends, np.broadcast_to(ends[0], (len(ends), 2)), atol=1e-13)
 
 
+@pytest.mark.slow
 def test_several_interactions_are_one_with_all_outputs():
     """One with feedthrough and one without, beside both in one relation."""
     a = np.array([[-1.0, 0.5, 0.2], [0.0, -2.0, 1.0], [0.3, 0.0, -1.5]])

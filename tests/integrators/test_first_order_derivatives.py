@@ -5,11 +5,11 @@ derivatives of plain steps converge to those of the motion. A relay of higher de
 end of a step: the derivative of its switching time is lost, as that of impact times is.
 """
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 
 from diffnsd import (
     EulerMoreau,
@@ -72,7 +72,7 @@ def test_derivatives_converge_to_those_of_the_motion(name):
     """By resistance, capacitance, source and load."""
     method = METHODS[name]
     exact = jax.grad(charged)(AT)
-    found = [quick_jit(jax.grad(charge))(AT, method, n) for n in (40, 160)]
+    found = [eqx.filter_jit(jax.grad(charge))(AT, method, n) for n in (40, 160)]
     errors = [np.max(np.abs(x - exact)) for x in found]
     # Measured orders 1.0 and 2.0: a factor of 4 or 16.
     assert errors[1] < errors[0] / (3.6 if method.order == 1 else 14)
@@ -93,7 +93,7 @@ def test_derivatives_of_a_relay_before_and_after_it_slides():
 
     at = jnp.array([1.0, 2.0, 0.5])
     for derivative in (jax.jacfwd, jax.jacrev):
-        early, late = (quick_jit(derivative(run))(at, end) for end in (0.5, 1.0))
+        early, late = (eqx.filter_jit(derivative(run))(at, end) for end in (0.5, 1.0))
         np.testing.assert_allclose(early, [[1.0, -0.5, 0.5], [0.0, 0.0, 0.0]], atol=1e-14)
         np.testing.assert_allclose(late, [[0.0, 0.0, 0.0], [0.0, 0.125, -0.5]], atol=1e-12)
 
@@ -127,15 +127,15 @@ def test_both_modes_batches_and_differences_of_a_nonlinear_relation(name):
     def loss(thresholds):
         return jnp.sum(gene(thresholds, method=METHODS[name]) ** 2) / 100
 
-    program = quick_jit(lambda x: (jax.grad(loss)(x), jax.jacfwd(loss)(x)))
+    program = eqx.filter_jit(lambda x: (jax.grad(loss)(x), jax.jacfwd(loss)(x)))
     reverse, forward = program(THRESHOLDS)
     np.testing.assert_allclose(reverse, forward, rtol=1e-11, atol=1e-12)
     assert np.max(np.abs(forward)) > 0.1
-    value, step = quick_jit(jax.vmap(loss)), 1e-5
+    value, step = eqx.filter_jit(jax.vmap(loss)), 1e-5
     near = value(THRESHOLDS[None] + step * np.concatenate([np.eye(4), -np.eye(4)]))
     difference = (near[:4] - near[4:]) / (2 * step)
     np.testing.assert_allclose(forward, difference, rtol=1e-6, atol=1e-6)
-    batched = quick_jit(jax.vmap(jax.grad(loss)))(jnp.stack([THRESHOLDS, 1.01 * THRESHOLDS]))
+    batched = eqx.filter_jit(jax.vmap(jax.grad(loss)))(jnp.stack([THRESHOLDS, 1.01 * THRESHOLDS]))
     np.testing.assert_allclose(batched[0], reverse, rtol=1e-10, atol=1e-12)
 
 
@@ -143,7 +143,7 @@ def test_both_modes_batches_and_differences_of_a_nonlinear_relation(name):
 def test_derivatives_of_derivatives():
     """Second derivatives, forward over reverse, against the closed form."""
     exact = jax.hessian(charged)(AT)
-    found = quick_jit(
+    found = eqx.filter_jit(
         jax.hessian(charge),
     )(AT, ThetaGamma(), 200)
     np.testing.assert_allclose(found, exact, atol=2e-4 * np.max(np.abs(exact)))
@@ -151,7 +151,7 @@ def test_derivatives_of_derivatives():
 
 def recover(residual, start, passes=12):
     """Gauss-Newton, each pass a Jacobian through the simulation."""
-    step = quick_jit(jax.jacfwd(lambda x: (r := residual(x), r), has_aux=True))
+    step = eqx.filter_jit(jax.jacfwd(lambda x: (r := residual(x), r), has_aux=True))
     for _ in range(passes):
         jacobian, r = step(start)
         start = start - jnp.linalg.lstsq(jacobian, r)[0]

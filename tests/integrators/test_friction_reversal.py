@@ -4,13 +4,14 @@ The answers are closed forms, differentiated by a complex step, and for a belt a
 `tests/oracles`.
 """
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from impacts import errors
 from oracles import KNOWN_MOTIONS, unchanged
-from quick import nightly, quick_jit, slow
+from quick import nightly, slow
 
 from diffnsd import (
     RESULTS,
@@ -104,7 +105,7 @@ def with_slopes(build, scheme, h, p, end=1.0):
         value, done = simulated(build, scheme, h, p, end)
         return value, (value, done)
 
-    slopes, (value, done) = quick_jit(jax.jacfwd(run, has_aux=True))(jnp.asarray(p))
+    slopes, (value, done) = eqx.filter_jit(jax.jacfwd(run, has_aux=True))(jnp.asarray(p))
     return value, slopes, done
 
 

@@ -2,12 +2,12 @@
 
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
-from quick import quick_jit
 
 import diffnsd as nsd
 from diffnsd import linear
@@ -155,10 +155,10 @@ def test_gradients_by_stiffness(kind):
         states = final(k, law, **others)
         return jnp.sum(weights * states.q[-1]) + jnp.sum(states.v[-1] ** 2)
 
-    value = quick_jit(loss)
+    value = eqx.filter_jit(loss)
     turn = jnp.asarray(RANDOM.normal(size=N - 1)) * STIFFNESS
-    back = jnp.sum(quick_jit(jax.grad(loss))(STIFFNESS) * turn)
-    _, forward = quick_jit(lambda k: jax.jvp(loss, (k,), (turn,)))(STIFFNESS)
+    back = jnp.sum(eqx.filter_jit(jax.grad(loss))(STIFFNESS) * turn)
+    _, forward = eqx.filter_jit(lambda k: jax.jvp(loss, (k,), (turn,)))(STIFFNESS)
     np.testing.assert_allclose(back, forward, rtol=1e-10)
     e = 1e-5
     wide = (value(STIFFNESS + e * turn) - value(STIFFNESS - e * turn)) / (2 * e)
@@ -175,8 +175,8 @@ def test_second_derivatives():
 
         return jax.grad(value)(s)
 
-    first = quick_jit(slope)
-    second = quick_jit(jax.grad(slope))(0.0)
+    first = eqx.filter_jit(slope)
+    second = eqx.filter_jit(jax.grad(slope))(0.0)
     wide = (first(1e-4) - first(-1e-4)) / 2e-4
     np.testing.assert_allclose(second, wide, rtol=1e-5)
 

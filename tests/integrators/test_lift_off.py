@@ -4,11 +4,11 @@ The answer is the equation of the angle, integrated by scipy until the normal fo
 and the impact are closed forms.
 """
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 from scipy.integrate import solve_ivp
 
 from diffnsd import (
@@ -83,7 +83,7 @@ def test_a_point_that_slides_off_a_disc():
         end = jnp.concatenate([state.q, state.v])
         return end, end
 
-    found = quick_jit(lambda p, steps: jax.jacfwd(run, has_aux=True)(p, steps))
+    found = eqx.filter_jit(lambda p, steps: jax.jacfwd(run, has_aux=True)(p, steps))
     value = exact(START)
     slope = np.stack(
         [(exact(START + d) - exact(START - d)) / 2e-5 for d in 1e-5 * np.eye(2)], axis=1
@@ -159,6 +159,6 @@ def test_second_derivatives_after_lift_off_overflow():
         slope, bend = jax.jvp(jax.grad(end), (b,), (jnp.ones_like(b),))
         return slope, bend
 
-    slope, bend = quick_jit(twice)(jnp.array(10.0))
+    slope, bend = eqx.filter_jit(twice)(jnp.array(10.0))
     np.testing.assert_allclose(slope, 0.5 - 4.5 / 100, rtol=1e-3)
     assert not np.abs(bend) < 1e300  # the scheme without the time of lift-off has 0 for 9e-3

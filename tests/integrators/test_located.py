@@ -1,5 +1,6 @@
 """Impacts located inside the step: sensitivities in closed form, order, and what happens beside."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from impacts import PROBLEMS, cases, errors, final, program
 from oracles import KnownMotion, ball, pair, read, rod, unchanged
 from oracles._bodies import pendulum, pendulum_at_wall
-from quick import nightly, quick_jit, slow_but
+from quick import nightly, slow_but
 from scipy.integrate import solve_ivp
 
 from diffnsd import (
@@ -168,6 +169,7 @@ def test_both_ends_at_once():
     assert np.all(np.isfinite(slopes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", slow_but([Located], [Located, Corrected]))
 def test_three_impacts_in_one_step(method):
     """The balls of a stack strike within 1.2 ms: all in one step of 1e-2, and two or three in others."""
@@ -225,7 +227,7 @@ def derivatives():
     def hessian_product(x, d):
         return jax.jvp(jax.grad(loss), (x,), (d,))[1]
 
-    return problem, quick_jit(jax.jacrev(run)), quick_jit(hessian_product), run
+    return problem, eqx.filter_jit(jax.jacrev(run)), eqx.filter_jit(hessian_product), run
 
 
 @pytest.mark.slow
@@ -276,12 +278,12 @@ def test_derivatives_where_forces_are_not_constant():
 
         return both
 
-    found = quick_jit(lambda x, end, steps: twice(lambda x: run(x, end, steps))(x))
+    found = eqx.filter_jit(lambda x, end, steps: twice(lambda x: run(x, end, steps))(x))
     # Measured over nine lengths near each, medians, with one impact 3e-4, 4e-4, 3e-4; 3e-6, 4e-6, 8e-6;
     # 3e-8, 4e-8, 4e-7 (worst 7e-7). With two 1e-4, 2e-4, 2e-4; 1e-6, 2e-6, 3e-6; 1e-8, 2e-8, 1e-7.
     for problem in (pendulum_at_wall(), pendulum_at_wall(2.0, impacts=2)):
         x, errors = jnp.asarray(problem.x), []
-        known = quick_jit(twice(problem.exact))(x)
+        known = eqx.filter_jit(twice(problem.exact))(x)
         for steps in (100, 1000, 10_000):
             end = jnp.asarray(problem.end)
             pairs = zip(found(x, end, jnp.asarray(round(steps * problem.end))), known, strict=True)
@@ -301,7 +303,7 @@ def test_gauss_newton_products(derivatives):
         _, pushed = jax.jvp(run, (x,), (d,))
         return jax.vjp(run, x)[1](pushed)[0]
 
-    found = quick_jit(lambda: product(run))()
+    found = eqx.filter_jit(lambda: product(run))()
     np.testing.assert_allclose(found, product(problem.exact), rtol=1e-9)
 
 
@@ -311,7 +313,7 @@ def test_batches(derivatives):
     problem, *_, run = derivatives
     heights = jnp.linspace(0.2, 3.0, 40)
     x = jnp.stack([jnp.append(h, jnp.asarray(problem.x[1:])) for h in heights])
-    found = quick_jit(jax.vmap(run))(x)
+    found = eqx.filter_jit(jax.vmap(run))(x)
     known = jax.vmap(lambda x: read(ball_state(problem.end, *x)))(x)
     np.testing.assert_allclose(found, known, atol=1e-11)
 
@@ -389,7 +391,7 @@ def test_a_joint_that_is_switched_off_does_not_hold():
     # The joint makes nothing but a program of its own: measured 1e-16.
     one = jnp.ones(())
     free, beside = (
-        quick_jit(lambda x, n=n: jax.jvp(lambda x: end(x, n), (x,), (jnp.ones_like(x),)))(one)
+        eqx.filter_jit(lambda x, n=n: jax.jvp(lambda x: end(x, n), (x,), (jnp.ones_like(x),)))(one)
         for n in (0, 1)
     )
     np.testing.assert_allclose(beside, free, rtol=1e-10)

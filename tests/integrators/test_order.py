@@ -1,10 +1,10 @@
 """Orders of convergence without contact, against closed forms in elliptic functions."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 from scipy.special import ellipj, ellipk
 
 from diffnsd import (
@@ -32,7 +32,7 @@ INTEGRATORS = {
 }
 
 
-@quick_jit
+@eqx.filter_jit
 def integrate(model, integrator, state, end, steps):
     """The last state of steps of one length, all values traced: one program for every length."""
     h = end / steps

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import nightly, quick_jit
+from quick import nightly
 
 from diffnsd import RESULTS, Interaction, Located, Model, MoreauJean, simulate
 from diffnsd._block_diagonal import BlockDiagonal
@@ -72,7 +72,7 @@ def test_the_list_has_the_pairs_that_brute_force_finds():
     x = scattered(60) - 0.1  # negative cells too
     model, state = spheres(x, per_cell=60, capacity=900)
     relation = model.interactions[0].relation
-    pairs = quick_jit(relation.pairs)(state.q)
+    pairs = eqx.filter_jit(relation.pairs)(state.q)
     found = {
         (int(i), int(j)) for i, j, on in zip(pairs.one, pairs.two, pairs.listed, strict=True) if on
     }
@@ -90,12 +90,14 @@ def test_the_list_has_the_pairs_that_brute_force_finds():
 def test_a_list_says_what_does_not_fit(limits):
     model, state = spheres(scattered(30, width=0.25), **limits)
     relation = model.interactions[0].relation
-    assert not quick_jit(lambda q: relation.listed(q).complete)(state.q)
+    assert not eqx.filter_jit(lambda q: relation.listed(q).complete)(state.q)
 
 
 def test_a_pair_may_cross_the_reach_within_a_step():
     model, state = spheres(np.array([[0, 0, 1.0], [0.3, 0, 1.0]]), reach=0.01)
-    missing = quick_jit(lambda v: model.interactions[0].relation.listed(state.q).may_miss(v, H))
+    missing = eqx.filter_jit(
+        lambda v: model.interactions[0].relation.listed(state.q).may_miss(v, H)
+    )
     for speed, expected in ((2.4, False), (2.6, True)):  # of both, in 2 ms: 9.6 and 10.4 mm
         assert bool(missing(state.v.at[0].set(speed))) == expected
 
@@ -162,14 +164,14 @@ def test_rows_of_listed_contacts_are_those_of_the_array():
 def test_a_step_through_products_is_that_of_the_dense_solver(solver):
     problem = random_step()
     z0 = (jnp.zeros((3, 9)),)
-    v, z, stats = quick_jit(lambda p: solve_mixed(p, z0, solver))(problem)
-    dense, _, _ = quick_jit(lambda p: solve_mixed(p, z0, Auto()))(problem.dense())
+    v, z, stats = eqx.filter_jit(lambda p: solve_mixed(p, z0, solver))(problem)
+    dense, _, _ = eqx.filter_jit(lambda p: solve_mixed(p, z0, Auto()))(problem.dense())
     assert bool(stats.converged)
     close(v, dense, 1e-7)  # 1e-9 and 1e-11 measured
     assert jnp.all(z[0][:, 4] == 0)
     # A batch is the same, one problem after the other.
     many = jax.tree.map(lambda x: jnp.stack([x, x]), problem.rhs)
-    both = quick_jit(
+    both = eqx.filter_jit(
         jax.vmap(lambda r: solve_mixed(eqx.tree_at(lambda p: p.rhs, problem, r), z0, solver)[0])
     )(many)
     close(both[1], v, 1e-12)
@@ -200,8 +202,8 @@ def test_sweeps_of_other_steps(problem):
         offset = given.blocks[0].offset * small[:, None]
         given = eqx.tree_at(lambda p: p.blocks[0].offset, given, offset)
     z0 = tuple(jnp.zeros(b.offset.shape) for b in given.blocks)
-    v, _, stats = quick_jit(lambda p: solve_mixed(p, z0, SWEEPS))(given)
-    dense, _, _ = quick_jit(lambda p: solve_mixed(p, z0, Auto()))(given.dense())
+    v, _, stats = eqx.filter_jit(lambda p: solve_mixed(p, z0, SWEEPS))(given)
+    dense, _, _ = eqx.filter_jit(lambda p: solve_mixed(p, z0, Auto()))(given.dense())
     assert bool(stats.converged)
     close(v, dense, 1e-6)  # 6e-8 for two laws, else 1e-10 measured
 
@@ -212,8 +214,8 @@ def test_sweeps_in_single_precision():
         lambda x: x.astype(jnp.float32) if x.dtype == jnp.float64 else x, mixed_step()
     )
     z0 = tuple(jnp.zeros(b.offset.shape, jnp.float32) for b in problem.blocks)
-    v, _, stats = quick_jit(lambda p: solve_mixed(p, z0, ColouredGaussSeidel(500)))(problem)
-    dense, _, _ = quick_jit(lambda p: solve_mixed(p, z0, Auto()))(problem.dense())
+    v, _, stats = eqx.filter_jit(lambda p: solve_mixed(p, z0, ColouredGaussSeidel(500)))(problem)
+    dense, _, _ = eqx.filter_jit(lambda p: solve_mixed(p, z0, Auto()))(problem.dense())
     assert v.dtype == jnp.float32 and float(stats.residual) <= 1e-5
     close(v, dense, 1e-3)  # 4e-4 measured
 
@@ -225,7 +227,7 @@ def test_contacts_of_one_colour_share_no_body(seed):
     bodies = random.integers(0, count, (2, contacts))
     bodies[1] = (bodies[0] + random.integers(1, count, contacts)) % count
     moves, active = random.random((2, contacts)) < 0.8, random.random(contacts) < 0.9
-    found = np.asarray(quick_jit(colours)(bodies, moves, active, count))
+    found = np.asarray(eqx.filter_jit(colours)(bodies, moves, active, count))
     taking_part = active & moves.any(axis=0)
     np.testing.assert_array_equal(found < contacts, taking_part)
     for colour in np.unique(found[taking_part]):
@@ -284,7 +286,7 @@ def heap(solver, steps, carry=None):
 
 @pytest.fixture(scope="module")
 def fallen():
-    return quick_jit(lambda: heap(Auto(tolerance=1e-7).by_bodies(), 40))()
+    return eqx.filter_jit(lambda: heap(Auto(tolerance=1e-7).by_bodies(), 40))()
 
 
 @pytest.mark.nightly
@@ -316,6 +318,7 @@ def test_momentum_is_balanced_and_the_laws_hold_in_a_heap(fallen):
         assert float(jnp.abs(jnp.where(sliding, power, 0)).max()) < 1e-5  # largest dissipation
 
 
+@pytest.mark.slow
 def test_a_step_of_a_heap_is_that_of_all_pairs_and_the_dense_solver(fallen):
     model, (before, after, _, _) = fallen
     one, two, _ = gaps_of(np.asarray(before.q.position[30]))
@@ -329,7 +332,7 @@ def test_a_step_of_a_heap_is_that_of_all_pairs_and_the_dense_solver(fallen):
     start = jax.tree.map(lambda x: x[30], before)
     scheme = MoreauJean(theta=1.0, solver=Auto(tolerance=1e-9))
     memory = scheme.init(other, 0.0, start, None)
-    end, info, _, result = quick_jit(scheme.step)(other, 0.0, H, start, memory, None)
+    end, info, _, result = eqx.filter_jit(scheme.step)(other, 0.0, H, start, memory, None)
     assert bool(result == RESULTS.successful)
     # The residual 1e-7 of the heap bounds it; velocities are unique, impulses need not be.
     close(end.v, after.v[30], 1e-4)
@@ -410,7 +413,7 @@ def test_a_short_list_is_differentiated_and_the_smallest_pile_stands_from_tan_15
         run = simulate(model, MoreauJean(theta=1.0), 0.0, t1, 4e-3, start, throw=False)
         return run.states.q.position[-1, 2, 2] / RADIUS
 
-    slope = quick_jit(lambda mu: jax.jvp(lambda m: height(m, 0.1), (mu,), (1.0,)))
+    slope = eqx.filter_jit(lambda mu: jax.jvp(lambda m: height(m, 0.1), (mu,), (1.0,)))
     stands, falls = np.tan(np.radians(15)) + np.array([1e-3, -1e-3])
     value, derivative = slope(stands)
     assert float(value) == pytest.approx(1 + np.sqrt(3), abs=1e-9)
@@ -477,7 +480,7 @@ def test_contacts_that_do_not_fit_are_reported():
         relation = model.interactions[0].relation
         # Corners at 4.2 m/s, bodies that fall at 1 m/s: two may approach by 21 mm in 2 ms.
         spinning = state.v.at[3].set(80.0)
-        missing = quick_jit(lambda q, v, r=relation: r.listed(q).may_miss(v, H))
+        missing = eqx.filter_jit(lambda q, v, r=relation: r.listed(q).may_miss(v, H))
         assert bool(missing(state.q, spinning)) == expected
 
 
@@ -495,7 +498,7 @@ def test_a_list_of_near_places_is_differentiated():
         run = simulate(model, MoreauJean(theta=1.0), 0.0, 0.1, 1e-2, start)
         return run.states.q.position[-1, :, 0]
 
-    value, slope = quick_jit(lambda mu: jax.jvp(end, (mu,), (1.0,)))(0.5)
+    value, slope = eqx.filter_jit(lambda mu: jax.jvp(end, (mu,), (1.0,)))(0.5)
     close(value, [-0.1 + 0.5 * G * 0.0055, 1.1 - 0.5 * G * 0.0055], 1e-6)
     close(slope, [G * 0.0055, -G * 0.0055], 1e-6)
 

@@ -4,13 +4,14 @@ The known motions have one event or two, of a kind that was thought of. Here the
 whatever order and company they come: what is asked is that derivatives are true, or said to be missing.
 """
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracles._event_by_event import motion
 from oracles._mechanisms import FAMILIES, draws, off
-from quick import nightly, quick_jit
+from quick import nightly
 
 from diffnsd import RESULTS, Located, MoreauJean, SaveAt, simulate
 
@@ -38,7 +39,7 @@ def test_derivatives_are_true_or_said_to_be_missing(name, value, slope):
     p, values, slopes, _ = zip(*draws(family, 8, seed=1), strict=True)
     p, values, slopes = (np.stack(x) for x in (p, values, slopes))
 
-    run = quick_jit(jax.vmap(jax.jacfwd(lambda p: simulated(family, p), has_aux=True)))
+    run = eqx.filter_jit(jax.vmap(jax.jacfwd(lambda p: simulated(family, p), has_aux=True)))
     found, (ends, succeeded, left_out) = jax.tree.map(np.asarray, run(jnp.asarray(p)))
 
     # Contacts stay closed without restitution, and bounce with any: the derivative by it does not exist.
@@ -181,7 +182,9 @@ def test_masses_that_break_loose_and_part():
     p = np.array([SHOVE.get(name, 0.0) for name in line.names])
     moved = [{**SHOVE, name: x + 1j * width} for name, x in SHOVE.items()]
     exact = np.stack([shove(x).imag / width for x in moved], axis=1)
-    slopes, _ = quick_jit(jax.jacfwd(lambda p: simulated(line, p), has_aux=True))(jnp.asarray(p))
+    slopes, _ = eqx.filter_jit(jax.jacfwd(lambda p: simulated(line, p), has_aux=True))(
+        jnp.asarray(p)
+    )
     found = np.asarray(slopes)[:, [line.names.index(name) for name in SHOVE]]
     # Measured 1.3e-5, and 1.3e-7 at a tenth of the step; 6.7e-4 and 6.7e-5 as if free in all of a step.
     assert np.max(np.abs(found - exact)) < 3e-5 * np.max(np.abs(exact))

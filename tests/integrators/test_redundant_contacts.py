@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import nightly, quick_jit
+from quick import nightly, slow
 
 from diffnsd import MoreauJean, State, simulate
 from diffnsd.complementarity.solvers import Chain, Newton, SemismoothNewton, Splitting
@@ -72,7 +72,7 @@ def step(mu, v0, warm=None, max_active=4, solver=None, tilt=(1.0, 0.0, 0.0, 0.0)
     return state.v, info.impulses[0], info
 
 
-run = quick_jit(step)
+run = eqx.filter_jit(step)
 WARM = np.random.default_rng(0).uniform(0, 0.02, (8, 3))
 SOLVERS = SemismoothNewton(), Chain((Splitting(400), Newton(40)))
 
@@ -104,9 +104,10 @@ def test_solvers_make_no_difference(solver):
     np.testing.assert_allclose(other, v, rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_batch_makes_no_difference():
     speeds = SPIN * np.linspace(0.2, 1.5, 20)[:, None]
-    together = quick_jit(jax.vmap(lambda v: step(0.18, v, WARM)[0]))(speeds)
+    together = eqx.filter_jit(jax.vmap(lambda v: step(0.18, v, WARM)[0]))(speeds)
     alone = [run(0.18, v)[0] for v in speeds]
     np.testing.assert_allclose(together, alone, rtol=0, atol=1e-8)
 
@@ -117,7 +118,7 @@ def test_a_batch_makes_no_difference():
     [(jax.jacfwd, 4), nightly(jax.jacfwd, None), nightly(jax.jacrev, 4), nightly(jax.jacrev, None)],
 )
 def test_the_derivative_is_that_of_the_motion(mode, max_active):
-    derivative = quick_jit(mode(lambda *x: step(*x, max_active)[0], argnums=(0, 1)))
+    derivative = eqx.filter_jit(mode(lambda *x: step(*x, max_active)[0], argnums=(0, 1)))
     itself = run(0.18, SPIN)[1], run(0.5, TURN)[1]  # the solution is recognised, not searched for
     for mu, v, stuck, warm in (
         (0.18, SPIN, None, WARM),
@@ -138,7 +139,7 @@ def test_the_derivative_is_that_of_the_motion(mode, max_active):
             np.testing.assert_allclose(by_v[:, i], exact, rtol=0, atol=bound * np.abs(exact).max())
 
 
-@pytest.mark.parametrize(("mu", "v"), [(0.18, SPIN), (0.5, TURN)], ids=["slides", "sticks"])
+@pytest.mark.parametrize(("mu", "v"), [(0.18, SPIN), slow(0.5, TURN)], ids=["slides", "sticks"])
 def test_a_start_that_is_the_solution_is_recognised(mu, v):
     expected, impulses, cold = run(mu, v)
     other, kept, info = run(mu, v, impulses)
@@ -162,6 +163,7 @@ def test_a_corner_that_sticks():
     np.testing.assert_allclose(lower[:, 0], p.real, rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_cube_at_rest_is_far_from_every_edge():
     """Four corners that stick, on a slope below the angle of friction, and their derivatives."""
 
@@ -174,7 +176,7 @@ def test_a_cube_at_rest_is_far_from_every_edge():
         out = simulate(model, MoreauJean(theta=1.0), 0.0, 60 * H, H, start)
         return out.states.q.position[-1, 0, 0], out
 
-    (x, out), slope = quick_jit(jax.value_and_grad(pushed, has_aux=True))(0.1)
+    (x, out), slope = eqx.filter_jit(jax.value_and_grad(pushed, has_aux=True))(0.1)
     # Sliding stops under (mu − 0.2) g, in whole steps: the recursion of the step.
     v, reached, slopes = 0.1, 0.0, 0.0
     while (v := v - 0.2 * GRAVITY * H) > 0:
@@ -197,6 +199,6 @@ def test_a_face_of_which_one_edge_rebounds_is_at_an_edge(e, jumps):
         return info.impulses[0][:, 0], info.margin
 
     turn = np.array([0.0, 2.0, 0.0])  # about the edge x < 0, which stays where it is
-    load, margin = quick_jit(struck)(np.concatenate([-np.cross(turn, LOW[0]), turn]))
+    load, margin = eqx.filter_jit(struck)(np.concatenate([-np.cross(turn, LOW[0]), turn]))
     assert np.sum(np.asarray(load) > 1e-4) == 4
     assert (margin == 0) == jumps

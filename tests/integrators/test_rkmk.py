@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
-from quick import nightly, quick_jit, slow, slow_but
+from quick import nightly, slow, slow_but
 
 from diffnsd import (
     RESULTS,
@@ -74,7 +74,7 @@ FLOW = LieFlow(Turning(jnp.asarray(A), jnp.asarray(B)), LeftTranslation(SO3()))
 MODEL, START = Model(FLOW), FLOW.state(SO3().identity())
 
 
-@quick_jit
+@eqx.filter_jit
 def integrate(model, integrator, state, end, steps):
     """The last state of steps of one length, all values traced: one program for every length."""
     h = end / steps
@@ -309,8 +309,8 @@ def test_derivatives_against_the_closed_form(integrator):
     exact = jax.jacfwd(lambda a: SO3().compose(SO3().exp(a), SO3().exp(jnp.asarray(B))))(
         jnp.asarray(A)
     )
-    np.testing.assert_allclose(quick_jit(jax.jacrev(end))(jnp.asarray(A)), exact, atol=1e-6)
-    forward = quick_jit(jax.jacfwd(end))(jnp.asarray(A))
+    np.testing.assert_allclose(eqx.filter_jit(jax.jacrev(end))(jnp.asarray(A)), exact, atol=1e-6)
+    forward = eqx.filter_jit(jax.jacfwd(end))(jnp.asarray(A))
     np.testing.assert_allclose(forward, exact, atol=1e-6)
 
 
@@ -330,7 +330,7 @@ def test_adaptive_steps_are_chosen_once():
 
     a, speeds = jnp.asarray(A), jnp.array([0.01, 1.0])
     both = (
-        quick_jit(jax.vmap(d(end, has_aux=True), in_axes=(None, 0)))(a, speeds)
+        eqx.filter_jit(jax.vmap(d(end, has_aux=True), in_axes=(None, 0)))(a, speeds)
         for d in (jax.jacrev, jax.jacfwd)
     )
     (reverse, tried), (forward, _) = both

@@ -1,10 +1,10 @@
 """Derivatives on the central path: what they are worth, in figures."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 
 from diffnsd import (
     ComplementarityProblem,
@@ -28,13 +28,14 @@ def test_one_contact_in_closed_form():
         return solve_complementarity(problem, adjoint=SmoothedAdjoint(kappa)).z
 
     q = jnp.array([-1.0, 0.02, 1.0])  # loaded, nearly open, open
-    value, slope = quick_jit(lambda q: (solve(q), jax.jacrev(solve)(q)))(q)
+    value, slope = eqx.filter_jit(lambda q: (solve(q), jax.jacrev(solve)(q)))(q)
     exact = jnp.maximum(-q / a, 0)
     np.testing.assert_allclose(value, exact, atol=1e-9)  # the value is the exact solution
     known = (-1 + q / jnp.sqrt(q * q + 4 * a * kappa)) / (2 * a)
     np.testing.assert_allclose(slope, jnp.diag(known), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_sticking_contact_has_a_derivative_of_slip():
     """Exact: none. On the central path some, which is the point of it, and vanishes with kappa."""
 
@@ -43,7 +44,9 @@ def test_a_sticking_contact_has_a_derivative_of_slip():
         return solve_complementarity(problem, adjoint=SmoothedAdjoint(kappa)).w[1]
 
     q = jnp.array([-1.0, 0.1, 0.05])
-    slopes = [float(quick_jit(jax.grad(slip))(q, k)[1]) for k in map(jnp.asarray, (1e-6, 1e-2))]
+    slopes = [
+        float(eqx.filter_jit(jax.grad(slip))(q, k)[1]) for k in map(jnp.asarray, (1e-6, 1e-2))
+    ]
     assert 0 < slopes[0] < 1e-4 < 1e-2 < slopes[1] < 1
 
 
@@ -55,9 +58,10 @@ def slope():
         run = simulate(sliding_block(mu), method, 0.0, 0.9, 1e-2, start, saveat=SaveAt.end())
         return run.states.q[0]
 
-    return quick_jit(jax.value_and_grad(distance))
+    return eqx.filter_jit(jax.value_and_grad(distance))
 
 
+@pytest.mark.slow
 def test_the_bias_through_a_trajectory(slope):
     """Distance of a sliding block by friction; implicit derivative at this step: 1.3 % off."""
     exact = jax.grad(block_stop_distance, argnums=1)(2.0, 0.3)

@@ -1,10 +1,10 @@
 """The matrices of a step, and large systems that are solved for their few multipliers alone."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 
 from diffnsd import BackwardEuler, Interaction, Model, MoreauJean, SaveAt, State, simulate
 from diffnsd.complementarity import Block, MixedProblem, Statistics, solve_mixed
@@ -38,7 +38,7 @@ MODEL = Model(LINEAR, Interaction(GapRelation(gaps), NewtonImpact(0.5)))
 def test_matrices_of_a_linear_system(method):
     """`S = M + h theta C + h² theta² K` and `H S^-1 H^T`."""
     h, state = 0.02, State(jnp.ones(3), jnp.zeros(3))
-    found = quick_jit(step_matrices)(method, MODEL, jnp.array(0.0), jnp.array(h), state)
+    found = eqx.filter_jit(step_matrices)(method, MODEL, jnp.array(0.0), jnp.array(h), state)
     system = M + h * method.theta * C + (h * method.theta) ** 2 * K
     np.testing.assert_allclose(found.system, system, rtol=1e-13)
     np.testing.assert_allclose(found.outputs, SLOPES, rtol=1e-14)
@@ -91,12 +91,13 @@ def test_few_contacts_of_a_large_system_keep_their_order():
         blocks.append(Block(*arrays, Equality(), jnp.ones(c, bool)))
     problem = MixedProblem(jnp.asarray(matrix), jnp.asarray(rhs), tuple(blocks))
     start = tuple(jnp.zeros_like(b.offset) for b in blocks)
-    v, z, _ = quick_jit(lambda p, z: solve_mixed(p, z, by_hand))(problem, start)
+    v, z, _ = eqx.filter_jit(lambda p, z: solve_mixed(p, z, by_hand))(problem, start)
     np.testing.assert_allclose(matrix @ v, problem.load(z), atol=1e-12)
     for w in problem.local(v):
         np.testing.assert_allclose(w, 0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_modes_of_a_large_system_are_differentiable():
     """A chain of 16 masses against a wall: forward equals reverse equals differences."""
     n = 16
@@ -112,7 +113,7 @@ def test_modes_of_a_large_system_are_differentiable():
         return s.states.v[3]
 
     at = jnp.array(1.0)
-    forward, reverse = quick_jit(lambda x: (jax.jacfwd(end)(x), jax.grad(end)(x)))(at)
-    near = quick_jit(jax.vmap(end))(jnp.array([1 + 1e-5, 1 - 1e-5]))
+    forward, reverse = eqx.filter_jit(lambda x: (jax.jacfwd(end)(x), jax.grad(end)(x)))(at)
+    near = eqx.filter_jit(jax.vmap(end))(jnp.array([1 + 1e-5, 1 - 1e-5]))
     np.testing.assert_allclose(forward, reverse, rtol=1e-9)
     np.testing.assert_allclose(forward, (near[0] - near[1]) / 2e-5, rtol=1e-6)

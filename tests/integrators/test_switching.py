@@ -1,12 +1,13 @@
 """Switches of relays located inside the step: their times have derivatives."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from impacts import errors, final
 from oracles import KNOWN_MOTIONS
-from quick import nightly, quick_jit, slow_but
+from quick import nightly, slow_but
 
 from diffnsd import Corrected, EulerMoreau, Located, ThetaGamma, ZeroOrderHold, simulate
 
@@ -48,12 +49,12 @@ def test_reverse_mode_second_derivatives_and_batches():
     def product(run, x):
         return jax.jvp(lambda x: jax.jacrev(run)(x), (x,), (d,))
 
-    found, known = quick_jit(lambda x: product(run, x))(x), product(motion.exact, x)
+    found, known = eqx.filter_jit(lambda x: product(run, x))(x), product(motion.exact, x)
     np.testing.assert_allclose(found[0], known[0], rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(found[1], known[1], rtol=1e-8, atol=1e-9)
 
     lanes = x[None] + jnp.linspace(-0.3, 0.3, 20)[:, None] * jnp.array([[1.0, 0.0, 0.0]])
-    values = quick_jit(jax.vmap(run))(lanes)
+    values = eqx.filter_jit(jax.vmap(run))(lanes)
     np.testing.assert_allclose(values, jax.vmap(motion.exact)(lanes), atol=1e-11)
 
 

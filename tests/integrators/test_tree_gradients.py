@@ -1,12 +1,12 @@
 """A double pendulum on its stops as a tree of joints: sensitivities against an oracle by events."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracles._event_by_event import Discarded, motion
 from oracles._mechanisms import Arm, _Gaps
-from quick import quick_jit
 
 from diffnsd import RESULTS, Corrected, Interaction, Located, Model, MoreauJean, SaveAt, simulate
 from diffnsd.laws import NewtonImpact
@@ -77,7 +77,9 @@ def test_a_double_pendulum_on_its_stops(method, limit, values_limit):
         end = jnp.concatenate([out.states.q, out.states.v])
         return end, (end, out.result == RESULTS.successful)
 
-    found, (ends, succeeded) = quick_jit(jax.vmap(jax.jacfwd(run, has_aux=True)))(jnp.asarray(p))
+    found, (ends, succeeded) = eqx.filter_jit(jax.vmap(jax.jacfwd(run, has_aux=True)))(
+        jnp.asarray(p)
+    )
     assert np.all(succeeded)
     scale = np.max(np.abs(slopes), axis=(1, 2))
     errors = np.max(np.abs(np.asarray(found) - slopes)[..., FREE], axis=(1, 2)) / scale

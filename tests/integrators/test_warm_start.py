@@ -1,9 +1,9 @@
 """The solver starts from the impulses of the steps before, and follows their trend."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from quick import quick_jit
 
 from diffnsd import MoreauJean
 from diffnsd.integrators._selection import Selection
@@ -21,7 +21,7 @@ def test_only_smooth_changes_are_continued():
     )  # rounding, a jump, a contact that closed, one that opened
 
 
-@quick_jit
+@eqx.filter_jit
 def slide(state, trend):
     """80 steps of a cube that slides and spins on its face; iterations in each."""
     model, method, h = tossed_cube(mu=0.18), MoreauJean(theta=1.0), 1 / 148

@@ -51,6 +51,7 @@ def test_activations_follow_those_of_mujoco():
     np.testing.assert_allclose(found[-1], by_mujoco(text, 0.2, 1e-4), atol=2e-5)  #
 
 
+@pytest.mark.slow
 def test_an_activation_stops_at_its_limit():
     """At 4/s it is at 0.6 after 0.125 s, and stays there."""
     text = SLIDER.format('actlimited="true" actrange="-.2 .6"')
@@ -64,6 +65,7 @@ STEP = """<mujoco><option gravity="0 0 0"/><worldbody><body><joint name="x" type
  <actuator><general name="m" joint="x" dyntype="filter" dynprm=".3"/></actuator></mujoco>"""
 
 
+@pytest.mark.slow
 def test_the_derivative_by_a_time_constant():
     """`act = u (1 − exp(−t/tau))` in closed form, forward and reverse, and for a batch."""
     model, elements, start = io.load_mjcf(STEP)

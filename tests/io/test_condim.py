@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
-from quick import quick_jit
 from scipy.optimize import brentq
 
 import diffnsd as nsd
@@ -65,7 +64,7 @@ def test_a_spinning_and_a_rolling_ball_are_slowed_and_stopped():
         state, _, ok = jax.lax.fori_loop(0, steps, body, (state, memory, jnp.array(True)))
         return state.v, (state.v, ok)
 
-    both = quick_jit(lambda x, steps: jax.jacfwd(run, has_aux=True)(x, steps))
+    both = eqx.filter_jit(lambda x, steps: jax.jacfwd(run, has_aux=True)(x, steps))
     x, t = jnp.array([SPIN, ROLL]), 0.2
     slopes, (after, ok) = both(x, jnp.asarray(20))
     assert ok

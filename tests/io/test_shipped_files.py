@@ -2,12 +2,12 @@
 
 from importlib.resources import files
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
-from quick import quick_jit
 
 import diffnsd as nsd
 from diffnsd import io
@@ -50,7 +50,7 @@ def test_masses_forces_and_frames_are_those_of_mujoco(name):
         forces = model.system.force(jnp.zeros(()), nsd.State(q, v), u)
         return tree.mass(jnp.zeros(()), q), forces, tree.frames(q).position
 
-    run = quick_jit(ours)
+    run = eqx.filter_jit(ours)
     for _ in range(2):
         q = m.qpos0.copy()
         mujoco.mj_integratePos(m, q, 0.7 * rng.normal(size=m.nv), 1.0)

@@ -71,6 +71,7 @@ def fall(text, z, speed, seconds, h=1e-3):
     return nsd.simulate(model, nsd.MoreauJean(), 0.0, seconds, h, start).states
 
 
+@pytest.mark.slow
 def test_a_string_that_tightens_bounces():
     """The bob falls 0.4 m until the string is tight, and rises with half of its speed."""
     text = HANGING.format('limited="true" range="0 .5"')

@@ -18,6 +18,7 @@ TEXT = f"""<mujoco><asset><hfield name="slope" nrow="{ROWS}" ncol="{COLUMNS}" si
   <body pos="0 0 1"><freejoint/><geom type="sphere" size=".1"/></body></worldbody></mujoco>"""
 
 
+@pytest.mark.slow
 def test_a_slope_is_a_plane():
     """Heights that rise along x of a geom that is turned by a quarter: the distance from a plane."""
     model, elements, start = io.load_mjcf(TEXT)

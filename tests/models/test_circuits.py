@@ -1,9 +1,9 @@
 """Ready circuits and relays against closed forms."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from quick import quick_jit
 
 from diffnsd import EulerMoreau, SaveAt, ThetaGamma, simulate
 from diffnsd.models import (
@@ -50,7 +50,7 @@ def test_derivatives_of_the_bridge_by_its_components():
 
     at = jnp.array([1e3, 1e-2, 1e-6])
     exact = jax.grad(lambda p: diode_bridge_state(1e-3, 10.0, *p).v[0])(at)
-    found = quick_jit(jax.grad(end))(at, 1000)
+    found = eqx.filter_jit(jax.grad(end))(at, 1000)
     np.testing.assert_allclose(found, exact, rtol=2e-4)
 
 
@@ -77,9 +77,9 @@ def test_the_buck_converter_lowers_the_voltage_by_its_duty():
         out = simulate(model, EulerMoreau(theta=1.0), 0.0, 2e-3, 2.5e-7, start)
         return jnp.mean(out.states.v[-4000:, 0]), jnp.min(out.states.v[:, 1])
 
-    (voltage, current), (slope, _) = quick_jit(lambda d: jax.jvp(mean, (d,), (jnp.ones_like(d),)))(
-        jnp.array(0.5)
-    )
+    (voltage, current), (slope, _) = eqx.filter_jit(
+        lambda d: jax.jvp(mean, (d,), (jnp.ones_like(d),))
+    )(jnp.array(0.5))
     assert current > 0  # the current flows all the time
     np.testing.assert_allclose(voltage, 10.0, rtol=4e-2)  # measured 9.66: the switch has losses
     np.testing.assert_allclose(slope, 20.0, rtol=6e-2)

@@ -1,10 +1,10 @@
 """Roots with derivatives to second order, and the methods that find one."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 
 import diffnsd as nsd
 from diffnsd._numerics import implicit_root
@@ -93,7 +93,7 @@ def test_second_derivatives_of_an_elastic_impact():
     def error(q0, h):
         return jnp.stack([d(run)(q0, h) / d(known)(q0) - 1 for d in (jax.grad, jax.hessian)])
 
-    evaluate = quick_jit(error)
+    evaluate = eqx.filter_jit(error)
     errors = np.stack([evaluate(jnp.array(1.0), h) for h in (1e-2, 1e-3)], axis=1)
     # Measured 3e-2 and 3e-3, 6.6e-3 and 6.5e-4: first order.
     np.testing.assert_allclose(errors, [[-3.09e-2, -3.03e-3], [-6.58e-3, -6.52e-4]], rtol=2e-2)

@@ -4,11 +4,11 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from quick import quick_jit
 
 from diffnsd import State
 from diffnsd.laws import AbstractLaw
@@ -65,7 +65,7 @@ class KnownMotion:
 @functools.cache
 def _with_slopes(exact: Callable[[Array], Array], x: tuple[float, ...]) -> tuple:
     """Values and derivatives, compiled and evaluated once for all step lengths and methods."""
-    value, slopes = quick_jit(lambda x: (exact(x), jax.jacfwd(exact)(x)))(jnp.asarray(x))
+    value, slopes = eqx.filter_jit(lambda x: (exact(x), jax.jacfwd(exact)(x)))(jnp.asarray(x))
     return np.asarray(value), np.asarray(slopes)
 
 

@@ -2,11 +2,12 @@
 
 import re
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import nightly, quick_jit
+from quick import nightly
 
 import diffnsd as nsd
 from diffnsd import shapes
@@ -110,7 +111,9 @@ def test_located_impacts_of_one_pair_after_another():
         return jnp.stack([places[1] - 0.2 + slow * left, middle, ahead])
 
     one = jnp.array(1.0), jnp.array(1.0)
-    found, rates, run = quick_jit(lambda x, dx: jax.jvp(simulated, (x,), (dx,), has_aux=True))(*one)
+    found, rates, run = eqx.filter_jit(lambda x, dx: jax.jvp(simulated, (x,), (dx,), has_aux=True))(
+        *one
+    )
     assert run.message == "" and run.stats.located.sum() == 2
     value, rate = jax.jvp(exact, one[:1], one[1:])
     np.testing.assert_allclose(found, value, rtol=0, atol=1e-12)

@@ -1,10 +1,10 @@
 """Compliant relations: closed forms of contacts that give way, and the rigid contact as their limit."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 from scipy.integrate import solve_ivp
 from scipy.linalg import expm
 
@@ -82,7 +82,7 @@ def test_the_derivative_by_the_compliance_is_true():
         return mass_on_a_stop(compliance, dt=5e-4, saveat=SaveAt.end()).states.q[0]
 
     at = jnp.array(COMPLIANCE)
-    forward, reverse = quick_jit(lambda c: (jax.jacfwd(end)(c), jax.grad(end)(c)))(at)
+    forward, reverse = eqx.filter_jit(lambda c: (jax.jacfwd(end)(c), jax.grad(end)(c)))(at)
     exact = -SPEED * np.pi * np.sqrt(MASS / COMPLIANCE) / 2
     np.testing.assert_allclose(forward, reverse, rtol=1e-10)
     np.testing.assert_allclose(forward, exact, rtol=2e-4)
@@ -93,7 +93,7 @@ def test_a_compliance_from_a_recorded_motion():
         return mass_on_a_stop(c, dt=1e-2).states.q[:, 0]
 
     data, found = motion(jnp.array(COMPLIANCE)), jnp.array(0.05)
-    step = quick_jit(lambda c: (motion(c) - data, jax.jacfwd(motion)(c)))
+    step = eqx.filter_jit(lambda c: (motion(c) - data, jax.jacfwd(motion)(c)))
     for _ in range(8):
         residual, slope = step(found)
         found = found - jnp.dot(slope, residual) / jnp.dot(slope, slope)

@@ -1,10 +1,10 @@
 """Joints, rolling rows, contacts in the plane, and velocities that are given."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 
 from diffnsd import Interaction, Model, MoreauJean, SaveAt, State, simulate
 from diffnsd.groups import Euclidean, Pose, PoseGroup, rotate, rotation_matrix
@@ -69,7 +69,9 @@ def test_joints_hold_where_they_were_made_and_lock_what_they_should(name, bodies
     assert start.shape == (rows,)
     np.testing.assert_allclose(start, 0, atol=2e-15)  # measured 1.01e-15
     relation, group = GapRelation(joint), PoseGroup(2)
-    h = np.asarray(quick_jit(lambda q: relation.linearised(group, jnp.zeros(()), q)[0])(Q))[0].T
+    h = np.asarray(eqx.filter_jit(lambda q: relation.linearised(group, jnp.zeros(()), q)[0])(Q))[
+        0
+    ].T
     assert np.linalg.matrix_rank(h, tol=1e-10) == rows  # no row is redundant
     if bodies[1] is not None:
         # What both bodies do together is free.
@@ -202,7 +204,7 @@ def test_prescribed_velocities():
     assert "index has 3" in (PrescribedVelocity(3).check(group) or "")
 
 
-@quick_jit
+@eqx.filter_jit
 def reached(model, start, t1, dt):
     """The state at the end."""
     return simulate(model, MoreauJean(), 0.0, t1, dt, start, saveat=SaveAt.end()).states

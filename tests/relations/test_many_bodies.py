@@ -1,10 +1,10 @@
 """Relations of many bodies: the same numbers as one relation each, and one program for any number."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 
 from diffnsd import Interaction, Model, MoreauJean, SaveAt, State, simulate
 from diffnsd._block_diagonal import BlockDiagonal, block_jacobian
@@ -104,7 +104,7 @@ def test_one_relation_of_many_bodies_is_many_relations_of_one(name):
     group, q = (Euclidean(12), PLANAR) if planar else (PoseGroup(4), POSE)
     v = jnp.asarray(RANDOM.normal(size=group.dim))
 
-    @quick_jit
+    @eqx.filter_jit
     def seen(v):
         def one(relation):
             lam = jnp.ones((relation.count(group, 0.0, q), relation.rows))
@@ -136,7 +136,7 @@ def test_local_velocities_are_those_of_the_material_points():
     relation = ContactFrame(lambda t, q: (p1, p2, np.tile(NORMAL, (3, 1))), first, second, True)
     v = RANDOM.normal(size=(4, 6))
     state = State(POSE, jnp.asarray(v.reshape(-1)))
-    u = quick_jit(lambda s: relation.output(PoseGroup(4), jnp.zeros(()), s, None))(state)
+    u = eqx.filter_jit(lambda s: relation.output(PoseGroup(4), jnp.zeros(()), s, None))(state)
     frame = np.stack([NORMAL, *map(np.asarray, tangents(jnp.asarray(NORMAL)))])
 
     def moves(body, point):

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 
 from diffnsd import Interaction, State
 from diffnsd.groups import SO3, Euclidean, Pose, PoseGroup, rotate, rotation_matrix
@@ -94,7 +93,7 @@ def test_virtual_power(name):
     group, relation, state = CASES[name]
     t = jnp.asarray(0.3)
 
-    @quick_jit
+    @eqx.filter_jit
     def evaluate(state, lam):
         h, drift = relation.linearised(group, t, state.q)
         force = relation.input(group, t, state, lam)
@@ -126,7 +125,7 @@ def test_normal_velocity_is_the_rate_of_the_gap(name):
         q = group.compose(state.q, group.exp(s * state.v))
         return relation.gap(0.3 + s, q)
 
-    _, rate = quick_jit(lambda: jax.jvp(gap, (0.0,), (1.0,)))()
+    _, rate = eqx.filter_jit(lambda: jax.jvp(gap, (0.0,), (1.0,)))()
     u = relation.output(group, jnp.asarray(0.3), state, None)
     np.testing.assert_allclose(u[:, 0], rate, rtol=0, atol=1e-14)
 

@@ -1,10 +1,10 @@
 """Round bodies: gaps in closed form, velocities as their rates, and a ball that rolls down a slope."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 
 from diffnsd import Interaction, Model, MoreauJean, SaveAt, State, simulate
 from diffnsd.groups import Euclidean, Pose, PoseGroup
@@ -58,7 +58,7 @@ def test_gaps_and_their_rates(name):
     group, q = (Euclidean(6), PLANAR) if planar else (PoseGroup(2), POSE)
     v = jnp.asarray(RANDOM.normal(size=group.dim))
 
-    @quick_jit
+    @eqx.filter_jit
     def evaluate(v):
         def gap(s):
             return relation.gap(0.0, group.compose(q, group.exp(s * v)))

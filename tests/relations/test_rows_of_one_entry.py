@@ -1,10 +1,11 @@
 """Limits and friction of single coordinates: rows with one entry, against the same rows as arrays."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
+from quick import nightly, slow
 
 from diffnsd import Interaction, Model, MoreauJean, SaveAt, State, simulate
 from diffnsd._block_rows import CoordinateRows
@@ -95,7 +96,7 @@ def swung(known: bool):
     return run
 
 
-@pytest.mark.parametrize("batch", [pytest.param(None, marks=pytest.mark.slow), 24])
+@pytest.mark.parametrize("batch", [nightly(None), slow(24)])
 def test_motion_and_derivatives_are_those_of_arrays(batch):
     """Largest differences measured: 6e-16 in positions, 1.1e-16 in derivatives of up to 0.78."""
     v = jnp.array([1.0, -2.0, 1.5])
@@ -107,7 +108,7 @@ def test_motion_and_derivatives_are_those_of_arrays(batch):
             q, pull = jax.vjp(swung(known), v)
             return q, pull(jnp.array([1.0, 0.5, -0.7]))[0]
 
-        return quick_jit(jax.vmap(evaluate) if batch else evaluate)(v)
+        return eqx.filter_jit(jax.vmap(evaluate) if batch else evaluate)(v)
 
     (q, dq), (q_dense, dq_dense) = both(True), both(False)
     assert np.max(np.abs(dq)) > 0.1

@@ -60,6 +60,7 @@ def pile(max_active=None, mu=0.5):
     return nsd.Model(system, nsd.Interaction(relation, law, max_active)), start
 
 
+@pytest.mark.slow
 def test_a_pile_rests_and_its_contacts_do_not_depend_on_how_many_are_solved():
     ends = {}
     for limit in (None, 20):

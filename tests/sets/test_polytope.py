@@ -1,10 +1,10 @@
 """Polytopes and products: projections against quadratic programs and known sets, and their laws."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 
 from diffnsd import (
     ComplementarityProblem,
@@ -33,7 +33,7 @@ PENTAGON = polytope(PENTAGON_H, PENTAGON_B)
 RANDOM = np.random.default_rng(0)
 
 
-@quick_jit
+@eqx.filter_jit
 def evaluate(k, z):
     slopes = jax.vmap(jax.jacfwd(k.project), 1, 2)(z)
     return k.project(z), jnp.asarray(k.jacobian(z)), slopes, k.margin(z)
@@ -93,13 +93,13 @@ def test_parallel_and_repeated_faces():
 def test_the_central_path(kappa):
     """The equation of the proximal map; for the box that of `Box`; its derivative."""
     z = jnp.asarray(RANDOM.uniform(-4, 4, size=(2, 40)))
-    prox = quick_jit(lambda z: SQUARE.prox(z, jnp.asarray(kappa)))(z)
+    prox = eqx.filter_jit(lambda z: SQUARE.prox(z, jnp.asarray(kappa)))(z)
     rows = [Box(jnp.asarray(-1.0), jnp.asarray(2.0)), Box(jnp.asarray(-0.5), jnp.asarray(0.5))]
     boxes = jnp.concatenate(
         [k.prox(x[None], jnp.asarray(kappa)) for k, x in zip(rows, z, strict=True)]
     )
     np.testing.assert_allclose(prox, boxes, atol=1e-9)
-    p = np.asarray(quick_jit(lambda z: PENTAGON.prox(z, jnp.asarray(kappa)))(z))
+    p = np.asarray(eqx.filter_jit(lambda z: PENTAGON.prox(z, jnp.asarray(kappa)))(z))
     slack = PENTAGON_H @ p - PENTAGON_B[:, None]
     assert np.all(slack > 0)
     np.testing.assert_allclose(p - z, kappa * PENTAGON_H.T @ (1 / slack), atol=1e-7)
@@ -124,6 +124,7 @@ def test_a_product_is_its_factors():
     np.testing.assert_allclose(prox[2] * (prox[2] - z[2]), 0.1, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_normal_cone_in_a_complementarity_problem():
     """`lam` solves the variational inequality: a fixed point of the projection, any step."""
     W = jnp.array([[2.0, 0.5, 0, 0], [0.3, 1.5, 0, 0], [0, 0, 1.0, -0.4], [0, 0, 0.4, 1.0]])
@@ -135,6 +136,7 @@ def test_a_normal_cone_in_a_complementarity_problem():
         np.testing.assert_allclose(PENTAGON.project(step), z, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_relay_with_coupled_bounds_in_a_first_order_system():
     """A diamond in place of a box; the box itself as a normal cone is the relay."""
     system = FirstOrderSystem.linear(np.zeros((2, 2)))

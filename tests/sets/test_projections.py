@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
-from quick import quick_jit
 
 from diffnsd.sets import Box, Free, HalfLine, RollingCone, SecondOrderCone
 
@@ -39,7 +38,7 @@ CASES = {
 CONES = [name for name in CASES if "box" not in name]
 
 
-@quick_jit
+@eqx.filter_jit
 def evaluate(k, z):
     """Everything that the tests look at; compiled once for all cones of a size."""
     return dict(
@@ -215,7 +214,7 @@ def test_derivative_at_a_kink_is_one_of_its_neighbours(name, z):
     k, z = CASES[name][0], np.array(z)
     jacobian = evaluated(name, z)["jacobian"]
     near = jnp.asarray(z + 1e-7 * neighbours(len(z)))
-    around = np.asarray(quick_jit(lambda x: jax.vmap(jax.jacfwd(k.project))(x))(near))
+    around = np.asarray(eqx.filter_jit(lambda x: jax.vmap(jax.jacfwd(k.project))(x))(near))
     # Measured at most 0.02 where the cone's mantle has a family of limits, else 1e-7.
     assert np.min(np.max(np.abs(around - jacobian), axis=(1, 2))) < 0.05
 
@@ -266,7 +265,7 @@ def test_bounds_may_differ_between_contacts():
     np.testing.assert_allclose(p - z, force, rtol=0, atol=1e-13)
 
 
-@quick_jit
+@eqx.filter_jit
 def _lanes(mu, z):
     k = SecondOrderCone(mu)
     return k.project(z), jnp.asarray(k.jacobian(z)), k.margin(z)

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from quick import quick_jit
 
 from diffnsd.sets import Box, Free, HalfLine, RollingCone, SecondOrderCone
 
@@ -30,7 +29,7 @@ def minus_barrier(k, p):
             return jnp.zeros(())
 
 
-@quick_jit
+@eqx.filter_jit
 def evaluate(k, z, kappa):
     p = k.prox(z, kappa)
     weights = jnp.arange(1, 1 + z.size, dtype=z.dtype)
@@ -103,7 +102,7 @@ def test_cone_without_friction():
         assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(rates))
 
 
-@quick_jit
+@eqx.filter_jit
 def prox_and_rates(k, z, kappa):
     p = k.prox(z, kappa)
     return p, eqx.filter_jacfwd(lambda x: x[0].prox(x[1], x[2]))((k, z, kappa))
@@ -119,7 +118,7 @@ def test_derivatives_of_the_rolling_cone(z):
     def stationary(p, k, z, kappa):
         return p - z - kappa * jax.grad(lambda x: minus_barrier(k, x))(p)
 
-    by = quick_jit(jax.jacfwd(stationary, (0, 1, 2, 3)))(p, k, z, jnp.asarray(kappa))
+    by = eqx.filter_jit(jax.jacfwd(stationary, (0, 1, 2, 3)))(p, k, z, jnp.asarray(kappa))
     inverse = np.linalg.inv(by[0])
     np.testing.assert_allclose(by_set.mu, -inverse @ np.asarray(by[1].mu), rtol=0, atol=1e-12)
     np.testing.assert_allclose(by_set.mu_r, -inverse @ np.asarray(by[1].mu_r), rtol=0, atol=1e-12)
@@ -141,7 +140,7 @@ def test_derivatives_of_the_cone(z):
         k = SecondOrderCone(mu)
         return p - z - kappa * jax.grad(lambda x: minus_barrier(k, x))(p)
 
-    by = quick_jit(jax.jacfwd(stationary, (0, 1, 2, 3)))(p, mu, z, kappa)
+    by = eqx.filter_jit(jax.jacfwd(stationary, (0, 1, 2, 3)))(p, mu, z, kappa)
     inverse = np.linalg.inv(by[0])
     np.testing.assert_allclose(by_set.mu, -inverse @ np.asarray(by[1]), rtol=0, atol=1e-12)
     np.testing.assert_allclose(by_z, -inverse @ np.asarray(by[2]), rtol=0, atol=1e-12)

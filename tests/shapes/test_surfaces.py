@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
+from quick import nightly
 from scipy.optimize import minimize
 from scipy.spatial.transform import Rotation
 
@@ -39,7 +40,7 @@ SHAPES = {
 # The places of a cylinder are found by three searches along curves, which compile for half a minute.
 of_shapes = pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=pytest.mark.slow) if n == "cylinder" else n for n in SHAPES],
+    [nightly(n) if n == "cylinder" else n for n in SHAPES],
 )
 
 

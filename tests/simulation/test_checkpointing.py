@@ -61,6 +61,7 @@ def test_the_files_change_no_bit(written):
     assert names == [f"part_{i:06d}.npz" for i in range(4)]
 
 
+@pytest.mark.slow
 def test_a_run_with_an_event(tmp_path):
     event = Event(lambda t, state, args: state.q[0] - 0.5)
     same(run(tmp_path, event=event), run(event=event))

@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 
 from diffnsd import (
     EulerMoreau,
@@ -402,7 +401,7 @@ def test_the_message_of_a_run_that_went_well_is_empty():
 
 def test_the_message_of_a_batch_counts_failures():
     run = jax.vmap(lambda v, s: squeezed(v, s, throw=False))
-    out = quick_jit(run)(jnp.zeros((3, 1)), jnp.array([5.0, 0.0, 0.1]))
+    out = eqx.filter_jit(run)(jnp.zeros((3, 1)), jnp.array([5.0, 0.0, 0.1]))
     assert out.message.startswith("2 of 3 simulations failed, first the one at index 1: step ")
 
 
@@ -412,12 +411,12 @@ def test_there_is_no_message_under_a_derivative():
         return run.states.q[-1, 0] + len(run.message)
 
     with pytest.raises(ValueError, match="read from a finished run"):
-        quick_jit(end)(jnp.ones(()))
+        eqx.filter_jit(end)(jnp.ones(()))
 
 
 def test_a_failure_inside_jit_raises_too():
     with pytest.raises(RuntimeError, match="did not reach its tolerance; use a smaller step"):
-        quick_jit(squeezed)(jnp.zeros(1))
+        eqx.filter_jit(squeezed)(jnp.zeros(1))
 
 
 def test_checks_leave_nothing_in_a_program():

@@ -7,11 +7,12 @@ a smooth function of everything; across a change of pattern a difference measure
 import functools
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
+from quick import nightly
 
 from diffnsd import RESULTS, Auto, Interaction, Model, MoreauJean, simulate
 from diffnsd.laws import CoulombFriction, GapStabilized
@@ -53,7 +54,7 @@ def toss(parameters):
 
 @pytest.fixture(scope="module")
 def evaluate():
-    return quick_jit(jax.vmap(jax.value_and_grad(toss, has_aux=True)))
+    return eqx.filter_jit(jax.vmap(jax.value_and_grad(toss, has_aux=True)))
 
 
 @pytest.fixture(scope="module")
@@ -121,12 +122,12 @@ def test_gradients_equal_central_differences(evaluate, parameters):
         assert np.median(best[compared]) < 1e-7
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_forward_equals_reverse(evaluate, parameters):
     (_, (_, margin, *_)), gradient = evaluate(parameters)
     random = np.random.default_rng(0)
     direction = jax.tree.map(lambda x: jnp.asarray(random.normal(size=x.shape)), parameters)
-    push = quick_jit(jax.vmap(lambda p, d: jax.jvp(lambda p: toss(p)[0], (p,), (d,))[1]))
+    push = eqx.filter_jit(jax.vmap(lambda p, d: jax.jvp(lambda p: toss(p)[0], (p,), (d,))[1]))
     forward, terms = push(parameters, direction), flat(gradient) * flat(direction)
     error = np.abs(forward - np.sum(terms, axis=1)) / np.linalg.norm(terms, axis=1)
     # Two programs differ by rounding, which decides the side within a margin of 1e-8.
@@ -155,7 +156,7 @@ def test_a_second_of_clear_steps(parameters):
         lambda x, size: jnp.asarray(size * random.normal(size=x.shape)), parameters, sizes
     )
     push = jax.vmap(lambda p, d: jax.jvp(states, (p,), (d,), has_aux=True))
-    value, tangent, stats = quick_jit(push)(parameters, direction)
+    value, tangent, stats = eqx.filter_jit(push)(parameters, direction)
     tangent, margin = np.asarray(tangent), np.asarray(stats.margin)
     flagged = margin < 1e-6
     edge = np.where(np.any(flagged, axis=1), np.argmax(flagged, axis=1), 150)
@@ -164,13 +165,13 @@ def test_a_second_of_clear_steps(parameters):
     assert np.sum(clear) >= 95 and np.sum(flagged) < 500
     assert "within 1e-06 of a change of mode" in "".join(stats.warnings)
 
-    every = quick_jit(jax.vmap(lambda p: states(p, None)[0]))
+    every = eqx.filter_jit(jax.vmap(lambda p: states(p, None)[0]))
     # Measured: the largest difference of clear tosses is below 1e-8, of all 5e-6.
     apart = np.max(np.abs(np.asarray(every(parameters)) - np.asarray(value)), axis=(1, 2))
     assert np.max(apart[clear]) < 1e-8 and np.sum(apart < 1e-8) >= 185
 
     before = np.arange(151)[None] <= edge[:, None]
-    best, run = np.full(before.shape, np.inf), quick_jit(jax.vmap(lambda p: states(p)[0]))
+    best, run = np.full(before.shape, np.inf), eqx.filter_jit(jax.vmap(lambda p: states(p)[0]))
     for width in (1e-5, 1e-6, 1e-7, 1e-8, 1e-9):
         ends = (
             np.asarray(run(jax.tree.map(lambda x, d, s=s: x + s * d, parameters, direction)))
@@ -209,15 +210,15 @@ def onto_a_face():
 
     @functools.cache
     def programs(max_active):
-        forward = quick_jit(jax.jacfwd(lambda x: states(x, max_active), has_aux=True))
-        reverse = quick_jit(jax.grad(lambda x: jnp.sum(weights * states(x, max_active)[0])))
+        forward = eqx.filter_jit(jax.jacfwd(lambda x: states(x, max_active), has_aux=True))
+        reverse = eqx.filter_jit(jax.grad(lambda x: jnp.sum(weights * states(x, max_active)[0])))
         return forward, reverse
 
     return weights, programs
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("max_active", [4, 6, None])
+@pytest.mark.parametrize("max_active", [4, nightly(6), nightly(None)])
 def test_a_toss_onto_a_face(onto_a_face, max_active):
     """Four corners close from step 26 on: the motion, its derivatives and their transposes go on past it.
 
@@ -275,7 +276,7 @@ def test_a_toss_in_single_precision():
         out = simulate(model, MoreauJean(theta=1.0), 0.0, STEPS * H, H, start, throw=False)
         return jnp.sum(out.states.q.position[-1, 0]), out
 
-    run = quick_jit(jax.value_and_grad(reached, argnums=(0, 1, 2), has_aux=True))
+    run = eqx.filter_jit(jax.value_and_grad(reached, argnums=(0, 1, 2), has_aux=True))
     (_, out), gradient = run(single(0.3), single(0.37), single([1.0, -2.0, 0.5]))
     leaves = jax.tree.leaves((out.states, out.impulses, out.gaps, out.energy, gradient))
     assert {x.dtype for x in leaves} == {jnp.dtype("float32")}

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit, slow
+from quick import slow
 
 from diffnsd import models
 from diffnsd.integrators import MoreauJean
@@ -45,7 +45,7 @@ def final(inputs, steps=25, adjoint=None):
 
 @pytest.fixture(scope="module")
 def reverse_mode(start):
-    return quick_jit(jax.value_and_grad(final))((PARAMETERS, start))
+    return eqx.filter_jit(jax.value_and_grad(final))((PARAMETERS, start))
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def test_forward_equals_reverse_through_impacts(start, reverse_mode):
         shaped = [p.reshape(leaf.shape) for p, leaf in zip(parts, leaves, strict=True)]
         return final(jax.tree.unflatten(tree, shaped))
 
-    forward = quick_jit(jax.jacfwd(of_flat))(flat)
+    forward = eqx.filter_jit(jax.jacfwd(of_flat))(flat)
     reverse = np.concatenate([np.ravel(x) for x in jax.tree.leaves(backward)])
     assert np.all(np.isfinite(reverse)) and np.abs(reverse).max() > 0.1
     scale = np.abs(reverse).max()
@@ -72,7 +72,9 @@ def test_forward_equals_reverse_through_impacts(start, reverse_mode):
 @pytest.mark.nightly
 def test_checkpointing_changes_nothing(start, reverse_mode):
     segments = Checkpointed(segment_steps=6)
-    parts = quick_jit(jax.value_and_grad(lambda x: final(x, adjoint=segments)))((PARAMETERS, start))
+    parts = eqx.filter_jit(jax.value_and_grad(lambda x: final(x, adjoint=segments)))(
+        (PARAMETERS, start)
+    )
     assert float(reverse_mode[0]) == pytest.approx(float(parts[0]), abs=1e-14)
     for a, b in zip(jax.tree.leaves(reverse_mode[1]), jax.tree.leaves(parts[1]), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
@@ -93,7 +95,7 @@ def test_sliding_cube_distance_and_gradient_equal_the_rigid_slide():
         )
         return run.states.q.position[0, 0]
 
-    value, (by_speed, by_mu) = quick_jit(jax.value_and_grad(distance, argnums=(0, 1)))(
+    value, (by_speed, by_mu) = eqx.filter_jit(jax.value_and_grad(distance, argnums=(0, 1)))(
         jnp.asarray(SPEED), jnp.asarray(FRICTION)
     )
     weight = 9.81 * FRICTION
@@ -105,7 +107,7 @@ def test_sliding_cube_distance_and_gradient_equal_the_rigid_slide():
 
 
 def test_a_toss_keeps_the_laws(start):
-    solution = quick_jit(lambda s: tossed(PARAMETERS, s, 120))(start)
+    solution = eqx.filter_jit(lambda s: tossed(PARAMETERS, s, 120))(start)
     (impulse,), (gap,) = map(np.asarray, solution.impulses), map(np.asarray, solution.gaps)
     assert int(solution.stats.failed_step) == -1
     assert float(np.max(solution.stats.residual)) <= 1e-8
@@ -155,7 +157,7 @@ def test_plain_moreau_jean_derivative_through_an_impact(dt):
         return jnp.stack([run.states.q[-1, 0], run.states.v[-1, 0]])
 
     np.testing.assert_allclose(
-        quick_jit(jax.jacfwd(end))(jnp.asarray(1.0)), [0.5664, 4.2080], rtol=0.05
+        eqx.filter_jit(jax.jacfwd(end))(jnp.asarray(1.0)), [0.5664, 4.2080], rtol=0.05
     )
 
 

@@ -1,10 +1,10 @@
 """A tossed cube: what mechanics and the laws of contact say about every step of many tosses."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 
 from diffnsd import RESULTS, MoreauJean, simulate
 from diffnsd.laws import CoulombFriction, GapStabilized
@@ -28,7 +28,7 @@ def tosses():
 def run(integrator, make_law):
     """Every step of all tosses, and `H v + drift` before and after it at its contacts."""
 
-    @quick_jit
+    @eqx.filter_jit
     @jax.vmap
     def program(state, mu, e):
         model = tossed_cube(law=make_law(mu, e))

@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 
 from diffnsd import (
     RESULTS,
@@ -51,12 +50,12 @@ def fall(event, saveat=None, start=START, **options) -> Solution:
 
 @pytest.fixture(scope="module")
 def full():
-    return quick_jit(fall)(None)
+    return eqx.filter_jit(fall)(None)
 
 
 @pytest.fixture(scope="module")
 def stopped():
-    return quick_jit(fall)(Event(Below(jnp.asarray(0.2))))
+    return eqx.filter_jit(fall)(Event(Below(jnp.asarray(0.2))))
 
 
 def test_the_run_ends_with_the_step_of_the_event(full, stopped):
@@ -92,7 +91,7 @@ def test_an_event_is_a_result_and_not_a_failure(stopped):
 
 
 def test_an_event_that_does_not_happen_changes_nothing(full):
-    out = quick_jit(fall)(Event(Below(jnp.asarray(-9.0))))
+    out = eqx.filter_jit(fall)(Event(Below(jnp.asarray(-9.0))))
     assert out.result == RESULTS.successful and "stopped by" not in out.message
     assert out.stats.event_step == -1 and out.stats.end_time == 1.0
     # Two programs, which round differently: measured 3e-13.
@@ -106,7 +105,7 @@ def test_an_event_that_does_not_happen_changes_nothing(full):
 @pytest.mark.parametrize("saveat", [SaveAt(10), SaveAt(7, t0=False), SaveAt(None), SaveAt.end()])
 def test_whatever_is_saved_ends_with_the_event(saveat, stopped):
     """The event falls between two saved times: the next one holds it."""
-    out = quick_jit(fall)(Event(Below(jnp.asarray(0.2))), saveat)
+    out = eqx.filter_jit(fall)(Event(Below(jnp.asarray(0.2))), saveat)
     assert out.stats.event_step == stopped.stats.event_step
     count = np.size(out.ts)
     np.testing.assert_allclose(np.ravel(out.ts)[-1], stopped.stats.end_time)
@@ -127,14 +126,14 @@ def test_conditions_that_are_true_or_false():
     def run(until):
         return fall(Event(late), args=dict(until=until), saveat=SaveAt.end())
 
-    times = [float(quick_jit(run)(jnp.asarray(t)).ts) for t in (0.39, -1.0)]
+    times = [float(eqx.filter_jit(run)(jnp.asarray(t)).ts) for t in (0.39, -1.0)]
     np.testing.assert_allclose(times, [0.4, 1 / STEPS], rtol=1e-14)
 
 
 def test_a_zero_at_the_start_is_no_event():
     """A ball thrown upwards from the level flies; it ends when it is back, after 2 v/g."""
     start = State(jnp.array([0.3]), jnp.array([2.0]))
-    out = quick_jit(lambda: fall(Event(Below(jnp.asarray(0.3))), SaveAt.end(), start))()
+    out = eqx.filter_jit(lambda: fall(Event(Below(jnp.asarray(0.3))), SaveAt.end(), start))()
     np.testing.assert_allclose(out.stats.end_time, np.ceil(4 / 9.81 * STEPS) / STEPS, rtol=1e-14)
 
 
@@ -146,8 +145,8 @@ def test_values_are_differentiable_with_the_steps_held_fixed(stopped):
         return fall(Event(Below(jnp.asarray(0.2))), SaveAt(9), start, adjoint=adjoint).states.q[-1]
 
     at = jnp.asarray(0.5), jnp.asarray(0.2)
-    forward = quick_jit(jax.jacfwd(end, (0, 1)))(*at)
-    reverse = quick_jit(jax.jacrev(lambda *a: end(*a, Checkpointed(3)), (0, 1)))(*at)
+    forward = eqx.filter_jit(jax.jacfwd(end, (0, 1)))(*at)
+    reverse = eqx.filter_jit(jax.jacrev(lambda *a: end(*a, Checkpointed(3)), (0, 1)))(*at)
     expected = [1.0, float(stopped.stats.end_time)]
     np.testing.assert_allclose(np.ravel(forward), expected, rtol=1e-12)
     np.testing.assert_allclose(np.ravel(reverse), expected, rtol=1e-12)
@@ -159,7 +158,7 @@ def test_every_lane_has_its_own_event():
     def run(level):
         return fall(Event(Below(level)), SaveAt.end())
 
-    out = quick_jit(jax.vmap(run))(levels)
+    out = eqx.filter_jit(jax.vmap(run))(levels)
     np.testing.assert_array_equal(
         out.result == RESULTS.event_occurred, np.array([True, True, False])
     )
@@ -189,7 +188,7 @@ def test_what_would_fail_after_the_event_does_not_count(ends):
 
 
 def test_new_levels_do_not_compile_again():
-    @quick_jit
+    @eqx.filter_jit
     @eqx.debug.assert_max_traces(max_traces=1)
     def run(level):
         return fall(Event(Below(level)), SaveAt.end()).ts

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import nightly, quick_jit
+from quick import nightly
 
 import diffnsd as nsd
 
@@ -70,7 +70,7 @@ def with_slopes(function, p):
 
 def quickly_with_slopes(function, p):
     """The same, where nothing else shares the program."""
-    return quick_jit(lambda p: with_slopes(function, p))(p)
+    return eqx.filter_jit(lambda p: with_slopes(function, p))(p)
 
 
 LOCATED = nsd.Located(nsd.MoreauJean())
@@ -97,7 +97,7 @@ def test_integrals_see_the_jump_inside_a_step(method, bounds):
     np.testing.assert_allclose(jacobian, slopes, atol=bounds[1] * 10)
     if method is LOCATED:
         np.testing.assert_allclose(
-            quick_jit(jax.jacrev(integrals))(PARAMETERS), jacobian, rtol=1e-9, atol=1e-9
+            eqx.filter_jit(jax.jacrev(integrals))(PARAMETERS), jacobian, rtol=1e-9, atol=1e-9
         )
 
 
@@ -216,7 +216,7 @@ def test_times_of_impacts(method):
     assert value[2] == np.inf
     np.testing.assert_allclose(jacobian[:2], slopes_of(times_of, PARAMETERS), atol=1e-9)
     if method is LOCATED:
-        reverse = quick_jit(jax.jacrev(lambda p: times(p)[:2]))(PARAMETERS)
+        reverse = eqx.filter_jit(jax.jacrev(lambda p: times(p)[:2]))(PARAMETERS)
         np.testing.assert_allclose(reverse, jacobian[:2], atol=1e-9)
 
 
@@ -251,7 +251,7 @@ AT = jnp.array([1.0, 0.8, 0.02])
 
 @pytest.mark.nightly
 def test_reverse_mode_of_an_event():
-    jacobian = quick_jit(jax.jacrev(point_of(1e-2)))(AT)
+    jacobian = eqx.filter_jit(jax.jacrev(point_of(1e-2)))(AT)
     np.testing.assert_allclose(jacobian, slopes_of(event_of, AT), rtol=1e-8, atol=1e-9)
 
 

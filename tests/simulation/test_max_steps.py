@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 
 from diffnsd import RESULTS, Event, Interaction, Model, MoreauJean, SaveAt, State, simulate
 from diffnsd.laws import NewtonImpact
@@ -98,7 +97,7 @@ def test_derivatives_in_both_modes():
 
 def test_batches():
     heights = jnp.array([[0.4], [0.5], [0.6]])
-    run = lambda bound: quick_jit(jax.vmap(lambda q: fall(40, bound, height=q)))(heights)  # noqa: E731
+    run = lambda bound: eqx.filter_jit(jax.vmap(lambda q: fall(40, bound, height=q)))(heights)  # noqa: E731
     found, plain = run(CAPACITY), run(None)
     np.testing.assert_allclose(found.states.q[:, :41], plain.states.q, rtol=1e-13)
     np.testing.assert_array_equal(found.states.q[:, 41:], found.states.q[:, 40:41].repeat(20, 1))

@@ -1,12 +1,13 @@
 """Second derivatives of whole simulations, in every composition of the two modes."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from impacts import final
 from oracles._bodies import pendulum_at_wall
-from quick import quick_jit, slow_but
+from quick import slow_but
 from scipy.integrate import solve_ivp
 
 from diffnsd import (
@@ -78,7 +79,7 @@ def exact_hardening(v):
 def test_sliding_block(name):
     # d2/dv2 of v^2 t is 2 t, and nothing else is curved. Measured: 2e-16.
     expected = np.array([[0.0, 0.0], [0.0, 0.6]])
-    actual = quick_jit(COMPOSITIONS[name](slide))(jnp.array([0.3, 1.4]))
+    actual = eqx.filter_jit(COMPOSITIONS[name](slide))(jnp.array([0.3, 1.4]))
     np.testing.assert_allclose(actual, expected, atol=1e-12)
 
 
@@ -88,7 +89,7 @@ def test_step_with_several_newton_iterations(name):
     d = 1e-4
     ends = [exact_hardening(1.0 + s * d) for s in (-1, 0, 1)]
     expected = float((ends[0] - 2 * ends[1] + ends[2]) / d**2)
-    actual = quick_jit(COMPOSITIONS[name](hardening))(jnp.array(1.0))
+    actual = eqx.filter_jit(COMPOSITIONS[name](hardening))(jnp.array(1.0))
     # Measured: 2e-7, the error of the difference.
     np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
@@ -109,9 +110,9 @@ def test_event_driven_through_two_impacts():
     motion = pendulum_at_wall(2.0, impacts=2)
     x, d = jnp.asarray(motion.x), jnp.array([0.3, -0.2, 0.1, 0.05])
     run = final(motion, EventDriven(), motion.end)
-    known = quick_jit(lambda: along(motion.exact, x, d))()
+    known = eqx.filter_jit(lambda: along(motion.exact, x, d))()
     # Measured: 2e-13 in value, 2e-12 in first and 6e-12 in second derivatives.
-    for found, exact in zip(quick_jit(lambda: along(run, x, d))(), known, strict=True):
+    for found, exact in zip(eqx.filter_jit(lambda: along(run, x, d))(), known, strict=True):
         np.testing.assert_allclose(found, exact, rtol=0, atol=1e-10)
 
 
@@ -192,7 +193,7 @@ def test_joint_and_impact():
 
         return jax.lax.fori_loop(0, steps, body, (state, carry))[0].q[2]
 
-    run = quick_jit(lambda x, steps: along(lambda x: end(x, steps), x, jnp.ones(())))
+    run = eqx.filter_jit(lambda x, steps: along(lambda x: end(x, steps), x, jnp.ones(())))
     near = [stopped_rod(0.1 + i * d) for i in (-2, -1, 0, 1, 2)]
     slope = np.dot([1, -8, 0, 8, -1], near) / (12 * d)
     bend = np.dot([-1, 16, -30, 16, -1], near) / (12 * d**2)

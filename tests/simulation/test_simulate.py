@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 
 from diffnsd import (
     RESULTS,
@@ -38,7 +37,7 @@ def ball(saveat=None, steps=100, e=0.7, **options):
 
 @pytest.fixture(scope="module")
 def full():
-    return quick_jit(ball)(SaveAt())
+    return eqx.filter_jit(ball)(SaveAt())
 
 
 def test_the_full_run(full):
@@ -71,7 +70,7 @@ def test_the_full_run(full):
     ],
 )
 def test_what_is_saved_are_slices_of_the_full_run(saveat, kept, full):
-    out = quick_jit(ball)(saveat)
+    out = eqx.filter_jit(ball)(saveat)
     kept = np.array(kept)
     for name in ("ts", "states", "gaps", "energy"):
         part, whole = getattr(out, name), getattr(full, name)
@@ -138,7 +137,7 @@ def drop(parameters, adjoint):
 def test_checkpoints_change_neither_values_nor_gradients():
     given = jnp.array(0.7), jnp.array(0.5), jnp.array(0.2)
     (value, gradient), (same, parts) = (
-        quick_jit(lambda p, a=adjoint: jax.value_and_grad(drop)(p, a))(given)
+        eqx.filter_jit(lambda p, a=adjoint: jax.value_and_grad(drop)(p, a))(given)
         for adjoint in (Direct(), Checkpointed(segment_steps=3))
     )
     assert all(abs(g) > 1e-3 for g in gradient)
@@ -146,7 +145,7 @@ def test_checkpoints_change_neither_values_nor_gradients():
     np.testing.assert_allclose(parts, gradient, rtol=0, atol=1e-12)
 
     # Forward mode works under checkpoints, and is the same derivative.
-    forward = quick_jit(lambda p: jax.jacfwd(lambda x: drop(x, Checkpointed(3)))(p))(given)
+    forward = eqx.filter_jit(lambda p: jax.jacfwd(lambda x: drop(x, Checkpointed(3)))(p))(given)
     np.testing.assert_allclose(forward, gradient, rtol=0, atol=1e-11)
 
 
@@ -181,7 +180,7 @@ def test_a_failed_step_raises_with_the_remedy():
 
 def test_a_failed_step_is_named_in_the_result():
     """With `throw=False` the run goes on, and says where it failed first and where worst."""
-    run = quick_jit(
+    run = eqx.filter_jit(
         lambda v: simulate(
             CLOSING, MoreauJean(), 0.0, 1.5, 0.05, State(jnp.zeros(1), v), throw=False
         )
@@ -219,7 +218,7 @@ def test_one_failing_lane_does_not_spoil_the_rest():
         start = State(jnp.zeros(1), v)
         return simulate(model, MoreauJean(), 0.0, 1.5, 0.05, start, throw=False)
 
-    out = quick_jit(jax.vmap(lane))(jnp.zeros((3, 1)), jnp.array([5.0, 0.0, 5.0]))
+    out = eqx.filter_jit(jax.vmap(lane))(jnp.zeros((3, 1)), jnp.array([5.0, 0.0, 5.0]))
     np.testing.assert_array_equal(out.result == RESULTS.successful, [True, False, True])
     np.testing.assert_array_equal(np.asarray(out.stats.failed_step)[[0, 2]], -1)
     assert np.all(np.asarray(out.states.q)[[0, 2]] == 0)
@@ -255,12 +254,12 @@ def test_exogenous_inputs_reach_the_force_and_are_differentiable():
         out = simulate(Model(system), MoreauJean(), 0.0, 1.0, 0.1, start, dict(force=force))
         return out.states.q.position[-1, 0, 0]
 
-    value, slope = quick_jit(jax.value_and_grad(reached))(jnp.asarray(3.0))
+    value, slope = eqx.filter_jit(jax.value_and_grad(reached))(jnp.asarray(3.0))
     np.testing.assert_allclose([value, slope], [0.75, 0.25], rtol=1e-13)
 
 
 def test_new_values_do_not_compile_again():
-    @quick_jit
+    @eqx.filter_jit
     @eqx.debug.assert_max_traces(max_traces=1)
     def run(e, start):
         return simulate(bouncing_ball(e), MoreauJean(), 0.0, 0.1, 1e-2, start).states

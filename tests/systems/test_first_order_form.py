@@ -1,9 +1,9 @@
 """Rates of the state and their derivative, impulses, and forces between bodies."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from quick import quick_jit
 
 from diffnsd import Pose, State
 from diffnsd.systems import (
@@ -30,7 +30,7 @@ def test_the_jacobian_knows_the_mass_matrix():
     rate = state_rate(system, T0, state, None, push)
     force, mass = -3.0 * q - 0.2 * v + p, 1 + q**2
     np.testing.assert_allclose(rate, [v, force / mass], rtol=1e-15)
-    jacobian = quick_jit(lambda s: state_rate_jacobian(system, T0, s, None, push))(state)
+    jacobian = eqx.filter_jit(lambda s: state_rate_jacobian(system, T0, s, None, push))(state)
     slope = -3.0 / mass - 2 * q * force / mass**2
     np.testing.assert_allclose(jacobian, [[0, 1], [slope, -0.2 / mass]], rtol=1e-14)
     np.testing.assert_allclose(velocity_after(system, T0, state, push), [v + p / mass], rtol=1e-15)
@@ -76,7 +76,7 @@ def test_springs_between_bodies():
         ]
         return jnp.sqrt(jnp.sum((ends[0] - ends[1]) ** 2))
 
-    length, rate = quick_jit(lambda: jax.jvp(stretch, (0.0,), (1.0,)))()
+    length, rate = eqx.filter_jit(lambda: jax.jvp(stretch, (0.0,), (1.0,)))()
     power = np.sum(wrench.reshape(-1) * state.v)
     np.testing.assert_allclose(power, -30.0 * (length - 0.5) * rate - 0.7 * rate**2, rtol=1e-12)
     both = Wrenches((undamped, spring))(T0, state, None)

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
-from quick import quick_jit
 
 import diffnsd as nsd
 from diffnsd import laws, models
@@ -128,7 +127,7 @@ def test_masses_forces_frames_and_energies_are_those_of_mujoco(text):
     m.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONTACT
     d, system, rng = mujoco.MjData(m), tree_of(m), np.random.default_rng(0)
 
-    @quick_jit
+    @eqx.filter_jit
     def ours(q, v):
         state = nsd.State(q, v)
         moved = system.frames(q)
@@ -199,7 +198,7 @@ def test_a_double_pendulum_moves_as_its_lagrangian_says():
             q = nsd.simulate(model, nsd.RKMK(), 0.0, 0.5, 1e-2, start, saveat=ends).states.q
             return q, q
 
-        return quick_jit(jax.jacfwd(run, has_aux=True))
+        return eqx.filter_jit(jax.jacfwd(run, has_aux=True))
 
     masses = jnp.array([1.0, 0.7])
     mine, other = (end(make)(masses) for make in (tree, by_hand))
@@ -236,7 +235,7 @@ def test_a_free_body_is_a_free_body():
         def along(mu):
             return jax.jvp(lambda m: places(m, system, state), (mu,), (jnp.ones_like(mu),))
 
-        return quick_jit(along)(jnp.asarray(0.2))
+        return eqx.filter_jit(along)(jnp.asarray(0.2))
 
     (free, by_mu), (tree_free, tree_by_mu) = both(body, start), both(tree, flat)
     assert float(jnp.max(jnp.abs(by_mu))) > 1e-3
@@ -262,7 +261,7 @@ def stopped(system, method, seconds=1.0):
 
 def by_restitution(run):
     """The value at e = 0.3 and its derivative."""
-    return quick_jit(lambda e: jax.jvp(run, (e,), (jnp.ones_like(e),)))(jnp.asarray(0.3))
+    return eqx.filter_jit(lambda e: jax.jvp(run, (e,), (jnp.ones_like(e),)))(jnp.asarray(0.3))
 
 
 def fall(t, state, args):

@@ -1,12 +1,13 @@
 """Beams in space: invariance, small and large deflections, frequencies and tumbling against closed forms."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.integrate
 import scipy.linalg
-from quick import nightly, quick_jit, slow
+from quick import nightly, slow
 from scipy.spatial.transform import Rotation
 
 import diffnsd as nsd
@@ -46,7 +47,7 @@ def frame():
     return el.Elastic(points, beams, prescribed=el.Prescribed(3), damping=damping)
 
 
-@quick_jit
+@eqx.filter_jit
 def evaluate(body, q, v, w, h):
     """Energy, force, and the matrix of an implicit step beside the derivative of its equations."""
     group, v0 = body.group, jnp.ones_like(v)
@@ -84,7 +85,7 @@ def test_forces_and_matrices():
     assert jnp.max(jnp.abs(out["inertia"])) > 0.01
 
 
-@quick_jit
+@eqx.filter_jit
 def forces(body, q):
     energy = body.elastic_energy(0.0, q)
     return {"energy": energy, "force": body.force(0.0, body.state(q), None)}
@@ -131,7 +132,7 @@ def test_in_a_plane_they_are_planar_beams():
     np.testing.assert_allclose(full[:, [2, 3, 4]], 0, atol=1e-12 * scale)
 
 
-@quick_jit
+@eqx.filter_jit
 def equilibrium(body, load, guess):
     return el.equilibrium(body, load, guess=guess, tolerance=1e-9, throw=False)
 
@@ -196,7 +197,7 @@ def test_a_beam_is_wound_to_a_helix(n, bounds):
     assert np.all(np.array(errors) < bounds), errors
 
 
-@quick_jit
+@eqx.filter_jit
 def matrices(body):
     load = jnp.zeros(6)
     mass = jax.vmap(lambda v: body.momentum(0.0, State(body.rest, v)))(jnp.eye(body.rest.size))
@@ -265,7 +266,7 @@ def test_tumbling_beam():
 def test_derivative_of_a_motion():
     """Ten steps of backward Euler by the modulus, against wide differences; nodes turn by 0.1 rad a step."""
 
-    @quick_jit
+    @eqx.filter_jit
     def end(young, change):
         def run(young):
             body, start = tumbling(young)

@@ -7,7 +7,6 @@ import lineax as lx
 import numpy as np
 import pytest
 import scipy.linalg
-from quick import quick_jit
 
 import diffnsd as nsd
 from diffnsd import State, linear
@@ -23,7 +22,7 @@ def cantilever(n, **others):
     return el.Elastic(line, beams, prescribed=el.Prescribed(0), **others)
 
 
-@quick_jit
+@eqx.filter_jit
 def matrices(body):
     return body.stiffness(0.0, body.rest).as_matrix(), body.mass(0.0, body.rest)
 
@@ -102,7 +101,7 @@ def test_reactions_carry_weight_and_pressure():
     # The exact derivative, pressure that turns with the surface included.
     w = jnp.asarray(np.random.default_rng(1).standard_normal(found.q.shape))
 
-    @quick_jit
+    @eqx.filter_jit
     def products(body, q, w):
         _, along = jax.jvp(lambda q: body.force(0.0, body.state(q), jnp.asarray(2e4)), (q,), (w,))
         return body.stiffness(0.0, q, jnp.asarray(2e4)).mv(w), -along
@@ -128,8 +127,8 @@ def test_derivative_of_an_equilibrium():
         return el.equilibrium(own, tolerance=1e-12, throw=False).q[-1]
 
     young = jnp.full(len(mesh.cells), 2e5)
-    slope = jnp.sum(quick_jit(jax.grad(tip))(young) * direction)
-    tip = quick_jit(tip)
+    slope = jnp.sum(eqx.filter_jit(jax.grad(tip))(young) * direction)
+    tip = eqx.filter_jit(tip)
     step = 200.0
     wide = (tip(young + step * direction) - tip(young - step * direction)) / (2 * step)
     assert slope == pytest.approx(float(wide), rel=1e-5)
@@ -350,7 +349,7 @@ def test_an_element_turns_inside_out():
     body = tetrahedron(young=10.0)
     model, stop = nsd.Model(body), nsd.Event(body.inside_out)
 
-    @quick_jit
+    @eqx.filter_jit
     def runs(v):
         def one(v):
             start = body.state(v=v)

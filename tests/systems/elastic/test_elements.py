@@ -1,10 +1,10 @@
 """Elements and materials against closed forms and scikit-fem."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 
 from diffnsd import State
 from diffnsd.systems import elastic as el
@@ -63,7 +63,7 @@ BODIES = {
 }
 
 
-@quick_jit
+@eqx.filter_jit
 def evaluate(body, q, w):
     state = body.state(q, w)
     values = body.elastic_energy(0.0, q), body.force(0.0, state, None)
@@ -133,7 +133,7 @@ def test_mass(mass_model):
     body = solids(MATERIALS["stable"], mass_model=mass_model)
     whole = 7.0 * 1.0 * 0.6 * 0.5
 
-    @quick_jit
+    @eqx.filter_jit
     def run(body, v):
         return body.kinetic(0.0, body.state(v=v)), body.momentum(0.0, body.state(v=v))
 
@@ -148,7 +148,7 @@ def test_mass(mass_model):
         assert energy == pytest.approx(inertia / 2, rel=1e-13)
     else:
         assert energy > inertia / 2
-    matrix = quick_jit(body.mass)(0.0, body.rest)
+    matrix = eqx.filter_jit(body.mass)(0.0, body.rest)
     np.testing.assert_allclose(matrix @ v, momentum, rtol=0, atol=1e-14)
 
 
@@ -166,7 +166,7 @@ def test_stiffness_of_scikit_fem():
     def mass(u, v, w):
         return 7.0 * sum(u[i] * v[i] for i in range(3))
 
-    own, own_mass = quick_jit(
+    own, own_mass = eqx.filter_jit(
         lambda b: (b.stiffness(0.0, b.rest).as_matrix(), b.mass(0.0, b.rest))
     )(body)
     for ours, theirs in (
@@ -223,7 +223,7 @@ def test_uniaxial_neo_hookean():
         flat, el.Triangles(flat.cells, MATERIALS["stable"], 1.0, 1.0, el.PlaneStress())
     )
     q = (flat.points * jnp.asarray([[stretch, side]])).reshape(-1)
-    force = np.asarray(quick_jit(thin.force)(0.0, thin.state(q), None)).reshape(-1, 2)
+    force = np.asarray(eqx.filter_jit(thin.force)(0.0, thin.state(q), None)).reshape(-1, 2)
     assert -force[np.asarray(flat.points)[:, 0] == 1, 0].sum() == pytest.approx(traction, rel=1e-12)
 
 
@@ -254,7 +254,7 @@ def test_damping():
     q = body.rest + 0.02 * jnp.asarray(rng.standard_normal(body.rest.shape))
     v, w = jnp.asarray(rng.standard_normal((2, q.size)))
 
-    @quick_jit
+    @eqx.filter_jit
     def run(body, q, v, w):
         def force(q, v):
             return body.force(0.0, State(q, v), None)

@@ -1,10 +1,10 @@
 """Soft bodies in contact with rigid bodies that move: momentum, weights, friction, derivatives."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import quick_jit
 
 import diffnsd as nsd
 from diffnsd import State
@@ -51,7 +51,7 @@ SHAPES = [
 TURNED = np.array([0.8, 0.1, -0.5, 0.3]) / np.linalg.norm([0.8, 0.1, -0.5, 0.3])
 
 
-@quick_jit
+@eqx.filter_jit
 def observed(system, relation, state):
     """Rates of the gaps along the motion, local velocities, and a force of random multipliers."""
     placed, t = relation.on(system), jnp.zeros(())
@@ -91,7 +91,7 @@ def test_shapes_of_the_world_need_no_rigid_bodies():
     for system, k in (*given, (two, 1)):
         placed = NodesShapes(system, BOTTOM, ground, soft=k, rigid=5).on(system)
         q = states.q if system is given[0][0] else (states.q,) * len(system.systems)
-        observe = quick_jit(lambda q, p=placed, s=system: p.observe(s.group, 0.0, q))
+        observe = eqx.filter_jit(lambda q, p=placed, s=system: p.observe(s.group, 0.0, q))
         found.append(observe(q))
     alone, first, second = (x.H.dense() for x in found)
     for seen in found[1:]:
@@ -136,7 +136,7 @@ def test_a_ball_strikes_a_soft_block():
 
     Measured: momentum 3e-16 N s of 0.8, moment 9e-6 of 0.16 N m s, energy never grows and loses 28 %.
     """
-    run = quick_jit(struck)(SPEED)
+    run = eqx.filter_jit(struck)(SPEED)
     assert run.result == nsd.RESULTS.successful, run.message
     p = np.asarray(run.impulses[0])
     linear, moment, energy = moments(run.states)
@@ -156,7 +156,7 @@ def test_the_same_by_dense_matrices():
     """A coupling, here without force, makes the product one dense system. Measured 1.7e-12 m/s."""
     coupled = SystemProduct((soft(), BALL), [nothing])
     ends = [
-        quick_jit(lambda v, b=both: struck(v, b, nsd.SaveAt.end()))(SPEED)
+        eqx.filter_jit(lambda v, b=both: struck(v, b, nsd.SaveAt.end()))(SPEED)
         for both in (BOTH, coupled)
     ]
     assert BOTH.is_large(0.0, ends[0].states, None) and not coupled.is_large(
@@ -177,16 +177,17 @@ def test_derivatives_through_a_collision():
     def loss(speed):
         return jnp.sum(weights * struck(speed, save=nsd.SaveAt.end()).states.v)
 
-    value, slope = quick_jit(loss), quick_jit(jax.grad(loss))(SPEED)
+    value, slope = eqx.filter_jit(loss), eqx.filter_jit(jax.grad(loss))(SPEED)
     ends = [[value(SPEED + e * d) for e in (1e-5, -1e-5)] for d in jnp.eye(3)]
     wide = -np.diff(np.array(ends), axis=1)[:, 0] / 2e-5
     np.testing.assert_allclose(slope, wide, atol=2e-8)
-    np.testing.assert_allclose(quick_jit(jax.jacfwd(loss))(SPEED), slope, atol=2e-9)
+    np.testing.assert_allclose(eqx.filter_jit(jax.jacfwd(loss))(SPEED), slope, atol=2e-9)
 
 
 CUBE = el.block((0.2, 0.2, 0.2), (1, 1, 1))
 
 
+@pytest.mark.slow
 def test_derivative_of_a_push():
     """A ball that slips on a corner of a cube of eight nodes for two steps, by its speed: `NodeBlocks`
     beside a matrix, with friction, against central differences.
@@ -207,7 +208,7 @@ def test_derivative_of_a_push():
         return run.states.v, run.impulses[0][0]
 
     speed, turn = jnp.array([0.8, 0.1, -1.0]), jnp.array([0.5, -0.7, 0.3])
-    both = quick_jit(lambda x: jax.jvp(end, (x,), (turn,)))
+    both = eqx.filter_jit(lambda x: jax.jvp(end, (x,), (turn,)))
     (_, impulse), slopes = both(speed)
     assert impulse[0] > 0.01 and jnp.hypot(*impulse[1:]) > 0.19 * impulse[0]
     ends = [both(speed + e * turn)[0] for e in (1e-5, -1e-5)]
@@ -218,7 +219,7 @@ def test_derivative_of_a_push():
 LID = NewtonEulerSystem([1.5], [[6e-3, 6e-3, 1e-2]], gravity=(0.0, 0.0, -G))
 
 
-@quick_jit
+@eqx.filter_jit
 def pressed():
     product = SystemProduct((soft((0.0, 0.0, -G)), LID))
     box = Geom(Box((0.12, 0.12, 0.02)), body=0)
@@ -254,7 +255,7 @@ PLATE = nsd.systems.Multibody(
 )
 
 
-@quick_jit
+@eqx.filter_jit
 def dragged():
     product = SystemProduct((soft((0.0, 0.0, -G)), PLATE))
     plate = Geom(Box((1.0, 1.0, 0.05)), body=0, position=(0.0, 0.0, -0.05))
@@ -309,11 +310,11 @@ def test_a_chain_that_is_struck_by_a_mass():
     column = np.linalg.solve(matrix, row)
     impulse = 1 / (row @ column)
     v = column * impulse - np.eye(31)[30]
-    found, load = quick_jit(pushed)(jnp.array(-1.0))
+    found, load = eqx.filter_jit(pushed)(jnp.array(-1.0))
     np.testing.assert_allclose(found, v, atol=1e-13)
     np.testing.assert_allclose(load, impulse, rtol=1e-13)
     for jacobian in (jax.jacfwd, jax.jacrev):
-        slope, force = quick_jit(jacobian(pushed))(jnp.array(-1.0))
+        slope, force = eqx.filter_jit(jacobian(pushed))(jnp.array(-1.0))
         np.testing.assert_allclose(slope, -v, atol=1e-13)
         np.testing.assert_allclose(force, -impulse, rtol=1e-13)
 
