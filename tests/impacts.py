@@ -7,8 +7,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from marks import nightly, slow_but
 from oracles import KNOWN_MOTIONS, KnownMotion, read, unchanged
-from quick import nightly, slow_but
 
 from diffnsd import RESULTS, SaveAt, simulate
 

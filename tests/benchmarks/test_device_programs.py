@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jax
 import pytest
-from quick import nightly, slow
+from marks import nightly, slow
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 device_programs = pytest.importorskip("_device_programs")

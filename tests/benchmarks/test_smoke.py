@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import nightly
+from marks import nightly
 
 from diffnsd.apps.mechanism import load_runs
 from diffnsd.io import load_mjcf

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import nightly
+from marks import nightly
 
 from diffnsd import RESULTS, ComplementarityProblem, solve_complementarity
 from diffnsd.complementarity._public import contacts_of

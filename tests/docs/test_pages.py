@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from quick import nightly
+from marks import nightly
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = {"README": ROOT / "README.md"} | {

@@ -15,7 +15,7 @@ import pytest
 import scipy.linalg
 from hypothesis import Phase, given, settings
 from jax.flatten_util import ravel_pytree
-from quick import nightly
+from marks import nightly
 
 from diffnsd.groups import (
     GL,

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 from forced_devices import answers, interrupted, python
-from quick import nightly
+from marks import nightly
 
 from diffnsd import identification
 

@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from impacts import errors
+from marks import nightly
 from oracles import unchanged
 from oracles._bowls import lets_go, strikes_a_stop
-from quick import nightly
 
 from diffnsd import Located, MoreauJean, SaveAt, simulate
 from diffnsd.integrators import HalfExplicit

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import nightly, slow
+from marks import nightly, slow
 
 from diffnsd import (
     ContactMask,

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from impacts import PROBLEMS, final, program
+from marks import nightly
 from oracles import ball
-from quick import nightly
 
 from diffnsd import EventDriven, Interaction, Model, MoreauJean, SaveAt, State, simulate
 from diffnsd.laws import NewtonImpact

@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import nightly, slow
 from oracles._mechanisms import FAMILIES, draws
-from quick import nightly, slow
 
 from diffnsd import RESULTS, EventDriven, Interaction, Model, SaveAt, State, simulate
 from diffnsd.laws import CoulombFriction, DryFriction, Equality, NewtonImpact

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from impacts import errors
+from marks import nightly, slow
 from oracles import KNOWN_MOTIONS, unchanged
-from quick import nightly, slow
 
 from diffnsd import (
     RESULTS,

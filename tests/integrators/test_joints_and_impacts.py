@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from impacts import PROBLEMS, errors
+from marks import nightly
 from oracles import four_bar, four_bar_tree, read, unchanged
 from oracles._event_by_event import motion
 from oracles._joints import FOUR_BAR, FourBar, bars_apart, bars_in_the_tree
-from quick import nightly
 
 from diffnsd import Located, MoreauJean, Projected, SaveAt, simulate
 

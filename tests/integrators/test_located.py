@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from impacts import PROBLEMS, cases, errors, final, program
+from marks import nightly, slow_but
 from oracles import KnownMotion, ball, pair, read, rod, unchanged
 from oracles._bodies import pendulum, pendulum_at_wall
-from quick import nightly, slow_but
 from scipy.integrate import solve_ivp
 
 from diffnsd import (

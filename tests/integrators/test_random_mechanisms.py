@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import nightly
 from oracles._event_by_event import motion
 from oracles._mechanisms import FAMILIES, draws, off
-from quick import nightly
 
 from diffnsd import RESULTS, Located, MoreauJean, SaveAt, simulate
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import nightly, slow
+from marks import nightly, slow
 
 from diffnsd import MoreauJean, State, simulate
 from diffnsd.complementarity.solvers import Chain, Newton, SemismoothNewton, Splitting

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
-from quick import nightly, slow, slow_but
+from marks import nightly, slow, slow_but
 
 from diffnsd import (
     RESULTS,

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from impacts import errors, final
+from marks import nightly, slow_but
 from oracles import KNOWN_MOTIONS
-from quick import nightly, slow_but
 
 from diffnsd import Corrected, EulerMoreau, Located, ThetaGamma, ZeroOrderHold, simulate
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from impacts import errors
+from marks import nightly, slow_but
 from oracles import KNOWN_MOTIONS
-from quick import nightly, slow_but
 from scipy.integrate import solve_ivp
 
 from diffnsd import EulerMoreau, MoreauJean

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import slow_but
+from marks import slow_but
 from scipy.optimize import minimize_scalar
 from scipy.spatial.transform import Rotation
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
-from quick import nightly
+from marks import nightly
 from scipy.optimize import minimize
 from scipy.spatial.transform import Rotation
 

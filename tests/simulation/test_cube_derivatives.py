@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import nightly
+from marks import nightly
 
 from diffnsd import RESULTS, Auto, Interaction, Model, MoreauJean, simulate
 from diffnsd.laws import CoulombFriction, GapStabilized

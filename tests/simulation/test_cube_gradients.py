@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import slow
+from marks import slow
 
 from diffnsd import models
 from diffnsd.integrators import MoreauJean

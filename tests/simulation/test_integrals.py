@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import nightly
+from marks import nightly
 
 import diffnsd as nsd
 

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from impacts import final
+from marks import slow_but
 from oracles._bodies import pendulum_at_wall
-from quick import slow_but
 from scipy.integrate import solve_ivp
 
 from diffnsd import (

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.linalg
-from quick import nightly, slow
+from marks import nightly, slow
 from scipy.spatial.transform import Rotation
 
 import diffnsd as nsd

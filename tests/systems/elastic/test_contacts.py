@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import slow
+from marks import slow
 
 import diffnsd as nsd
 from diffnsd import State, linear
