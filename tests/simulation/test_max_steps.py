@@ -69,7 +69,8 @@ def test_a_sweep_traces_once_and_gives_the_plain_run(saveat):
     np.testing.assert_allclose(impulse[: len(expected)], expected, rtol=1e-14, atol=1e-14)
     assert np.all(impulse[len(expected) :] == 0)
     assert run.result == RESULTS.successful and run.stats.end_time == plain.stats.end_time
-    np.testing.assert_array_equal(run.stats.worst_step, plain.stats.worst_step)
+    # Residuals are rounding here, and so is which step has the largest.
+    np.testing.assert_allclose(run.stats.residual, plain.stats.residual, rtol=0, atol=1e-14)
     assert runs[0].stats.end_time == 0
     np.testing.assert_array_equal(np.ravel(runs[0].states.q)[-1:], START.q)
 
