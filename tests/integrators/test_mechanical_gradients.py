@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from marks import nightly
+from optimised import OPTIMISED
 
 from diffnsd import (
     Auto,
@@ -229,10 +230,7 @@ def problem(request):
 def test_derivatives_do_not_depend_on_how_the_compiler_rounds(name, fusion_emitters):
     """As users compile: a sliding or sticking contact has velocities that are rounding and nothing else."""
     motion, true = PROBLEMS[name]
-    options = {
-        "xla_cpu_use_fusion_emitters": fusion_emitters,
-        "xla_backend_optimization_level": 3,
-    }
+    options = OPTIMISED | {"xla_cpu_use_fusion_emitters": fusion_emitters}
     evaluate = jax.jit(in_both_modes(motion), compiler_options=options)
     _, slope, difference = evaluate(jnp.asarray(true))
     assert np.abs(difference) < 1e-9 * np.max(

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
+from optimised import OPTIMISED
 from scipy.spatial import ConvexHull
 from scipy.spatial.transform import Rotation
 
@@ -63,7 +64,7 @@ def functions(kinds):
     along = jax.vmap(lambda x, dx: jax.jvp(places, x, dx)[1])
     gradient = jax.vmap(jax.grad(total, argnums=tuple(range(6))))
     # Which of two equally near places counts is rounding; as users compile, the three programs round alike.
-    compiled = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 3})
+    compiled = functools.partial(jax.jit, compiler_options=OPTIMISED)
     return tuple(map(compiled, (jax.vmap(places), along, gradient)))
 
 

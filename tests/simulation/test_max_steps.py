@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from optimised import OPTIMISED
 
 from diffnsd import RESULTS, Event, Interaction, Model, MoreauJean, SaveAt, State, simulate
 from diffnsd.laws import NewtonImpact
@@ -69,10 +70,14 @@ def test_a_sweep_traces_once_and_gives_the_plain_run(saveat):
     np.testing.assert_allclose(impulse[: len(expected)], expected, rtol=1e-14, atol=1e-14)
     assert np.all(impulse[len(expected) :] == 0)
     assert run.result == RESULTS.successful and run.stats.end_time == plain.stats.end_time
-    # Residuals are rounding here, and so is which step has the largest.
-    largest = (np.max(found.stats.residual) for found in (run, plain))
-    np.testing.assert_allclose(*largest, rtol=0, atol=1e-14)
-    assert -1 <= run.stats.worst_step < steps
+    # All residuals are rounding, and so is which step has the largest.
+    worst = (
+        jax.jit(
+            lambda rows=rows: fall(steps, rows, saveat).stats.worst_step, compiler_options=OPTIMISED
+        )()
+        for rows in (CAPACITY, None)
+    )
+    np.testing.assert_array_equal(*worst)
     assert runs[0].stats.end_time == 0
     np.testing.assert_array_equal(np.ravel(runs[0].states.q)[-1:], START.q)
 
