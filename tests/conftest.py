@@ -11,8 +11,9 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # A worker for every core: the threads of one program would only get in the way of the other. And batches of
 # LAPACK, which tests use freely, may wait for ever for each other in the threads of jaxlib 0.10.
 # And the older code generator, without optimisation: half the time to compile, and a third less of the whole
-# time again, since most programs here run for less than they compile. It rounds differently from the one that users have, and derivatives must
-# hold with both. A flag that a later jaxlib does not know would end the process.
+# time again, since most programs here run for less than they compile. It rounds differently from the one that
+# users have, and derivatives must hold with both. A flag that a later jaxlib does not know would end the
+# process.
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0"
