@@ -2,10 +2,12 @@
 
 A kernel is a separate primitive. It is traced once, when it is compiled, whatever transformations were
 applied before. Its derivative is its own rule, under any composition of forward and reverse mode. `vmap`
-passes it a whole batch at once, with the batch on the last axis.
+passes it a whole batch at once, with the batch on the last axis. On a CPU it is then a stage of its own:
+otherwise XLA computes what leads to an operand again in every operation of the kernel that reads it.
 """
 
 from abc import abstractmethod
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -15,6 +17,8 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import PyTree
+
+from ._fences import always_staged
 
 
 class AbstractKernel(eqx.Module):
@@ -46,11 +50,22 @@ def call(kernel: AbstractKernel, *args: PyTree) -> Any:
     leaves, tree = jax.tree.flatten(args)
     leaves = [jnp.asarray(x) for x in leaves]
     structure = jax.tree.structure(kernel.shapes(*jax.tree.unflatten(tree, leaves)))
-    return jax.tree.unflatten(structure, kernel_p.bind(*leaves, kernel=kernel, tree=tree))
+    out = kernel_p.bind(*leaves, kernel=kernel, tree=tree, is_batched=False)
+    return jax.tree.unflatten(structure, out)
 
 
-def _evaluate(*leaves, kernel, tree):
+def _evaluate(*leaves, kernel, tree, is_batched=False):
+    del is_batched
     return jax.tree.leaves(kernel(*jax.tree.unflatten(tree, leaves)))
+
+
+def _evaluate_on_cpu(*leaves, kernel, tree, is_batched):
+    """As a stage of its own in a batch; alone, where arrays are small, a stage costs more than it saves."""
+    evaluate = partial(_evaluate, kernel=kernel, tree=tree)
+    floats = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
+    if not is_batched or not floats:
+        return evaluate(*leaves)
+    return always_staged(min(floats, key=jnp.size), evaluate, *leaves)
 
 
 @eqx.filter_jit
@@ -59,18 +74,21 @@ def _evaluate_compiled(leaves, kernel, tree):
 
 
 @kernel_p.def_impl
-def _impl(*leaves, kernel, tree):
+def _impl(*leaves, kernel, tree, is_batched):
+    del is_batched
     return _evaluate_compiled(leaves, kernel, tree)
 
 
 @kernel_p.def_abstract_eval
-def _abstract(*avals, kernel, tree):
+def _abstract(*avals, kernel, tree, is_batched):
+    del is_batched
     structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in avals]
     out = jax.tree.leaves(kernel.shapes(*jax.tree.unflatten(tree, structs)))
     return [ShapedArray(x.shape, x.dtype) for x in out]
 
 
-def _batch(leaves, dims, *, kernel, tree):
+def _batch(leaves, dims, *, kernel, tree, is_batched):
+    del is_batched
     size = next(x.shape[d] for x, d in zip(leaves, dims, strict=True) if d is not None)
 
     def to_last(x, dim):
@@ -78,11 +96,12 @@ def _batch(leaves, dims, *, kernel, tree):
             return jnp.broadcast_to(x[..., None], (*x.shape, size))
         return jnp.moveaxis(x, dim, -1)
 
-    out = kernel_p.bind(*map(to_last, leaves, dims), kernel=kernel, tree=tree)
+    out = kernel_p.bind(*map(to_last, leaves, dims), kernel=kernel, tree=tree, is_batched=True)
     return out, [x.ndim - 1 for x in out]
 
 
-def _differentiate(primals, tangents, *, kernel, tree):
+def _differentiate(primals, tangents, *, kernel, tree, is_batched):
+    del is_batched
     tangents = [ad.instantiate_zeros(t) for t in tangents]
     pair = jax.tree.unflatten(tree, primals), jax.tree.unflatten(tree, tangents)
     out, moved = kernel.jvp(*pair)
@@ -97,3 +116,6 @@ def _differentiate(primals, tangents, *, kernel, tree):
 ad.primitive_jvps[kernel_p] = _differentiate
 batching.primitive_batchers[kernel_p] = _batch
 mlir.register_lowering(kernel_p, mlir.lower_fun(_evaluate, multiple_results=True))
+mlir.register_lowering(
+    kernel_p, mlir.lower_fun(_evaluate_on_cpu, multiple_results=True), platform="cpu"
+)

@@ -106,3 +106,19 @@ def test_gradient_of_a_mapped_kernel():
     lanes = jnp.asarray([2.0, 5.0, 9.0])
     gradient = jax.grad(lambda x: jnp.sum(jax.vmap(repeated)(x)))(lanes)
     np.testing.assert_allclose(gradient, lanes ** (1 / 27 - 1) / 27, rtol=1e-13)
+
+
+@pytest.mark.parametrize("first", [1.0, -np.inf, np.inf, np.nan])
+def test_a_batch_is_a_stage_of_its_own(first):
+    a, b = np.ones((4, 3)), np.ones((4, 3))
+    a[0, 0] = first
+
+    def scaled(a, b):
+        return call(Shape(), 2 * a, b)[0]
+
+    many = jax.jit(jax.vmap(scaled)).lower(a, b).compile()
+    np.testing.assert_array_equal(many(a, b), 2 * a + b)
+    if jax.default_backend() == "cpu":
+        # The compiler has kept the boundary, and needs none for a single call.
+        alone = jax.jit(scaled).lower(a[0], b[0]).compile()
+        assert "conditional" in many.as_text() and "conditional" not in alone.as_text()
