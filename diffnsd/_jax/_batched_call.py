@@ -54,18 +54,18 @@ def call(kernel: AbstractKernel, *args: PyTree) -> Any:
     return jax.tree.unflatten(structure, out)
 
 
-def _evaluate(*leaves, kernel, tree, is_batched=False):
-    del is_batched
+def _evaluate(*leaves, kernel, tree, **_):
     return jax.tree.leaves(kernel(*jax.tree.unflatten(tree, leaves)))
 
 
 def _evaluate_on_cpu(*leaves, kernel, tree, is_batched):
     """As a stage of its own in a batch; alone, where arrays are small, a stage costs more than it saves."""
     evaluate = partial(_evaluate, kernel=kernel, tree=tree)
-    floats = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
-    if not is_batched or not floats:
+    if not is_batched:
         return evaluate(*leaves)
-    return always_staged(min(floats, key=jnp.size), evaluate, *leaves)
+    # What an empty array says is known to the compiler, which then removes the boundary.
+    probe = min(leaves, key=lambda x: (x.size == 0, x.size))
+    return always_staged(probe, evaluate, *leaves)
 
 
 @eqx.filter_jit
@@ -74,21 +74,18 @@ def _evaluate_compiled(leaves, kernel, tree):
 
 
 @kernel_p.def_impl
-def _impl(*leaves, kernel, tree, is_batched):
-    del is_batched
+def _impl(*leaves, kernel, tree, **_):
     return _evaluate_compiled(leaves, kernel, tree)
 
 
 @kernel_p.def_abstract_eval
-def _abstract(*avals, kernel, tree, is_batched):
-    del is_batched
+def _abstract(*avals, kernel, tree, **_):
     structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in avals]
     out = jax.tree.leaves(kernel.shapes(*jax.tree.unflatten(tree, structs)))
     return [ShapedArray(x.shape, x.dtype) for x in out]
 
 
-def _batch(leaves, dims, *, kernel, tree, is_batched):
-    del is_batched
+def _batch(leaves, dims, *, kernel, tree, **_):
     size = next(x.shape[d] for x, d in zip(leaves, dims, strict=True) if d is not None)
 
     def to_last(x, dim):
@@ -100,8 +97,7 @@ def _batch(leaves, dims, *, kernel, tree, is_batched):
     return out, [x.ndim - 1 for x in out]
 
 
-def _differentiate(primals, tangents, *, kernel, tree, is_batched):
-    del is_batched
+def _differentiate(primals, tangents, *, kernel, tree, **_):
     tangents = [ad.instantiate_zeros(t) for t in tangents]
     pair = jax.tree.unflatten(tree, primals), jax.tree.unflatten(tree, tangents)
     out, moved = kernel.jvp(*pair)

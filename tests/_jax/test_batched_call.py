@@ -55,6 +55,16 @@ class Halve(AbstractKernel):
         return x, jax.ShapeDtypeStruct(x.shape, jnp.int32)
 
 
+class Beside(AbstractKernel):
+    """Has an operand without entries, as of a model without friction."""
+
+    def __call__(self, a, empty):
+        return a + jnp.sum(empty, axis=0)
+
+    def shapes(self, a, empty):
+        return a
+
+
 def test_sees_all_lanes_at_once_and_last():
     a = np.random.default_rng(0).normal(size=(4, 5, 3))
     b = np.random.default_rng(1).normal(size=(3, 5))
@@ -122,3 +132,11 @@ def test_a_batch_is_a_stage_of_its_own(first):
         # The compiler has kept the boundary, and needs none for a single call.
         alone = jax.jit(scaled).lower(a[0], b[0]).compile()
         assert "conditional" in many.as_text() and "conditional" not in alone.as_text()
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="a stage of its own on a CPU alone")
+def test_an_operand_without_entries_leaves_the_stage():
+    a, empty = np.ones((4, 3)), np.ones((4, 0, 3))
+    many = jax.jit(jax.vmap(lambda a, e: call(Beside(), 2 * a, e))).lower(a, empty).compile()
+    np.testing.assert_array_equal(many(a, empty), 2 * a)
+    assert "conditional" in many.as_text()
