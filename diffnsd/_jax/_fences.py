@@ -22,7 +22,8 @@ def one_by_one(function: Callable, *operands):
 
 def always_staged(probe: Array, function: Callable, *operands):
     """`staged` with a predicate on `probe` that is true, but that the compiler cannot evaluate."""
-    return staged(~jnp.any(probe < -jnp.inf), function, *operands)
+    # Nothing is below -inf. Masks and indices are probed as well, hence the cast.
+    return staged(~jnp.any(probe.astype(float) < -jnp.inf), function, *operands)
 
 
 def staged(pending: Array, function: Callable, *operands):

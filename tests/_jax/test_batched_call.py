@@ -56,12 +56,12 @@ class Halve(AbstractKernel):
 
 
 class Beside(AbstractKernel):
-    """Has an operand without entries, as of a model without friction."""
+    """Adds what lies beside: nothing, of a model without friction, or a mask of rows."""
 
-    def __call__(self, a, empty):
-        return a + jnp.sum(empty, axis=0)
+    def __call__(self, a, beside):
+        return a + jnp.sum(beside, axis=0).astype(a.dtype)
 
-    def shapes(self, a, empty):
+    def shapes(self, a, beside):
         return a
 
 
@@ -135,8 +135,11 @@ def test_a_batch_is_a_stage_of_its_own(first):
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="a stage of its own on a CPU alone")
-def test_an_operand_without_entries_leaves_the_stage():
-    a, empty = np.ones((4, 3)), np.ones((4, 0, 3))
-    many = jax.jit(jax.vmap(lambda a, e: call(Beside(), 2 * a, e))).lower(a, empty).compile()
-    np.testing.assert_array_equal(many(a, empty), 2 * a)
+@pytest.mark.parametrize("dtype", [float, int, bool])
+@pytest.mark.parametrize("rows", [0, 1])
+def test_any_operands_leave_the_stage(rows, dtype):
+    """Also where the smallest has no entries, or is a mask, with JAX's strict promotion of dtypes."""
+    a, beside = np.ones((4, 3)), np.ones((4, rows, 1), dtype)
+    many = jax.jit(jax.vmap(lambda a, b: call(Beside(), 2 * a, b))).lower(a, beside).compile()
+    np.testing.assert_array_equal(many(a, beside), 2 * a + rows)
     assert "conditional" in many.as_text()
