@@ -1,19 +1,19 @@
 """Rows of contacts that involve a few bodies each.
 
 A contact of body i with body j has entries only in the columns of these two. They are stored as blocks:
-storage and work grow with the number of contacts, not with contacts times bodies, and nothing is unrolled
-over either.
+storage and work grow with the number of contacts, not with contacts times bodies.
 """
 
 from abc import abstractmethod
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ._numerics import LOOP_LIMIT, dot, short_product, short_sum, weighted_sum
+from ._numerics import LOOP_LIMIT, cross, dot, short_product, short_sum, weighted_sum
 from ._own_rows import OwnRows
 
 Bodies = int | tuple[int | None, ...] | None
@@ -84,6 +84,25 @@ class AbstractRows(eqx.Module):
         return EntryRows(values, jnp.asarray(columns), n)
 
 
+class Wrenches(eqx.Module):
+    """Rows of one side of contacts in world axes: forces and couples about a point of the body."""
+
+    force: Float[Array, "k 3 c"]
+    couple: Float[Array, "k 3 c"]
+
+    def moved(self, arm: Float[Array, "3 c"]) -> "Wrenches":
+        """The same rows about the point from which `arm` leads to this one."""
+        couple = self.couple + jnp.swapaxes(
+            cross(arm[:, None], jnp.swapaxes(self.force, 0, 1)), 0, 1
+        )
+        return Wrenches(self.force, couple)
+
+    def apply(self, twist: Float[Array, "6 c"]) -> Float[Array, "k c"]:
+        """Velocities along the rows, for angular velocities and those of that point."""
+        force, couple = jnp.swapaxes(self.force, 0, 1), jnp.swapaxes(self.couple, 0, 1)
+        return dot(couple, twist[:3, None]) + dot(force, twist[3:, None])
+
+
 class BlockRows(AbstractRows):
     """`H` of `c` contacts with `k` rows each and `s` columns for each of `b` bodies.
 
@@ -92,16 +111,22 @@ class BlockRows(AbstractRows):
     - `values`: for each side of a contact its entries, shape `(k, s, c)`.
     - `bodies`: for each side the indices of its bodies.
     - `count`: number of bodies `b`.
+    - `wrenches`: for each side the same rows about the positions of bodies in space, if they are known.
     """
 
     values: tuple[Float[Array, "k s c"], ...]
+    wrenches: tuple[Wrenches, ...] | None
     bodies: tuple[int | tuple[int | None, ...], ...] = eqx.field(static=True)
     count: int = eqx.field(static=True)
 
-    def __init__(self, values, bodies, count: int):
-        kept = [(x, i) for x, i in zip(values, bodies, strict=True) if i is not None]
-        self.values = tuple(_without_absent(x, i) for x, i in kept)
-        self.bodies = tuple(i for _, i in kept)
+    def __init__(self, values, bodies, count: int, wrenches=None):
+        def kept(of_sides):
+            pairs = [(x, i) for x, i in zip(of_sides, bodies, strict=True) if i is not None]
+            return tuple(jax.tree.map(lambda y, i=i: _without_absent(y, i), x) for x, i in pairs)
+
+        self.values = kept(values)
+        self.wrenches = None if wrenches is None else kept(wrenches)
+        self.bodies = tuple(i for i in bodies if i is not None)
         self.count = count
 
     @property
@@ -111,7 +136,7 @@ class BlockRows(AbstractRows):
         return k, s * self.count, c
 
     def first(self, k: int) -> "BlockRows":
-        return eqx.tree_at(lambda r: r.values, self, tuple(x[:k] for x in self.values))
+        return jax.tree.map(lambda x: x[:k], self)
 
     def of_sides(self, x: Float[Array, "b ..."]) -> list[Float[Array, "... c"]]:
         """For each side the rows of `x` that belong to its bodies; one lane for a single body."""
@@ -175,14 +200,16 @@ class PickedRows(AbstractRows):
     """`H` of contacts whose bodies are known only while a step runs.
 
     **Arguments:** `values`: for each side of a contact its entries, `(k, s, c)`; `whose`: for each side which
-    body it is, 1 or 0, `(c, b)`.
+    body it is, 1 or 0, `(c, b)`; `wrenches`: as of `BlockRows`.
     """
 
     values: tuple[Float[Array, "k s c"], ...]
     whose: tuple[Float[Array, "c b"], ...]
+    wrenches: tuple[Wrenches, ...] | None = None
 
     def first(self, k: int) -> "PickedRows":
-        return PickedRows(tuple(x[:k] for x in self.values), self.whose)
+        values, wrenches = jax.tree.map(lambda x: x[:k], (self.values, self.wrenches))
+        return PickedRows(values, self.whose, wrenches)
 
     def of_sides(self, x: Float[Array, "b ..."]) -> list[Float[Array, "... c"]]:
         """As of `BlockRows`."""
@@ -241,33 +268,6 @@ class ListedRows(AbstractRows):
         for x, bodies in zip(self.values, self.bodies, strict=True):
             total = total.at[bodies].add(dot(x, z[:, None]).T)
         return total.reshape(-1)
-
-
-class JointRows(AbstractRows):
-    """`H` of contacts between bodies that joints move, `H_jn = w_j · s_n` where entry n moves the body.
-
-    **Arguments:** `wrenches`: for each side the rows as torque and force about one origin, `(k, 6, c)`;
-    `moved`: for each side which entries of `v` move its body, 1 or 0, `(n, c)`, for a single body `(n, 1)`;
-    `motion`: angular and linear velocity at that origin for each entry of `v`, `(6, n)`.
-    """
-
-    wrenches: tuple[Float[Array, "k 6 c"], ...]
-    moved: tuple[Float[Array, "n c"], ...]
-    motion: Float[Array, "6 n"]
-
-    def first(self, k: int) -> "JointRows":
-        return JointRows(tuple(x[:k] for x in self.wrenches), self.moved, self.motion)
-
-    def dense(self) -> Float[Array, "k n c"]:
-        pairs = zip(self.wrenches, self.moved, strict=True)
-        motion = self.motion[:, :, None]
-        parts = (weighted_sum(x[:, :, None], motion, axis=1) * m[None] for x, m in pairs)
-        return sum(parts)  # pyright: ignore[reportReturnType]
-
-    def apply(self, v: Float[Array, " n"]) -> Float[Array, "k c"]:
-        pairs = zip(self.wrenches, self.moved, strict=True)
-        rates = self.motion * v[None]
-        return sum(dot(jnp.swapaxes(x, 0, 1), short_product(rates, m)[:, None]) for x, m in pairs)  # pyright: ignore[reportReturnType]
 
 
 class EntryRows(AbstractRows):

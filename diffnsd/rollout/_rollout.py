@@ -23,8 +23,12 @@ from ._programs import find_program, on_devices, with_automatic_axis
 
 Out = TypeVar("Out")
 
-CHUNK = 256
-"""Number of batch elements stepped together, so that the working set of a step fits a core's cache."""
+CHUNK, CHUNK_ON_CPU = 256, 64
+"""Number of batch elements stepped together, so that the working set of a step fits a core's cache.
+
+Measured on two cores, µs a step of one of 256, in chunks of 128, 64 and 32: half cheetah 13.3, 10.1 and 10.1;
+humanoid 116, 98 and 94; hopper 11.6, 10.6 and 11.4; ant 27, 27 and 25.
+"""
 
 
 @checked_arguments
@@ -62,8 +66,8 @@ def rollout(
 
     - `simulate_fn`: pure function of one batch element, for example a call to `simulate`.
     - `batch`: pytree of arrays with one common leading axis, the batch.
-    - `chunk`: batch elements per chunk, at least 1; default 256, and at most an equal share for each
-      core.
+    - `chunk`: batch elements per chunk, at least 1; default 64 on a CPU and 256 elsewhere, and at most an
+      equal share for each core.
     - `mesh`: a one-dimensional mesh of devices to distribute the batch over. If its size does not divide
       the batch, the last element is computed more than once and the copies are cut off.
 
@@ -79,7 +83,8 @@ def rollout(
         raise ValueError(
             f"chunk must be a whole number of batch elements, at least 1, got {chunk!r}."
         )
-    limit = CHUNK if chunk is None else int(chunk)
+    on_cpu = jax.default_backend() == "cpu"
+    limit = int(chunk) if chunk is not None else CHUNK_ON_CPU if on_cpu else CHUNK
     mesh = None if mesh is None else with_automatic_axis(mesh)
     share = lanes if mesh is None else -(-lanes // mesh.size)  # for each device
     if lanes == 0:
@@ -98,7 +103,7 @@ def rollout(
         return jax.tree.map(lambda x: x[:lanes], found) if padded is not batch else found
     if transformed or not program.has_loops:
         return program(batch, min(limit, lanes), None)
-    workers = max(1, os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
+    workers = max(1, os.cpu_count() or 1) if on_cpu else 1
     size = min(limit, -(-lanes // workers))
     if size == lanes:
         return program(batch, size, None)

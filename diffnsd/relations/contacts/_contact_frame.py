@@ -3,11 +3,12 @@
 from collections.abc import Callable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._block_rows import PickedRows, in_lanes
+from ..._block_rows import PickedRows, Wrenches, in_lanes
 from ..._jax import eval_now, is_traced
 from ..._numerics import as_float, cross, dot, short_product
 from ..._types import Config, Local, PerContact, Scalar, State
@@ -80,23 +81,22 @@ class ContactFrame(AbstractContactPoints):
     def frame(self, normal: Array) -> tuple[Array, ...]:
         return (normal, *tangents(normal))
 
-    def rows_of(self, q, bodies, points: Array, frame: tuple[Array, ...]) -> Array:
+    def rows_of(self, q, bodies, points: Array, frame: tuple[Array, ...]) -> tuple[Array, Wrenches]:
         """`[e, R^T (r × e)]` of every axis `e`, and `[0, length R^T e]` of the rows of rotation."""
-        centre = in_lanes(q.position, bodies)
-        rotation = rotation_matrix(in_lanes(q.orientation, bodies))
-        arms, axes = points - centre, jnp.unstack(rotation)
-
-        def row(linear, turn):
-            own = sum(axis * x[None] for axis, x in zip(axes, jnp.unstack(turn), strict=True))
-            return jnp.concatenate([linear, own])
-
-        rows = [row(e, cross(arms, e)) for e in frame]
+        arms = points - in_lanes(q.position, bodies)
+        forces, couples = list(frame), [cross(arms, e) for e in frame]
         turns = [(e, 1.0) for e in frame[1:]] if self.rolling else []
         turns += [] if self.spin is None else [(frame[0], self.spin)]
         turns += [] if self.roll is None else [(e, self.roll) for e in frame[1:]]
         for e, length in turns:
-            rows.append(row(jnp.zeros_like(e), jnp.broadcast_to(length, e.shape[1:])[None] * e))
-        return jnp.stack(rows)
+            forces.append(jnp.zeros_like(e))
+            couples.append(jnp.broadcast_to(length, e.shape[1:])[None] * e)
+        axes = jnp.unstack(rotation_matrix(in_lanes(q.orientation, bodies)))
+        rows = []
+        for force, couple in zip(forces, couples, strict=True):
+            own = sum(axis * x[None] for axis, x in zip(axes, jnp.unstack(couple), strict=True))
+            rows.append(jnp.concatenate([force, own]))
+        return jnp.stack(rows), Wrenches(jnp.stack(forces), jnp.stack(couples))
 
     def places(self, t: Scalar, q: Config) -> ContactPlaces:
         p1, p2, n = self._points(t, q)
@@ -137,15 +137,18 @@ class ChosenContacts(AbstractWrappedRelation):
         gap = dot(n, p1 - p2)
         frame = relation.frame(n)
         sides = [(relation.body1, p1, 1), (relation.body2, p2, -1)]
-        values, whose = [], []
+        values, wrenches, whose = [], [], []
         for bodies, p, sign in sides:
             if bodies is None:
                 continue
             which = self._whose(bodies, len(q.position), gap)
             at = Pose(short_product(which, q.position), short_product(which, q.orientation))
-            values.append(sign * relation.rows_of(at, tuple(range(len(gap))), p, frame))
+            own = relation.rows_of(at, tuple(range(len(gap))), p, frame)
+            value, wrench = jax.tree.map(lambda x, sign=sign: sign * x, own)
+            values.append(value)
+            wrenches.append(wrench)
             whose.append(which)
-        rows = PickedRows(tuple(values), tuple(whose))
+        rows = PickedRows(tuple(values), tuple(whose), tuple(wrenches))
         return Contacts(gap, rows, jnp.zeros((relation.rows, len(gap)), gap.dtype))
 
     def _whose(

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._block_rows import BlockRows, Bodies
+from ..._block_rows import BlockRows, Bodies, Wrenches
 from ..._expects import returned, shown
 from ..._types import Config, PerContact, Scalar
 from ...groups import AbstractGroup
@@ -40,8 +40,11 @@ class AbstractContactPoints(AbstractBodyRelation):
     @abstractmethod
     def rows_of(
         self, q: Config, bodies: Bodies, points: Float[Array, "d c"], frame: tuple[Array, ...]
-    ) -> Float[Array, "k s c"]:
-        """The rows that map body velocities of one side to the local velocity of its material points."""
+    ) -> tuple[Float[Array, "k s c"], Wrenches | None]:
+        """The rows that map body velocities of one side to the local velocity of its material points.
+
+        Of bodies in space also the same rows about their positions.
+        """
 
     @property
     def is_scleronomic(self) -> bool:
@@ -90,8 +93,13 @@ class AbstractContactPoints(AbstractBodyRelation):
         frame = self.frame(n)
         sides = [(self.body1, p1, 1), (self.body2, p2, -1)]
         sides = [side for side in sides if side[0] is not None]
-        values = [sign * self.rows_of(q, bodies, p, frame) for bodies, p, sign in sides]
+        found = []
+        for bodies, p, sign in sides:
+            own = self.rows_of(q, bodies, p, frame)
+            found.append(jax.tree.map(lambda x, sign=sign: sign * x, own))
+        values, wrenches = zip(*found, strict=True)
         k, s, c = values[0].shape
-        rows = BlockRows(values, [bodies for bodies, _, _ in sides], group.dim // s)
+        known = None if None in wrenches else wrenches
+        rows = BlockRows(values, [bodies for bodies, _, _ in sides], group.dim // s, known)
         known = None if self.most_known is None else self.function.known(q)
         return Contacts(gap, rows, jnp.zeros((k, c), values[0].dtype), known)

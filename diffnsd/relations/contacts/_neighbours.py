@@ -249,8 +249,8 @@ class ListedContacts(AbstractWrappedRelation):
         for table, which, p, sign in sides:
             own = jnp.asarray(np.asarray(table, np.int32))[which[self.at // relation.places]]
             at = Pose(q.position[own], q.orientation[own])
-            rows = sign * points.rows_of(at, tuple(range(len(own))), p, frame)
-            values.append(jnp.where(self.used, rows, 0))
+            rows, _ = points.rows_of(at, tuple(range(len(own))), p, frame)
+            values.append(jnp.where(self.used, sign * rows, 0))
             bodies.append(own)
         rows = ListedRows(tuple(values), tuple(bodies), len(q.position))
         drift = jnp.zeros((relation.rows, len(gap)), gap.dtype)

@@ -49,14 +49,14 @@ class PlanarContact(AbstractContactPoints):
     def frame(self, normal: Array) -> tuple[Array, ...]:
         return normal, jnp.stack([-normal[1], normal[0]])
 
-    def rows_of(self, q, bodies, points: Array, frame: tuple[Array, ...]) -> Array:
+    def rows_of(self, q, bodies, points: Array, frame: tuple[Array, ...]) -> tuple[Array, None]:
         """`[e, r × e]` of every axis `e`, and `[0, 1]` of the rolling row."""
         centre = in_lanes(q.reshape(-1, 3), bodies)[:2]
         arms = points - centre
         rows = [jnp.concatenate([e, (arms[0] * e[1] - arms[1] * e[0])[None]]) for e in frame]
         if self.rolling:
             rows.append(jnp.zeros_like(rows[0]).at[2].set(1))
-        return jnp.stack(rows)
+        return jnp.stack(rows), None
 
     def check(self, group: AbstractGroup) -> str | None:
         if not isinstance(group, Euclidean) or group.dim % 3:

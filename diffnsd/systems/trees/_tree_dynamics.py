@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..._block_rows import BlockRows, JointRows, PickedRows, dense
+from ..._block_rows import BlockRows, PickedRows, Wrenches, dense
+from ..._joint_rows import JointRows
 from ..._numerics import cross, dot, weighted_sum
 from ..._types import Config, Matrix, Vector
 from ...groups import quaternion_product, rotate, rotation_matrix
@@ -152,13 +153,18 @@ def joint_rows(system: Any, at: Placed, rows: Any) -> Any:
     tables = system.tree.tables
     moves = tables.moves[tables.last].astype(at.motion.dtype)
     arms = rows.of_sides(at.position.T)
-    turns = rows.of_sides(jnp.moveaxis(at.rotation, -1, 0))
-    wrenches = []
-    for x, arm, turn in zip(rows.values, arms, turns, strict=True):
-        force, own = jnp.swapaxes(x[:, :3], 0, 1), jnp.swapaxes(x[:, 3:], 0, 1)
-        torque = weighted_sum(turn[:, :, None], own, axis=1) + cross(arm[:, None], force)
-        wrenches.append(jnp.swapaxes(jnp.concatenate([torque, force]), 0, 1))
-    return JointRows(tuple(wrenches), tuple(rows.of_sides(jnp.asarray(moves))), at.motion)
+    wrenches = rows.wrenches
+    if wrenches is None:
+        turns = rows.of_sides(jnp.moveaxis(at.rotation, -1, 0))
+        wrenches = tuple(map(_in_world, rows.values, turns))
+    moved = tuple(x.moved(arm) for x, arm in zip(wrenches, arms, strict=True))
+    return JointRows(moved, rows, jnp.asarray(moves), at.motion)
+
+
+def _in_world(values: Array, turn: Array) -> Wrenches:
+    """Rows `(k, 6, c)` on velocities of bodies, whose couples are in body axes, `turn (3, 3, c)`."""
+    couple = weighted_sum(turn[:, :, None], jnp.swapaxes(values[:, 3:], 0, 1), axis=1)
+    return Wrenches(values[:, :3], jnp.swapaxes(couple, 0, 1))
 
 
 def generalised(system: Any, at: Placed, torque: Array, force: Array) -> Vector:

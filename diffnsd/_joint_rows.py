@@ -1,0 +1,40 @@
+"""Rows of contacts between bodies that joints move."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ._block_rows import AbstractRows, BlockRows, PickedRows, Wrenches
+from ._numerics import short_product, weighted_sum
+
+
+class JointRows(AbstractRows):
+    """`H` of contacts between bodies that joints move, `H_jn = w_j · s_n` where entry n moves the body.
+
+    **Arguments:** `wrenches`: for each side the rows about one origin; `of`: the rows on the velocities of
+    bodies, which know what bodies these are; `moves`: which entries of `v` move a body, 1 or 0, `(b, n)`;
+    `motion`: angular and linear velocity at that origin for each entry of `v`, `(6, n)`.
+    """
+
+    wrenches: tuple[Wrenches, ...]
+    of: BlockRows | PickedRows
+    moves: Float[Array, "b n"]
+    motion: Float[Array, "6 n"]
+
+    def first(self, k: int) -> "JointRows":
+        wrenches = jax.tree.map(lambda x: x[:k], self.wrenches)
+        return JointRows(wrenches, self.of, self.moves, self.motion)
+
+    def dense(self) -> Float[Array, "k n c"]:
+        angular, linear = jnp.split(self.motion[:, :, None], 2)
+        total = 0.0
+        for x, moved in zip(self.wrenches, self.of.of_sides(self.moves), strict=True):
+            along = weighted_sum(x.force[:, :, None], linear, axis=1)
+            total = total + (along + weighted_sum(x.couple[:, :, None], angular, axis=1)) * moved
+        return total  # pyright: ignore[reportReturnType]
+
+    def apply(self, v: Float[Array, " n"]) -> Float[Array, "k c"]:
+        # By the velocities of bodies, of which there are fewer than contacts.
+        twists = short_product(self.motion * v[None], self.moves.T)
+        pairs = zip(self.wrenches, self.of.of_sides(twists.T), strict=True)
+        return sum(x.apply(twist) for x, twist in pairs)  # pyright: ignore[reportReturnType]
