@@ -30,7 +30,9 @@ class JointRows(AbstractRows):
         total = 0.0
         for x, moved in zip(self.wrenches, self.of.of_sides(self.moves), strict=True):
             along = weighted_sum(x.force[:, :, None], linear, axis=1)
-            total = total + (along + weighted_sum(x.couple[:, :, None], angular, axis=1)) * moved[None]
+            total = (
+                total + (along + weighted_sum(x.couple[:, :, None], angular, axis=1)) * moved[None]
+            )
         return total  # pyright: ignore[reportReturnType]
 
     def apply(self, v: Float[Array, " n"]) -> Float[Array, "k c"]:
