@@ -32,8 +32,8 @@ from diffnsd.models import bouncing_ball, cube_state, tossed_cube
 
 Lanes = dict[str, Any]
 
-# Lanes that `diffnsd.rollout` steps together on a CPU, unless told otherwise.
-CHUNK = 256
+# Lanes that `diffnsd.rollout` steps together on a CPU by default.
+CHUNK = 64
 
 # ------------------------------------------------------------------------------------------
 # The lanes, and what one of them computes

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ._numerics import LOOP_LIMIT, cross, dot, short_product, short_sum, weighted_sum
+from ._numerics import LOOP_LIMIT, dot, short_product, short_sum, weighted_sum
 from ._own_rows import OwnRows
+from ._world_rows import WorldRows
 
 Bodies = int | tuple[int | None, ...] | None
 """Indices of bodies: the same one for all contacts, or one for each; `None` is no body (the world)."""
@@ -84,25 +85,6 @@ class AbstractRows(eqx.Module):
         return EntryRows(values, jnp.asarray(columns), n)
 
 
-class Wrenches(eqx.Module):
-    """Rows of one side of contacts in world axes: forces and couples about a point of the body."""
-
-    force: Float[Array, "k 3 c"]
-    couple: Float[Array, "k 3 c"]
-
-    def moved(self, arm: Float[Array, "3 c"]) -> "Wrenches":
-        """The same rows about the point from which `arm` leads to this one."""
-        couple = self.couple + jnp.swapaxes(
-            cross(arm[:, None], jnp.swapaxes(self.force, 0, 1)), 0, 1
-        )
-        return Wrenches(self.force, couple)
-
-    def apply(self, twist: Float[Array, "6 c"]) -> Float[Array, "k c"]:
-        """Velocities along the rows, for angular velocities and those of that point."""
-        force, couple = jnp.swapaxes(self.force, 0, 1), jnp.swapaxes(self.couple, 0, 1)
-        return dot(couple, twist[:3, None]) + dot(force, twist[3:, None])
-
-
 class BlockRows(AbstractRows):
     """`H` of `c` contacts with `k` rows each and `s` columns for each of `b` bodies.
 
@@ -111,21 +93,22 @@ class BlockRows(AbstractRows):
     - `values`: for each side of a contact its entries, shape `(k, s, c)`.
     - `bodies`: for each side the indices of its bodies.
     - `count`: number of bodies `b`.
-    - `wrenches`: for each side the same rows about the positions of bodies in space, if they are known.
+    - `world`: for each side the same rows in world axes, with couples about the positions of the bodies;
+      `None` where the relation gives none, as in the plane. They do not follow a change of `values`.
     """
 
     values: tuple[Float[Array, "k s c"], ...]
-    wrenches: tuple[Wrenches, ...] | None
+    world: tuple[WorldRows, ...] | None
     bodies: tuple[int | tuple[int | None, ...], ...] = eqx.field(static=True)
     count: int = eqx.field(static=True)
 
-    def __init__(self, values, bodies, count: int, wrenches=None):
+    def __init__(self, values, bodies, count: int, world=None):
         def kept(of_sides):
             pairs = [(x, i) for x, i in zip(of_sides, bodies, strict=True) if i is not None]
             return tuple(jax.tree.map(lambda y, i=i: _without_absent(y, i), x) for x, i in pairs)
 
         self.values = kept(values)
-        self.wrenches = None if wrenches is None else kept(wrenches)
+        self.world = None if world is None else kept(world)
         self.bodies = tuple(i for i in bodies if i is not None)
         self.count = count
 
@@ -200,16 +183,16 @@ class PickedRows(AbstractRows):
     """`H` of contacts whose bodies are known only while a step runs.
 
     **Arguments:** `values`: for each side of a contact its entries, `(k, s, c)`; `whose`: for each side which
-    body it is, 1 or 0, `(c, b)`; `wrenches`: as of `BlockRows`.
+    body it is, 1 or 0, `(c, b)`; `world`: as of `BlockRows`.
     """
 
     values: tuple[Float[Array, "k s c"], ...]
     whose: tuple[Float[Array, "c b"], ...]
-    wrenches: tuple[Wrenches, ...] | None = None
+    world: tuple[WorldRows, ...]
 
     def first(self, k: int) -> "PickedRows":
-        values, wrenches = jax.tree.map(lambda x: x[:k], (self.values, self.wrenches))
-        return PickedRows(values, self.whose, wrenches)
+        values, world = jax.tree.map(lambda x: x[:k], (self.values, self.world))
+        return PickedRows(values, self.whose, world)
 
     def of_sides(self, x: Float[Array, "b ..."]) -> list[Float[Array, "... c"]]:
         """As of `BlockRows`."""
@@ -371,6 +354,13 @@ def _runs(columns: tuple[int, ...]) -> list[tuple[int, int, int]]:
     breaks = [i for i in range(1, len(columns)) if columns[i] != columns[i - 1] + 1]
     ends = [0, *breaks, len(columns)]
     return [(a, b, columns[a]) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+
+
+def without_world(rows: Any) -> Any:
+    """Rows as a problem keeps them: its solver reads none in world axes."""
+    if not isinstance(rows, BlockRows):
+        return rows
+    return eqx.tree_at(lambda r: r.world, rows, None, is_leaf=lambda x: x is None)
 
 
 def _without_absent(x: Array, bodies: Bodies) -> Array:

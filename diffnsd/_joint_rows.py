@@ -4,19 +4,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._block_rows import AbstractRows, BlockRows, PickedRows, Wrenches
+from ._block_rows import AbstractRows, BlockRows, PickedRows
 from ._numerics import short_product, weighted_sum
+from ._world_rows import WorldRows
 
 
 class JointRows(AbstractRows):
     """`H` of contacts between bodies that joints move, `H_jn = w_j · s_n` where entry n moves the body.
 
-    **Arguments:** `wrenches`: for each side the rows about one origin; `of`: the rows on the velocities of
-    bodies, which know what bodies these are; `moves`: which entries of `v` move a body, 1 or 0, `(b, n)`;
+    **Arguments:** `wrenches`: for each side the rows about one origin; `of`: all the rows on the velocities
+    of bodies, which know what bodies these are; `moves`: which entries of `v` move a body, 1 or 0, `(b, n)`;
     `motion`: angular and linear velocity at that origin for each entry of `v`, `(6, n)`.
     """
 
-    wrenches: tuple[Wrenches, ...]
+    wrenches: tuple[WorldRows, ...]
     of: BlockRows | PickedRows
     moves: Float[Array, "b n"]
     motion: Float[Array, "6 n"]
@@ -36,7 +37,7 @@ class JointRows(AbstractRows):
         return total  # pyright: ignore[reportReturnType]
 
     def apply(self, v: Float[Array, " n"]) -> Float[Array, "k c"]:
-        # By the velocities of bodies, of which there are fewer than contacts.
+        # By the velocities of bodies, of which there are usually fewer than contacts.
         twists = short_product(self.motion * v[None], self.moves.T)
         pairs = zip(self.wrenches, self.of.of_sides(twists.T), strict=True)
         return sum(x.apply(twist) for x, twist in pairs)  # pyright: ignore[reportReturnType]

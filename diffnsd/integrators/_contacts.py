@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from .._block_rows import apply
+from .._block_rows import apply, without_world
 from .._jax import call_where
 from .._numerics import matrix_inverse
 from .._types import Scalar, State
@@ -84,7 +84,7 @@ def build_block(
     if q1 is not state.q or not (t1 is t or interaction.relation.is_scleronomic):
         there = _seen(interaction, model, t1, q1)
     around = context(interaction, model, t, state, h, gamma, before, here)
-    rows, drift = there.H if by_blocks else compact(there.H), there.drift
+    rows, drift = without_world(there.H) if by_blocks else compact(there.H), there.drift
     if ahead is not None:
         later = _seen(interaction, model, *ahead).velocity(state.v)
         # Only where the surface falls away; a hollow one keeps its contact, and lets go of it slowly.

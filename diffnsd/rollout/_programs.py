@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.extend.core import Jaxpr, subjaxprs
 from jax.sharding import Mesh
 from jaxtyping import PyTree
@@ -143,16 +144,30 @@ _kept = lru_cache(maxsize=64)(_Kept)
 
 
 def _mapped(function: Callable, size: int, batch: PyTree) -> PyTree:
+    """`function` of all elements, in chunks of at most `size`."""
     lanes = len(jax.tree.leaves(batch)[0])
     if lanes == 1:
-        # Without an axis for the batch: a step of one humanoid then takes half the time.
+        # Without an axis for the batch: steps of one motion are compiled for one.
         one = function(jax.tree.map(lambda x: x[0], batch))
         return jax.tree.map(lambda x: x[None], one)
     if size == 1:
         return jax.lax.map(function, batch)
     if size >= lanes:
         return jax.vmap(function)(batch)
-    return jax.lax.map(function, batch, batch_size=size)
+    # Chunks of one size: of a shorter last one XLA would compile the function once more.
+    chunks = -(-lanes // size)
+    size = -(-lanes // chunks)
+    out = jax.lax.map(function, padded(batch, chunks * size - lanes), batch_size=size)
+    return jax.tree.map(lambda x: x[:lanes], out)
+
+
+def padded(batch: PyTree, extra: int) -> PyTree:
+    """The batch with its last element repeated."""
+
+    def longer(x):
+        return jnp.concatenate([x, jnp.broadcast_to(x[-1:], (extra, *x.shape[1:]))])
+
+    return jax.tree.map(longer, jax.tree.map(jnp.asarray, batch)) if extra else batch
 
 
 def _kind(tree: PyTree) -> tuple:

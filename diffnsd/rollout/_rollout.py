@@ -19,15 +19,15 @@ from jax.extend.core import get_opaque_trace_state
 from jaxtyping import PyTree
 
 from .._arguments import checked_arguments
-from ._programs import find_program, on_devices, with_automatic_axis
+from ._programs import find_program, on_devices, padded, with_automatic_axis
 
 Out = TypeVar("Out")
 
 CHUNK, CHUNK_ON_CPU = 256, 64
-"""Number of batch elements stepped together, so that the working set of a step fits a core's cache.
+"""Number of batch elements stepped together; on a CPU so that the arrays of a step fit a core's cache.
 
-Measured on two cores, µs a step of one of 256, in chunks of 128, 64 and 32: half cheetah 13.3, 10.1 and 10.1;
-humanoid 116, 98 and 94; hopper 11.6, 10.6 and 11.4; ant 27, 27 and 25.
+Measured there on two cores, µs a step of one of 256 in chunks of 128, 64 and 32: half cheetah 13.3, 10.1 and
+10.1; humanoid 116, 98 and 94; hopper 11.6, 10.6 and 11.4; ant 27, 27 and 25.
 """
 
 
@@ -95,12 +95,12 @@ def rollout(
     transformed = _transformed()
     program = find_program(simulate_fn, batch, transformed)
     if mesh is not None:
-        padded = _padded(batch, -lanes % mesh.size) if lanes % mesh.size else batch
+        whole = padded(batch, -lanes % mesh.size)
         if transformed or share <= limit or not program.has_loops:
-            found = program(padded, min(limit, share), mesh)
+            found = program(whole, min(limit, share), mesh)
         else:
-            found = _in_rounds(program, padded, share, limit, mesh)
-        return jax.tree.map(lambda x: x[:lanes], found) if padded is not batch else found
+            found = _in_rounds(program, whole, share, limit, mesh)
+        return jax.tree.map(lambda x: x[:lanes], found) if whole is not batch else found
     if transformed or not program.has_loops:
         return program(batch, min(limit, lanes), None)
     workers = max(1, os.cpu_count() or 1) if on_cpu else 1
@@ -222,15 +222,6 @@ def _transformed() -> bool:
     here = get_opaque_trace_state()
     with jax.core.eval_context():
         return here != get_opaque_trace_state()
-
-
-def _padded(batch: PyTree, extra: int) -> PyTree:
-    """The batch with its last element repeated."""
-
-    def longer(x):
-        return jnp.concatenate([x, jnp.broadcast_to(x[-1:], (extra, *x.shape[1:]))])
-
-    return jax.tree.map(longer, jax.tree.map(jnp.asarray, batch))
 
 
 def _lanes(batch) -> int:

@@ -10,7 +10,7 @@ import diffnsd as nsd
 from diffnsd import models, shapes
 from diffnsd._block_rows import gather
 from diffnsd.groups import PoseGroup
-from diffnsd.relations import Geom, shape_contacts
+from diffnsd.relations import BodyPointsPlane, ContactFrame, Geom, shape_contacts
 from diffnsd.systems import Ball, Body, Free, Hinge, Slide
 
 GROUND = Geom(shapes.HalfSpace())
@@ -143,29 +143,66 @@ def test_geoms_of_a_tree_and_of_free_bodies_touch_alike():
     assert float(ends[0][0]) > 0.25
 
 
-def test_rows_on_the_rates_of_joints_are_those_on_bodies_times_their_jacobian():
+def touching(**rotation):
+    """A rod with the ground and a ball, and the ball with the ground."""
+    rod = Geom(shapes.Capsule(0.05, 0.5), 1, position=(0.1, 0.2, 0.3))
+    ball = Geom(shapes.Sphere(0.1), 2, position=(0.0, 0.1, 0.0))
+    found = shape_contacts([(rod, GROUND), (rod, ball), (ball, GROUND)])
+    return eqx.tree_at(
+        lambda r: [getattr(r, name) for name in rotation],
+        found,
+        list(rotation.values()),
+        is_leaf=lambda x: x is None,
+    )
+
+
+def rolling():
+    points = touching()
+    return ContactFrame(points.function, points.body1, points.body2, rolling=True)
+
+
+def points_of_several():
+    return BodyPointsPlane(POINTS, body=(0, 1, 2, 1))
+
+
+POINTS = np.array([[0.1, 0.2, 0.3], [-0.2, 0.1, 0.0], [0.3, 0.0, -0.1], [0.0, 0.2, 0.1]])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        touching,
+        lambda: touching(spin=jnp.array(0.01), roll=jnp.array([0.1, 0.2, 0.3, 0.4])),
+        rolling,
+        lambda: BodyPointsPlane(POINTS, body=1),
+        points_of_several,
+    ],
+)
+def test_rows_on_the_rates_of_joints_are_those_on_bodies_times_their_jacobian(make):
     """Of all contacts of a tree, and of chosen ones: between two bodies, and with the world."""
     hanging = Body(1.0, 0.1, [Hinge((0, 1, 0), point=(0, 0, 0.5)), Slide((1, 0, 2))])
     bodies = [hanging, Body(2.0, 0.2, Ball(), parent=0), Body(0.5, 0.1, Free())]
     tree = nsd.Multibody(bodies)
     q = tree.group.exp(0.3 * jnp.arange(1.0, 12.0))
-    rod = Geom(shapes.Capsule(0.05, 0.5), 1, position=(0.1, 0.2, 0.3))
-    ball = Geom(shapes.Sphere(0.1), 2, position=(0.0, 0.1, 0.0))
-    free = shape_contacts([(rod, GROUND), (rod, ball), (ball, GROUND)])
-    v, z = jnp.linspace(-1.0, 2.0, 11), jnp.arange(12.0).reshape(3, 4)
+    free = make()
+    v, z = jnp.linspace(-1.0, 2.0, 11), jnp.arange(4.0 * free.rows).reshape(free.rows, 4)
     of_bodies = free.observe(PoseGroup(3), 0.0, tree.frames(q)).dense()
     true = jnp.einsum("kmc,mn->knc", of_bodies, tree.jacobian(q))
     kept = np.array([3, 0, 2])
     relation = free.on(tree)
     chosen = relation.take(lambda x: x[kept])
-    assert chosen is not None
+    assert (chosen is None) == (make is points_of_several)  # they are always solved for all
     for placed, here in ((relation, np.arange(4)), (chosen, kept)):
+        if placed is None:
+            continue
         seen = placed.observe(tree.group, 0.0, q)
         np.testing.assert_allclose(seen.dense(), true[..., here], atol=1e-14)  # 2e-16
         np.testing.assert_allclose(seen.gap, relation.gap(0.0, q)[here], atol=1e-15)
         along = jnp.einsum("knc,n->kc", true[..., here], v)
         np.testing.assert_allclose(seen.velocity(v), along, atol=1e-14)  # 6e-16
-        np.testing.assert_allclose(seen.first(1).velocity(v), along[:1], atol=1e-14)
+        for k in range(1, free.rows + 1):
+            np.testing.assert_allclose(seen.first(k).velocity(v), along[:k], atol=1e-14)
+            np.testing.assert_allclose(seen.first(k).dense(), seen.dense()[:k], atol=0)
         pulled = jnp.einsum("knc,kc->n", true[..., here], z[:, : len(here)])
         np.testing.assert_allclose(gather(seen.H, z[:, : len(here)]), pulled, atol=1e-13)  # 3e-15
 

@@ -1,5 +1,6 @@
 """Rollouts equal a loop over lanes, whatever the chunks and wherever they run."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -113,6 +114,65 @@ def test_leaves_of_different_length_are_refused():
 
 def looped(x):
     return jax.lax.fori_loop(0, 3, lambda _, y: jnp.sin(y), x)
+
+
+def shapes_seen(batch, within=lambda f: f, **options):
+    """The shapes of what a function with a loop is called with, in a rollout."""
+    seen = []
+
+    def note(x):
+        seen.append(np.shape(x))
+        return np.sin(x)
+
+    def called(x):
+        shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return jax.pure_callback(note, shape, x, vmap_method="expand_dims")
+
+    def function(x):
+        return jax.lax.fori_loop(0, 1, lambda _, y: called(y), x)
+
+    found = within(lambda b: rollout(function, b, **options))(batch)
+    np.testing.assert_allclose(found, np.sin(batch), rtol=1e-15)
+    return sorted(seen)
+
+
+@pytest.mark.filterwarnings("ignore:.*was defined anew")
+@pytest.mark.parametrize("within", [lambda f: f, jax.jit])
+def test_one_element_has_no_axis_for_the_batch(within):
+    batch = np.linspace(0.1, 1.0, 5)
+    assert shapes_seen(batch[:1], within) == [()]
+    assert shapes_seen(batch, within, chunk=1) == [()] * 5
+
+
+def test_one_element_under_transformations():
+    batch = jnp.linspace(0.1, 1.0, 5)
+    for of, options in ((batch[:1], {}), (batch, {"chunk": 1})):
+
+        def total(b, options=options):
+            return jnp.sum(rollout(looped, b, **options) ** 2)
+
+        exact = jax.grad(lambda b: jnp.sum(jax.vmap(looped)(b) ** 2))(of)
+        np.testing.assert_allclose(jax.grad(total)(of), exact, rtol=1e-14)
+        np.testing.assert_allclose(jax.vmap(jax.grad(total))(of[None])[0], exact, rtol=1e-14)
+        mesh = jax.make_mesh((1,), ("run",))
+        np.testing.assert_allclose(rollout(looped, of, mesh=mesh, **options), jax.vmap(looped)(of))
+
+
+@pytest.mark.filterwarnings("ignore:.*was defined anew")
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="chunks fit the caches of a CPU")
+def test_chunks_by_default():
+    """At most 64 elements, of one size inside a program."""
+    lanes = 200
+    share = min(64, -(-lanes // (os.cpu_count() or 1)))
+    assert set(shapes_seen(np.linspace(0.0, 1.0, lanes))) == {(share,)}
+    assert shapes_seen(np.linspace(0.0, 1.0, lanes), jax.jit) == [(50,)] * 4
+
+
+def test_chunks_inside_a_program_are_compiled_once():
+    batch = jnp.linspace(0.0, 1.0, 7)
+    whole = jax.jit(lambda b: rollout(looped, b, chunk=3))
+    np.testing.assert_allclose(whole(batch), jax.vmap(looped)(batch), rtol=1e-15)
+    assert whole.lower(batch).as_text().count("stablehlo.sine") == 1
 
 
 def with_host(host):

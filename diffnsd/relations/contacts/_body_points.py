@@ -12,6 +12,7 @@ from ..._expects import not_unit
 from ..._jax import eval_now
 from ..._numerics import as_float, cross, dot, weighted_sum
 from ..._types import Config, PerContact, Scalar
+from ..._world_rows import WorldRows
 from ...groups import AbstractGroup, rotation_matrix
 from .._base import (
     AbstractBodyRelation,
@@ -109,15 +110,18 @@ class BodyPointsPlane(AbstractBodyRelation):
         """`H = e^T [1, −r^ R]`: `r × e` in body coordinates is the angular part of a row `e`."""
         rotation = rotation_matrix(of_bodies(q.orientation, self.body))
         p = self.points.T
-        rows = []
+        arms = weighted_sum(rotation.reshape(3, 3, -1), p, axis=1)
+        rows, forces, couples = [], [], []
         for e in (self.normal, *tangents(self.normal)):
             # e · (R ω × R p) = ω · (p × R^T e)
             angular = cross(p, weighted_sum(rotation, e))
-            rows.append(jnp.concatenate([jnp.broadcast_to(e[:, None], p.shape), angular]))
-        values = jnp.stack(rows)
+            forces.append(jnp.broadcast_to(e[:, None], p.shape))
+            couples.append(cross(arms, forces[-1]))
+            rows.append(jnp.concatenate([forces[-1], angular]))
+        values, world = jnp.stack(rows), WorldRows(jnp.stack(forces), jnp.stack(couples))
         return Contacts(
             self._gap(q, rotation),
-            BlockRows((values,), (self.body,), group.dim // 6),
+            BlockRows((values,), (self.body,), group.dim // 6, (world,)),
             jnp.zeros((3, p.shape[1]), p.dtype),
         )
 

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._block_rows import PickedRows, Wrenches, in_lanes
+from ..._block_rows import PickedRows, in_lanes
 from ..._jax import eval_now, is_traced
 from ..._numerics import as_float, cross, dot, short_product
 from ..._types import Config, Local, PerContact, Scalar, State
+from ..._world_rows import WorldRows
 from ...groups import AbstractGroup, Pose, rotation_matrix
 from .._base import AbstractWrappedRelation, ContactPlaces, Contacts, check_body
 from ._body_points import tangents
@@ -81,7 +82,9 @@ class ContactFrame(AbstractContactPoints):
     def frame(self, normal: Array) -> tuple[Array, ...]:
         return (normal, *tangents(normal))
 
-    def rows_of(self, q, bodies, points: Array, frame: tuple[Array, ...]) -> tuple[Array, Wrenches]:
+    def rows_of(
+        self, q, bodies, points: Array, frame: tuple[Array, ...]
+    ) -> tuple[Array, WorldRows]:
         """`[e, R^T (r × e)]` of every axis `e`, and `[0, length R^T e]` of the rows of rotation."""
         arms = points - in_lanes(q.position, bodies)
         forces, couples = list(frame), [cross(arms, e) for e in frame]
@@ -96,7 +99,7 @@ class ContactFrame(AbstractContactPoints):
         for force, couple in zip(forces, couples, strict=True):
             own = sum(axis * x[None] for axis, x in zip(axes, jnp.unstack(couple), strict=True))
             rows.append(jnp.concatenate([force, own]))
-        return jnp.stack(rows), Wrenches(jnp.stack(forces), jnp.stack(couples))
+        return jnp.stack(rows), WorldRows(jnp.stack(forces), jnp.stack(couples))
 
     def places(self, t: Scalar, q: Config) -> ContactPlaces:
         p1, p2, n = self._points(t, q)
@@ -137,18 +140,18 @@ class ChosenContacts(AbstractWrappedRelation):
         gap = dot(n, p1 - p2)
         frame = relation.frame(n)
         sides = [(relation.body1, p1, 1), (relation.body2, p2, -1)]
-        values, wrenches, whose = [], [], []
+        values, world, whose = [], [], []
         for bodies, p, sign in sides:
             if bodies is None:
                 continue
             which = self._whose(bodies, len(q.position), gap)
             at = Pose(short_product(which, q.position), short_product(which, q.orientation))
             own = relation.rows_of(at, tuple(range(len(gap))), p, frame)
-            value, wrench = jax.tree.map(lambda x, sign=sign: sign * x, own)
-            values.append(value)
-            wrenches.append(wrench)
+            blocks, in_world = jax.tree.map(lambda x, sign=sign: sign * x, own)
+            values.append(blocks)
+            world.append(in_world)
             whose.append(which)
-        rows = PickedRows(tuple(values), tuple(whose), tuple(wrenches))
+        rows = PickedRows(tuple(values), tuple(whose), tuple(world))
         return Contacts(gap, rows, jnp.zeros((relation.rows, len(gap)), gap.dtype))
 
     def _whose(

@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._block_rows import BlockRows, Bodies, Wrenches
+from ..._block_rows import BlockRows, Bodies
 from ..._expects import returned, shown
 from ..._types import Config, PerContact, Scalar
+from ..._world_rows import WorldRows
 from ...groups import AbstractGroup
 from .._base import AbstractBodyRelation, Contacts, body_indices, check_lengths
 
@@ -40,10 +41,10 @@ class AbstractContactPoints(AbstractBodyRelation):
     @abstractmethod
     def rows_of(
         self, q: Config, bodies: Bodies, points: Float[Array, "d c"], frame: tuple[Array, ...]
-    ) -> tuple[Float[Array, "k s c"], Wrenches | None]:
+    ) -> tuple[Float[Array, "k s c"], WorldRows | None]:
         """The rows that map body velocities of one side to the local velocity of its material points.
 
-        Of bodies in space also the same rows about their positions.
+        Of bodies in space also the same rows in world axes, about the positions of the bodies.
         """
 
     @property
@@ -97,9 +98,9 @@ class AbstractContactPoints(AbstractBodyRelation):
         for bodies, p, sign in sides:
             own = self.rows_of(q, bodies, p, frame)
             found.append(jax.tree.map(lambda x, sign=sign: sign * x, own))
-        values, wrenches = zip(*found, strict=True)
+        values, world = zip(*found, strict=True)
         k, s, c = values[0].shape
-        known = None if None in wrenches else wrenches
-        rows = BlockRows(values, [bodies for bodies, _, _ in sides], group.dim // s, known)
+        world = None if any(x is None for x in world) else world
+        rows = BlockRows(values, [bodies for bodies, _, _ in sides], group.dim // s, world)
         known = None if self.most_known is None else self.function.known(q)
         return Contacts(gap, rows, jnp.zeros((k, c), values[0].dtype), known)

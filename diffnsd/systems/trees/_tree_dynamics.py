@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..._block_rows import BlockRows, PickedRows, Wrenches, dense
+from ..._block_rows import BlockRows, PickedRows, dense
 from ..._joint_rows import JointRows
 from ..._numerics import cross, dot, weighted_sum
 from ..._types import Config, Matrix, Vector
@@ -148,23 +148,13 @@ def joint_rows(system: Any, at: Placed, rows: Any) -> Any:
 
     Of contacts that touch few bodies without their Jacobian: every row is a wrench on its body.
     """
-    if not isinstance(rows, BlockRows | PickedRows):
+    if not isinstance(rows, BlockRows | PickedRows) or rows.world is None:
         return jnp.einsum("kmc,mn->knc", dense(rows), body_jacobian(system, at))
     tables = system.tree.tables
     moves = tables.moves[tables.last].astype(at.motion.dtype)
     arms = rows.of_sides(at.position.T)
-    wrenches = rows.wrenches
-    if wrenches is None:
-        turns = rows.of_sides(jnp.moveaxis(at.rotation, -1, 0))
-        wrenches = tuple(map(_in_world, rows.values, turns))
-    moved = tuple(x.moved(arm) for x, arm in zip(wrenches, arms, strict=True))
-    return JointRows(moved, rows, jnp.asarray(moves), at.motion)
-
-
-def _in_world(values: Array, turn: Array) -> Wrenches:
-    """Rows `(k, 6, c)` on velocities of bodies, whose couples are in body axes, `turn (3, 3, c)`."""
-    couple = weighted_sum(turn[:, :, None], jnp.swapaxes(values[:, 3:], 0, 1), axis=1)
-    return Wrenches(values[:, :3], jnp.swapaxes(couple, 0, 1))
+    wrenches = tuple(x.moved(arm) for x, arm in zip(rows.world, arms, strict=True))
+    return JointRows(wrenches, rows, jnp.asarray(moves), at.motion)
 
 
 def generalised(system: Any, at: Placed, torque: Array, force: Array) -> Vector:
