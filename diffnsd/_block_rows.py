@@ -1,7 +1,8 @@
 """Rows of contacts that involve a few bodies each.
 
 A contact of body i with body j has entries only in the columns of these two. They are stored as blocks:
-storage and work grow with the number of contacts, not with contacts times bodies.
+storage and work grow with the number of contacts, not with contacts times bodies, and nothing is unrolled
+over either.
 """
 
 from abc import abstractmethod
