@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ._jax import entries_at, sums_at
 from ._numerics import LOOP_LIMIT, dot, short_product, short_sum, weighted_sum
 from ._own_rows import OwnRows
 from ._world_rows import WorldRows
@@ -30,9 +31,7 @@ def of_bodies(x: Array, bodies: Bodies) -> Array:
     if isinstance(bodies, int):
         return x[bodies]
     assert bodies is not None
-    where = _slice(bodies)
-    rows = x[_numbers(bodies)] if where is None else x[where]
-    return jnp.moveaxis(rows, 0, -1)
+    return jnp.moveaxis(entries_at(x, _numbers(bodies)), 0, -1)
 
 
 def _numbers(bodies: tuple[int | None, ...]) -> np.ndarray:
@@ -48,15 +47,6 @@ def in_lanes(x: Array, bodies: Bodies) -> Array:
 def _listed(bodies: Bodies, contacts: int) -> tuple[int | None, ...]:
     """One index for each contact."""
     return bodies if isinstance(bodies, tuple) else (bodies,) * contacts
-
-
-def _slice(bodies: tuple[int | None, ...]) -> slice | None:
-    """The indices as a slice if they are consecutive, which needs no index table; else `None`."""
-    if not bodies or None in bodies:
-        return None
-    first = bodies[0] or 0
-    run = range(first, first + len(bodies))
-    return slice(run.start, run.stop) if tuple(run) == bodies else None
 
 
 class AbstractRows(eqx.Module):
@@ -120,7 +110,9 @@ class BlockRows(AbstractRows):
         return k, s * self.count, c
 
     def first(self, k: int) -> "BlockRows":
-        return jax.tree.map(lambda x: x[:k], self)
+        world = None if self.world is None else tuple(x.first(k) for x in self.world)
+        values = tuple(x[:k] for x in self.values)
+        return eqx.tree_at(lambda r: (r.values, r.world), self, (values, world), is_leaf=_is_none)
 
     def of_sides(self, x: Float[Array, "b ..."]) -> list[Float[Array, "... c"]]:
         """For each side the rows of `x` that belong to its bodies; one lane for a single body."""
@@ -152,8 +144,7 @@ class BlockRows(AbstractRows):
             if isinstance(bodies, int):
                 total = total.at[bodies].add(jnp.sum(load, axis=0))
                 continue
-            where = _slice(bodies)
-            total = total.at[_numbers(bodies) if where is None else where].add(load)
+            total = total + sums_at(load, _numbers(bodies), self.count)
         return total.reshape(-1)
 
     def sides(self) -> list[tuple[Float[Array, "k s c"], Int[Array, " c"]]]:
@@ -192,7 +183,7 @@ class PickedRows(AbstractRows):
     world: tuple[WorldRows, ...]
 
     def first(self, k: int) -> "PickedRows":
-        values, world = jax.tree.map(lambda x: x[:k], (self.values, self.world))
+        values, world = tuple(x[:k] for x in self.values), tuple(x.first(k) for x in self.world)
         return PickedRows(values, self.whose, world)
 
     def of_sides(self, x: Float[Array, "b ..."]) -> list[Float[Array, "... c"]]:
@@ -361,12 +352,16 @@ def without_world(rows: Any) -> Any:
     """Rows as a problem keeps them: its solver reads none in world axes."""
     if not isinstance(rows, BlockRows):
         return rows
-    return eqx.tree_at(lambda r: r.world, rows, None, is_leaf=lambda x: x is None)
+    return eqx.tree_at(lambda r: r.world, rows, None, is_leaf=_is_none)
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
 
 
 def _without_absent(x: Array, bodies: Bodies) -> Array:
     """Sets the entries of contacts that have no body on this side to zero."""
-    present = np.array([i is not None for i in _listed(bodies, x.shape[2])], bool)
+    present = np.array([i is not None for i in _listed(bodies, x.shape[-1])], bool)
     return x if present.all() else jnp.where(present, x, 0)
 
 

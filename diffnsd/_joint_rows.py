@@ -1,6 +1,5 @@
 """Rows of contacts between bodies that joints move."""
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -23,17 +22,16 @@ class JointRows(AbstractRows):
     motion: Float[Array, "6 n"]
 
     def first(self, k: int) -> "JointRows":
-        wrenches = jax.tree.map(lambda x: x[:k], self.wrenches)
+        wrenches = tuple(x.first(k) for x in self.wrenches)
         return JointRows(wrenches, self.of, self.moves, self.motion)
 
     def dense(self) -> Float[Array, "k n c"]:
         angular, linear = jnp.split(self.motion[:, :, None], 2)
         total = 0.0
         for x, moved in zip(self.wrenches, self.of.of_sides(self.moves), strict=True):
-            along = weighted_sum(x.force[:, :, None], linear, axis=1)
-            total = (
-                total + (along + weighted_sum(x.couple[:, :, None], angular, axis=1)) * moved[None]
-            )
+            force, couple = jnp.stack(x.force)[:, :, None], jnp.stack(x.couple)[:, :, None]
+            along = weighted_sum(force, linear, axis=1) + weighted_sum(couple, angular, axis=1)
+            total = total + along * moved[None]
         return total  # pyright: ignore[reportReturnType]
 
     def apply(self, v: Float[Array, " n"]) -> Float[Array, "k c"]:

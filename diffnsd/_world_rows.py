@@ -11,18 +11,25 @@ class WorldRows(eqx.Module):
     """Rows of one side of contacts as forces and couples in world axes, about a point of the body.
 
     Blocks `H` of free bodies have couples in body axes. To turn rows into these and back costs more than what
-    is done with them in a tree of joints.
+    is done with them in a tree of joints. Of many contacts only the first row may be used, so that rows are
+    arrays of their own: what is not used is then not computed.
     """
 
-    force: Float[Array, "k 3 c"]
-    couple: Float[Array, "k 3 c"]
+    force: tuple[Float[Array, "3 c"], ...]
+    couple: tuple[Float[Array, "3 c"], ...]
+
+    def first(self, k: int) -> "WorldRows":
+        """The first `k` rows."""
+        return WorldRows(self.force[:k], self.couple[:k])
 
     def moved(self, arm: Float[Array, "3 c"]) -> "WorldRows":
         """The same rows about another point, from which `arm` leads to this one."""
-        force = jnp.swapaxes(self.force, 0, 1)
-        return WorldRows(self.force, self.couple + jnp.swapaxes(cross(arm[:, None], force), 0, 1))
+        pairs = zip(self.force, self.couple, strict=True)
+        return WorldRows(self.force, tuple(couple + cross(arm, force) for force, couple in pairs))
 
     def apply(self, twist: Float[Array, "6 c"]) -> Float[Array, "k c"]:
         """Velocities along the rows; `twist` is the angular velocity, then the velocity of the point."""
-        force, couple = jnp.swapaxes(self.force, 0, 1), jnp.swapaxes(self.couple, 0, 1)
-        return dot(couple, twist[:3, None]) + dot(force, twist[3:, None])
+        pairs = zip(self.force, self.couple, strict=True)
+        return jnp.stack(
+            [dot(couple, twist[:3]) + dot(force, twist[3:]) for force, couple in pairs]
+        )

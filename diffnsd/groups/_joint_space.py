@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._block_diagonal import BlockDiagonal
+from .._jax import entries_at
 from .._types import Config, Scalar, Vector
 from ._base import Square, shape_problem
 from ._euclidean import Euclidean
@@ -58,7 +59,7 @@ class JointSpace(AbstractDirectProduct):
 
     def _split(self, x: Config | Vector) -> Any:
         numbers, turning = self._places(self._width if x.shape[0] == self.size else 3)
-        return x[numbers], x[turning]
+        return entries_at(x, numbers), entries_at(x, turning)
 
     def _each(self, name: str, *shares) -> Any:
         """The results for the numbers and, with a leading axis, for the rotations."""
@@ -76,7 +77,7 @@ class JointSpace(AbstractDirectProduct):
         return np.argsort(np.concatenate([x.reshape(-1) for x in self._places(width)]))
 
     def _together(self, values, width: int) -> Array:
-        return jnp.concatenate([values[0], values[1].reshape(-1)])[self._order(width)]
+        return entries_at(jnp.concatenate([values[0], values[1].reshape(-1)]), self._order(width))
 
     def _element(self, values) -> Config:
         return self._together(values, self._width)
@@ -90,7 +91,7 @@ class JointSpace(AbstractDirectProduct):
             numbers, BlockDiagonal(jnp.moveaxis(turns, 0, -1)).dense()
         )
         order = self._order(3)
-        return whole[order][:, order]
+        return entries_at(entries_at(whole, order), order, 1)
 
     def _largest(self, values) -> Scalar:
         return jnp.maximum(values[0], jnp.max(values[1]))

@@ -41,6 +41,7 @@ from ._lengths import (
     BallLimit,
     Coordinates,
     Coupled,
+    AbstractPath,
     JointPath,
     SitePath,
     TendonLength,
@@ -213,12 +214,14 @@ class Elements(eqx.Module):
         return KINDS[kind](**options)
 
     def _coordinates(self) -> Coordinates:
-        free, turning = [], []
-        for _, _, kind, _, at in self.plan.joints:
+        free, turning, places = [], [], []
+        for _, _, kind, place, at in self.plan.joints:
             free += [kind == FREE] * RATES[kind]
+            places += [-1 if kind in (FREE, BALL) else place] * RATES[kind]
             turning += [at + 3] if kind == FREE else [at] if kind == BALL else []
         n = len(free)
-        return Coordinates(JointSpace(n, tuple(turning)) if turning else Euclidean(n), tuple(free))
+        group = JointSpace(n, tuple(turning)) if turning else Euclidean(n)
+        return Coordinates(group, tuple(free), tuple(places))
 
     def _along_joint(self, joint: int, gear: Array) -> Array:
         """A row of a transmission: the first entries of `gear` at the place of a joint."""
@@ -280,15 +283,17 @@ class Elements(eqx.Module):
 
     def tendon_length(self, tree: Multibody, which: list[int]) -> TendonLength:
         """The lengths of some of the tendons."""
-        rows, count = jnp.zeros((len(which), len(tree.rest))), len(which)
+        count = len(which)
+        rows, rates = jnp.zeros((count, len(tree.rest))), jnp.zeros((count, tree.velocities))
         segments, wrapped = list[tuple](), list[tuple]()
         for row, k in enumerate(which):
             _, joints, straight, around = self.plan.tendons[k]
             for j, c in joints:
                 rows = rows.at[row, self.plan.joints[j][3]].add(c)
+                rates = rates.at[row, self.plan.joints[j][4]].add(c)
             segments += [(row, *piece) for piece in straight]
             wrapped += [(row, *piece) for piece in around]
-        paths: list[Callable] = [JointPath(rows)]
+        paths: list[AbstractPath] = [JointPath(rows, rates)]
         if segments:
             ends, points, body = self._sites({i for s in segments for i in s[1:3]})
             listed = tuple((k, ends[a], ends[b], d) for k, a, b, d in segments)

@@ -1,5 +1,6 @@
 """Coordinates of joints and lengths of tendons: functions of the configuration, and what depends on them."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._jax import entries_at
 from .._numerics import safe_norm
 from .._types import Args, Scalar, State, Vector
 from ..groups import AbstractGroup, Pose, rotate
@@ -17,23 +19,58 @@ from ..systems import Multibody
 class Coordinates(eqx.Module):
     """One number for each entry of `v`: angle, displacement, or part of a rotation vector.
 
-    **Arguments:** `group`: of the joint coordinates; `free`: which entries belong to free joints: 0.
+    **Arguments:** `group`: of the joint coordinates; `free`: which entries belong to free joints: 0;
+    `places`: where an angle or a displacement is in `q`, −1 for the others.
     """
 
     group: AbstractGroup = eqx.field(static=True)
     free: tuple[bool, ...] = eqx.field(static=True)
+    places: tuple[int, ...] = eqx.field(static=True)
 
     def __call__(self, q: Array) -> Vector:
-        return jnp.where(np.array(self.free), 0, self.group.log(q))
+        free, places = np.array(self.free), np.array(self.places)
+        turns = np.any(~free & (places < 0))
+        found = self.group.log(q) if turns else entries_at(q, np.maximum(places, 0))
+        return jnp.where(free, 0, found)
 
 
-class JointPath(eqx.Module):
-    """Lengths of fixed tendons, weighted sums of joint coordinates, `C q`; zero for the others."""
+class AbstractPath(eqx.Module):
+    """Lengths of tendons, a function `(t, q) -> (k,)` [m, rad]."""
+
+    @abstractmethod
+    def __call__(self, t: Scalar, q: Array) -> Float[Array, " k"]:
+        """The lengths."""
+
+    def moving(
+        self, group: AbstractGroup, t: Scalar, state: State
+    ) -> tuple[Array, Array, Callable]:
+        """Lengths, their rates, and the generalised force of forces along them, by virtual power."""
+
+        def rates(v):
+            moving = (group.rate(state.q, v),)
+            length, rate = jax.jvp(lambda q: self(t, q), (state.q,), moving)
+            return rate, length
+
+        rate, pull, length = jax.vjp(rates, state.v, has_aux=True)
+        return length, rate, lambda force: pull(force)[0]
+
+
+class JointPath(AbstractPath):
+    """Lengths of fixed tendons, weighted sums `C q` of joint coordinates, whose rates are `C' v`; zero for
+    the others.
+    """
 
     coefficients: Float[Array, "k q"]
+    rates: Float[Array, "k n"]
 
     def __call__(self, t: Scalar, q: Array) -> Float[Array, " k"]:
         return self.coefficients @ q
+
+    def moving(
+        self, group: AbstractGroup, t: Scalar, state: State
+    ) -> tuple[Array, Array, Callable]:
+        length, rate = self(t, state.q), self.rates @ state.v
+        return length, rate, lambda force: force @ self.rates
 
 
 def placed_sites(frames: Pose, points: Array, body: tuple[int | None, ...]) -> Float[Array, "3 i"]:
@@ -44,7 +81,7 @@ def placed_sites(frames: Pose, points: Array, body: tuple[int | None, ...]) -> F
     return jnp.where(moves[None], placed, points.T)
 
 
-class SitePath(eqx.Module):
+class SitePath(AbstractPath):
     """Lengths of spatial tendons, the sum of `|p_a − p_b| / divisor` of their straight segments.
 
     Where both ends of a segment coincide, its derivative is zero.
@@ -71,7 +108,7 @@ class SitePath(eqx.Module):
 class TendonLength(eqx.Module):
     """Lengths of tendons, the sums of their paths, a function `(t, q) -> (k,)` [m, rad]."""
 
-    paths: tuple[Callable, ...]
+    paths: tuple[AbstractPath, ...]
     group: AbstractGroup = eqx.field(static=True)
     count: int = eqx.field(static=True)
 
@@ -79,15 +116,11 @@ class TendonLength(eqx.Module):
         return sum((path(t, q) for path in self.paths), jnp.zeros(self.count, q.dtype))
 
     def moving(self, t: Scalar, state: State) -> tuple[Array, Array, Callable]:
-        """Lengths, their rates, and the generalised force of forces along them, by virtual power."""
-
-        def rates(v):
-            moving = (self.group.rate(state.q, v),)
-            length, rate = jax.jvp(lambda q: self(t, q), (state.q,), moving)
-            return rate, length
-
-        rate, pull, length = jax.vjp(rates, state.v, has_aux=True)
-        return length, rate, lambda force: pull(force)[0]
+        """As of a path, of their sums."""
+        lengths, rates, pulls = zip(
+            *(path.moving(self.group, t, state) for path in self.paths), strict=True
+        )
+        return sum(lengths), sum(rates), lambda force: sum(pull(force) for pull in pulls)  # pyright: ignore[reportReturnType]
 
 
 class TendonSprings(eqx.Module):

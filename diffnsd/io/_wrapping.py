@@ -9,10 +9,10 @@ from .._numerics import cross, dot, safe_norm
 from .._types import Scalar
 from ..groups import rotate
 from ..systems import Multibody
-from ._lengths import placed_sites
+from ._lengths import AbstractPath, placed_sites
 
 
-class WrappedPath(eqx.Module):
+class WrappedPath(AbstractPath):
     """Lengths of the segments of tendons that a sphere or a cylinder may be in the way of.
 
     A segment is straight if it misses the geom; else two tangents and the arc between them, on the shorter

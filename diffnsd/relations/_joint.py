@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from .._arguments import AbstractChecked, Numbers, checked_arguments
 from .._block_rows import Bodies, of_bodies
-from .._jax import concrete, is_traced
+from .._jax import concrete, entries_at, is_traced
 from .._numerics import as_float
 from .._types import Config, Scalar
 from ..groups import AbstractGroup, Pose, rotation_matrix
@@ -119,7 +119,7 @@ class Coordinates(AbstractChecked):
             raise ValueError(
                 f"Coordinates.index has {wrong[0]}, but q has the entries 0 to {len(q) - 1}."
             )
-        return q[np.array(self.index, np.int32)]
+        return entries_at(q, self.index)
 
     def own_columns(self, group: AbstractGroup) -> tuple[int, ...] | None:
         """The one entry of `v` that each of them depends on; `None` for others, as of quaternions."""

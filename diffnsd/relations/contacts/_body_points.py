@@ -118,7 +118,7 @@ class BodyPointsPlane(AbstractBodyRelation):
             forces.append(jnp.broadcast_to(e[:, None], p.shape))
             couples.append(cross(arms, forces[-1]))
             rows.append(jnp.concatenate([forces[-1], angular]))
-        values, world = jnp.stack(rows), WorldRows(jnp.stack(forces), jnp.stack(couples))
+        values, world = jnp.stack(rows), WorldRows(tuple(forces), tuple(couples))
         return Contacts(
             self._gap(q, rotation),
             BlockRows((values,), (self.body,), group.dim // 6, (world,)),

@@ -99,7 +99,7 @@ class ContactFrame(AbstractContactPoints):
         for force, couple in zip(forces, couples, strict=True):
             own = sum(axis * x[None] for axis, x in zip(axes, jnp.unstack(couple), strict=True))
             rows.append(jnp.concatenate([force, own]))
-        return jnp.stack(rows), WorldRows(jnp.stack(forces), jnp.stack(couples))
+        return jnp.stack(rows), WorldRows(tuple(forces), tuple(couples))
 
     def places(self, t: Scalar, q: Config) -> ContactPlaces:
         p1, p2, n = self._points(t, q)

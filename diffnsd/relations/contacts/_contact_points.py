@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from ..._block_rows import BlockRows, Bodies
 from ..._expects import returned, shown
+from ..._numerics import dot
 from ..._types import Config, PerContact, Scalar
 from ..._world_rows import WorldRows
 from ...groups import AbstractGroup
@@ -84,13 +85,13 @@ class AbstractContactPoints(AbstractBodyRelation):
         return points
 
     def gap(self, t: Scalar, q: Config) -> PerContact:
-        p1, p2, n = self._points(t, q)
-        return jnp.sum(n * (p1 - p2), axis=-1)
+        p1, p2, n = (x.T for x in self._points(t, q))
+        return dot(n, p1 - p2)
 
     def observe(self, group: AbstractGroup, t: Scalar, q: Config) -> Contacts:
         points = self._points(t, q)
-        gap = jnp.sum(points[2] * (points[0] - points[1]), axis=-1)
         p1, p2, n = (x.T for x in points)
+        gap = dot(n, p1 - p2)
         frame = self.frame(n)
         sides = [(self.body1, p1, 1), (self.body2, p2, -1)]
         sides = [side for side in sides if side[0] is not None]

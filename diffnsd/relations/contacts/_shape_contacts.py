@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..._arguments import AbstractChecked, Numbers, checked_arguments
 from ..._block_rows import Bodies
-from ..._jax import concrete, eval_now, is_traced
+from ..._jax import concrete, entries_at, eval_now, is_traced
 from ..._numerics import as_float, safe_norm, smallest_entries
 from ..._types import Config, Scalar
 from ...groups import SO3, rotation_matrix
@@ -141,7 +141,8 @@ class ShapePairs(eqx.Module):
         frames = [table.frames(q) for table in self.tables]
 
         def picked(table, rows):
-            return _rows((self.tables[table].shapes, frames[table]), np.array(rows, np.int32))
+            given = self.tables[table].shapes, frames[table]
+            return jax.tree.map(lambda x: entries_at(x, rows) if eqx.is_array(x) else x, given)
 
         return [(*picked(one, of1), *picked(two, of2)) for one, two, of1, of2 in self.groups]
 

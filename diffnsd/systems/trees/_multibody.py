@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._jax import concrete, eval_now, is_traced
+from ..._jax import concrete, entries_at, eval_now, is_traced
 from ..._numerics import as_float, cross, dot
 from ..._types import Args, Config, Matrix, Scalar, State, Vector
 from ...groups import (
@@ -180,7 +180,7 @@ class Multibody(AbstractSystem):
 
     def _poses(self, links: Links) -> Pose:
         last = self.tree.tables.last
-        return Pose(links.position[:, last].T, links.turn[:, last].T)
+        return Pose(entries_at(links.position, last, 1).T, entries_at(links.turn, last, 1).T)
 
     def placed(self, q: Config) -> Placed:
         """Frames and motion vectors at a configuration, from which everything else follows."""
@@ -249,7 +249,7 @@ class Multibody(AbstractSystem):
     def _per_rate(self, x: Float[Array, " j"]) -> Vector:
         """A parameter of joints for each entry of `v`."""
         tables = self.tree.tables
-        return x[tables.joint[tables.link]]
+        return entries_at(x, tables.joint[tables.link])
 
     def _deflection(self, q: Config) -> Vector:
         return self.group.log(self.group.compose(self.group.inverse(self.rest), q))

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..._block_rows import BlockRows, PickedRows, dense
+from ..._jax import entries_at
 from ..._joint_rows import JointRows
 from ..._numerics import cross, dot, weighted_sum
 from ..._types import Config, Matrix, Vector
@@ -59,14 +60,15 @@ def local_frames(system: Any, q: Config) -> tuple[Array, Array]:
     joint = np.maximum(tables.joint, 0)
     none, upright = np.zeros((3, 1), q.dtype), np.array([[1.0], [0], [0], [0]], q.dtype)
     begins = (tables.first & ~free)[None]
-    position = jnp.where(begins, system.positions.T[:, tables.body], none)
-    rotation = jnp.where(begins, system.orientations.T[:, tables.body], upright)
+    position = jnp.where(begins, entries_at(system.positions.T, tables.body, 1), none)
+    rotation = jnp.where(begins, entries_at(system.orientations.T, tables.body, 1), upright)
     if len(system.axes) == 0:
         return position, rotation
 
     where = np.where(alone, tables.q_start[joint], 0)
-    amount = jnp.where(alone, q[where] - system.reference[joint], 0)
-    axis, point = unit_vectors(system.axes.T)[:, joint], system.points.T[:, joint]
+    amount = jnp.where(alone, entries_at(q, where) - entries_at(system.reference, joint), 0)
+    axis = entries_at(unit_vectors(system.axes.T), joint, 1)
+    point = entries_at(system.points.T, joint, 1)
     half = jnp.where(slides, 0, amount) / 2
     # The product with the unit matrix keeps XLA from computing both again for every entry of what follows.
     cos, sin = jnp.matmul(
@@ -75,17 +77,15 @@ def local_frames(system: Any, q: Config) -> tuple[Array, Array]:
         precision="highest",
     )
     turn = jnp.concatenate([cos[None], sin[None] * axis])
-    turning = np.array([i for i, k in enumerate(tables.kind) if k.coordinates >= 4], np.int32)
-    if len(turning):
-        ends = tables.q_start[joint[turning]] + [tables.kind[i].coordinates for i in turning]
-        given = q[(ends[:, None] + np.arange(-4, 0)).astype(np.int32)].T
-        turn = turn.at[:, turning].set(given)
+    entries = np.array([k.coordinates for k in tables.kind])
+    turning = entries >= 4
+    if np.any(turning):
+        begins = np.where(turning, tables.q_start[joint] + entries - 4, 0)
+        turn = jnp.where(turning, entries_at(q, begins + np.arange(4)[:, None]), turn)
     shift = point - rotate(turn, point) + jnp.where(slides, amount, 0)[None] * axis
     if np.any(free):
-        starts = tables.q_start[joint[free]]
-        shift = shift.at[:, np.flatnonzero(free)].set(
-            q[starts[:, None] + np.arange(3, dtype=np.int32)].T
-        )
+        begins = np.where(free, tables.q_start[joint], 0)
+        shift = jnp.where(free, entries_at(q, begins + np.arange(3)[:, None]), shift)
     return position + rotate(rotation, shift), quaternion_product(rotation, turn)
 
 
@@ -101,12 +101,14 @@ def _links(system: Any, q: Config) -> Links:
     tables = system.tree.tables
     shift, turn = local_frames(system, q)
     for hop in tables.hops:
-        turn = jnp.where(hop[None] >= 0, quaternion_product(turn[:, hop], turn), turn)
+        turn = jnp.where(
+            hop[None] >= 0, quaternion_product(entries_at(turn, np.maximum(hop, 0), 1), turn), turn
+        )
     rotation = rotation_matrix(turn)
     if tables.hops:
         # Positions need no doubling: they are sums over ancestors, once these are turned.
         parent = tables.hops[0]
-        moved = weighted_sum(rotation[:, :, parent], shift, axis=1)
+        moved = weighted_sum(entries_at(rotation, np.maximum(parent, 0), 2), shift, axis=1)
         shift = jnp.where(parent[None] >= 0, moved, shift)
     return Links(shift @ tables.above.T.astype(shift.dtype), turn, rotation)
 
@@ -115,21 +117,23 @@ def _placed(system: Any, links: Links) -> Placed:
     tables, position, rotation = system.tree.tables, links.position, links.rotation
     link, joint = tables.link, tables.joint[tables.link]
     unit = tables.unit.T.astype(position.dtype)
-    axes = jnp.where(tables.by_axis[None], unit_vectors(system.axes.T)[:, joint], unit)
-    own = rotation[:, :, link]
+    axes = jnp.where(tables.by_axis[None], entries_at(unit_vectors(system.axes.T), joint, 1), unit)
+    own = entries_at(rotation, link, 2)
     along = jnp.where(tables.in_world[None], unit, weighted_sum(own, axes, axis=1))
-    point = position[:, link] + weighted_sum(own, system.points.T[:, joint], axis=1)
-    origin = position[:, tables.root]
-    linear = jnp.where(tables.turns[None], cross(point - origin[:, link], along), along)
+    points = entries_at(system.points.T, joint, 1)
+    point = entries_at(position, link, 1) + weighted_sum(own, points, axis=1)
+    origin = entries_at(position, tables.root, 1)
+    linear = jnp.where(tables.turns[None], cross(point - entries_at(origin, link, 1), along), along)
     angular = jnp.where(tables.turns[None], along, 0)
     last = tables.last
-    rotation = rotation[:, :, last]
-    middle = position[:, last] + weighted_sum(rotation, system.centres.T, axis=1)
+    rotation, position = entries_at(rotation, last, 2), entries_at(position, last, 1)
+    origin = entries_at(origin, last, 1)
+    middle = position + weighted_sum(rotation, system.centres.T, axis=1)
     return Placed(
-        position=position[:, last] - origin[:, last],
+        position=position - origin,
         rotation=rotation,
-        middle=middle - origin[:, last],
-        origin=origin[:, last],
+        middle=middle - origin,
+        origin=origin,
         motion=jnp.concatenate([angular, linear]),
     )
 
@@ -202,7 +206,7 @@ def bias(system: Any, at: Placed, v: Vector, gravity: Array) -> Vector:
     tables = system.tree.tables
     moves = tables.moves.T.astype(v.dtype)
     twist = (at.motion * v[None]) @ moves
-    own = twist[:, tables.link]
+    own = entries_at(twist, tables.link, 1)
     changing = jnp.concatenate(
         [
             cross(own[:3], at.motion[:3]),
@@ -211,9 +215,10 @@ def bias(system: Any, at: Placed, v: Vector, gravity: Array) -> Vector:
     )
     rates = jnp.where(tables.in_world[None], 0, changing * v[None]) @ moves
     last = tables.last
-    omega, speed = twist[:3, last], twist[3:, last]
-    alpha, acceleration = rates[:3, last], rates[3:, last] - gravity[:, None]
-    spin, momentum = momenta(system, at, twist[:, last])
+    twist, rates = entries_at(twist, last, 1), entries_at(rates, last, 1)
+    omega, speed = twist[:3], twist[3:]
+    alpha, acceleration = rates[:3], rates[3:] - gravity[:, None]
+    spin, momentum = momenta(system, at, twist)
     torque, force = momenta(system, at, jnp.concatenate([alpha, acceleration]))
     torque = torque + cross(omega, spin) + cross(speed, momentum)
     return generalised(system, at, torque, force + cross(omega, momentum))
