@@ -38,10 +38,10 @@ from ..systems import (
 from ._contacts import contacts
 from ._forces import Activated, Actuators, Total
 from ._lengths import (
+    AbstractPath,
     BallLimit,
     Coordinates,
     Coupled,
-    AbstractPath,
     JointPath,
     SitePath,
     TendonLength,
