@@ -32,5 +32,6 @@ from ._masked_call import (
     settle_where_pending as settle_where_pending,
     where as where,
 )
+from ._repetition import without_repetition as without_repetition
 from ._scalarise import on_components as on_components
 from ._tracers import concrete as concrete, eval_now as eval_now, is_traced as is_traced

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._jax import evaluated_again, scan, where, with_value
+from .._jax import evaluated_again, scan, where, with_value, without_repetition
 from .._recompilation import Compilations
 from .._result import RESULTS, failed, first_error
 from .._types import Count, Scalar, State
@@ -167,7 +167,8 @@ def stepper(model, integrator, grid: Grid, args, event: Event | None, meter):
         followed = peaks, turns, resolution, flaws
         return _Loop(state, memory, record, watch, *followed, impacts, meter_state), info
 
-    return step
+    # Traced once, although the shapes of its report are needed before the loop.
+    return jax.jit(without_repetition(step))
 
 
 def started(model, integrator, grid: Grid, state0, args, saveat, event: Event | None, meter):
@@ -242,7 +243,6 @@ def _event_point(event: Event, model, integrator, grid: Grid, loop: _Loop, args)
 
 def _if_before_the_end(step, grid: Grid):
     """A loop pass that changes nothing after the last step."""
-    step = jax.jit(step)  # traced once for the two uses below
 
     def one(loop, i):
         nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(step, loop, i)[1]).nothing()
@@ -271,8 +271,9 @@ def block_of(model, integrator, one, grid: Grid, every: int):
         if every == 1:
             loop, info = one(loop, j)
         else:
-            loop, infos = jax.lax.scan(evaluated_again(one), loop, j * every + jnp.arange(every))
-            info = _summary(infos, loop.reached(grid, (j + 1) * every) - j * every)
+            adds = evaluated_again(_adding(one, grid))
+            start = loop, _nothing(one, loop)
+            (loop, info), _ = jax.lax.scan(adds, start, j * every + jnp.arange(every))
         return loop, _snapshot(model, integrator, grid, loop, (j + 1) * every, info)
 
     return block
@@ -281,10 +282,10 @@ def block_of(model, integrator, one, grid: Grid, every: int):
 def remainder(model, integrator, one, loop: _Loop, grid: Grid, rest: int, adjoint):
     """The last `rest` steps, and the snapshot at their end with a time axis of one."""
     steps = grid.capacity
-    loop, infos = scan(lambda c, i: one(c, steps - rest + i), loop, rest, adjoint)
-    end = jnp.asarray(steps)
-    info = _summary(infos, loop.reached(grid, end) - (steps - rest))
-    last = _snapshot(model, integrator, grid, loop, end, info)
+    adds = _adding(one, grid)
+    start = loop, _nothing(one, loop)
+    (loop, info), _ = scan(lambda c, i: adds(c, steps - rest + i), start, rest, adjoint)
+    last = _snapshot(model, integrator, grid, loop, jnp.asarray(steps), info)
     return loop, jax.tree.map(lambda x: x[None], last)
 
 
@@ -335,21 +336,39 @@ def _statistics(
     )
 
 
-def _summary(infos: StepInfo, made: Count) -> StepInfo:
-    """The report of several passes, of which `made` were steps: sums, or the worst value."""
-    last = jnp.maximum(made - 1, 0)
-    details = jax.tree.map(
-        lambda x: x[last] if x.shape[0] else jnp.zeros_like(x, shape=x.shape[1:]), infos.details
-    )
-    counts = {name: jnp.sum(getattr(infos, name), dtype=jnp.int32) for name in _COUNTED}
-    if infos.drifted.shape[0]:
-        counts["drifted"] = infos.drifted[last]  # only what is saved can be apart
+def _nothing(one, loop: _Loop) -> StepInfo:
+    """The report of no passes."""
+    shapes = jax.eval_shape(one, loop, jnp.zeros((), int))[1]
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes).nothing()
+
+
+def _adding(one, grid: Grid):
+    """A pass of the loop that adds its report to that of the passes before it.
+
+    Not reports of all passes, summed at their end: their impulses would need memory for every step.
+    """
+
+    def both(carry, i):
+        before, so_far = carry
+        loop, info = one(before, i)
+        made = loop.reached(grid, i + 1) > before.reached(grid, i)
+        return (loop, _summary(so_far, info, made)), None
+
+    return both
+
+
+def _summary(so_far: StepInfo, info: StepInfo, made: Array) -> StepInfo:
+    """The report of several passes and one more: sums, or the worst value. `made`: whether it was a step."""
+    counts = {name: getattr(so_far, name) + getattr(info, name) for name in _COUNTED}
+    # Details are of the last step, and only what is saved can be apart.
+    given = (info.details, info.drifted), (so_far.details, so_far.drifted)
+    details, counts["drifted"] = where(made, *given)
     return StepInfo(
-        impulses=jax.tree.map(lambda x: jnp.sum(x, axis=0), infos.impulses),
-        margin=jnp.min(infos.margin, initial=jnp.inf),
-        details=details,  # of the last step
-        impacts=jnp.min(infos.impacts, axis=0, initial=jnp.inf),
-        **{name: jnp.max(getattr(infos, name), initial=0) for name in _LARGEST},
+        impulses=jax.tree.map(jnp.add, so_far.impulses, info.impulses),
+        margin=jnp.minimum(so_far.margin, info.margin),
+        details=details,
+        impacts=jnp.minimum(so_far.impacts, info.impacts),
+        **{name: jnp.maximum(getattr(so_far, name), getattr(info, name)) for name in _LARGEST},
         **counts,
     )
 

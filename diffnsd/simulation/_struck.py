@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from .._jax import without_derivative
+from .._jax import call_where, without_derivative
 from .._numerics import short_sum
 from .._types import Scalar, State
 from ..complementarity.problem._problem import broadcast_law
@@ -164,7 +164,13 @@ def _has_turned(law: AbstractLaw, before: Array, old: Array, between: Array, now
     fresh = _size(now - between) > NEAR * turn
     slid = turn > (LEAST if law.is_unilateral else 0)
     opposite = short_sum(away * back, 0) < 0
-    return opposite & steady & fresh & slid & _at_bound(law, now, away) & _at_bound(law, old, back)
+    candidates = opposite & steady & fresh & slid
+
+    def at_bounds(law, now, away, old, back):
+        return _at_bound(law, now, away) & _at_bound(law, old, back)
+
+    # Few contacts turn, and most of the work is what the bounds cost.
+    return candidates & call_where(jnp.any(candidates), at_bounds, law, now, away, old, back)
 
 
 def _at_bound(law: AbstractLaw, z: Array, away: Array) -> Array:
