@@ -78,15 +78,25 @@ def local_frames(system: Any, q: Config) -> tuple[Array, Array]:
     )
     turn = jnp.concatenate([cos[None], sin[None] * axis])
     entries = np.array([k.coordinates for k in tables.kind])
-    turning = entries >= 4
-    if np.any(turning):
-        begins = np.where(turning, tables.q_start[joint] + entries - 4, 0)
-        turn = jnp.where(turning, entries_at(q, begins + np.arange(4)[:, None]), turn)
+    turn = _given(turn, q, entries >= 4, tables.q_start[joint] + entries - 4)
     shift = point - rotate(turn, point) + jnp.where(slides, amount, 0)[None] * axis
-    if np.any(free):
-        begins = np.where(free, tables.q_start[joint], 0)
-        shift = jnp.where(free, entries_at(q, begins + np.arange(3)[:, None]), shift)
+    shift = _given(shift, q, free, tables.q_start[joint])
     return position + rotate(rotation, shift), quaternion_product(rotation, turn)
+
+
+FEW = 4
+"""Most columns that are set one by one; more are read for all links at once."""
+
+
+def _given(x: Array, q: Config, which: np.ndarray, begins: np.ndarray) -> Array:
+    """`x (k, l)`, and in some columns the entries of `q` that begin at these places."""
+    rows, columns = np.arange(len(x)), np.flatnonzero(which)
+    if len(columns) > FEW:
+        places = np.where(which, begins, 0) + rows[:, None]
+        return jnp.where(which, entries_at(q, places), x)
+    for i in columns:
+        x = jnp.where(np.arange(len(which)) == i, entries_at(q, begins[i] + rows)[:, None], x)
+    return x
 
 
 @eqx.filter_jit
