@@ -91,6 +91,17 @@ def test_what_is_saved_are_slices_of_the_full_run(saveat, kept, full):
     np.testing.assert_allclose(np.ravel(out.stats.margin), worst, rtol=1e-14)
 
 
+def test_memory_does_not_grow_with_steps_that_are_not_saved():
+    """Reports of steps, the impulses of all contacts among them, are added up on the way."""
+
+    def memory(steps):
+        compiled = jax.jit(lambda: ball(SaveAt.end(), steps)).lower().compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    # 1,796 and 8,964 bytes: the number of each step. With reports of all steps 10,352 and 89,200.
+    assert memory(1000) <= memory(100) + 900 * 8
+
+
 def test_no_time_at_all():
     """t1 = t0: the initial state, in every way to save."""
     for saveat in (SaveAt(), SaveAt(steps=3)):
