@@ -29,9 +29,15 @@ def entries_at(x: Array, places, axis: int = 0) -> Array:
     """The entries of an array at fixed places along an axis, `x[places]` for `axis = 0`.
 
     **Arguments:** `places`: integers of any shape, at least 0; their axes take the place of `axis`.
+
+    **Raises:** `IndexError` if there is no such axis or place; `TypeError` if places are no integers.
     """
     x, places = jnp.asarray(x), np.asarray(places)
-    axis = axis % x.ndim
+    axis = range(x.ndim)[axis]
+    if not places.size:
+        places = places.astype(int)
+    if places.dtype.kind not in "iu":
+        raise TypeError(f"places must be integers, got an array of {places.dtype}.")
     if places.size and not 0 <= places.min() <= places.max() < x.shape[axis]:
         raise IndexError(f"places {places.tolist()} of an axis of length {x.shape[axis]}.")
     flat = tuple(places.reshape(-1).tolist())
@@ -48,17 +54,17 @@ entries_p = Primitive("diffnsd_entries_at")
 
 
 def _evaluate(x, *, places, size, axis, adds):
-    return (_added if adds else _read)(x, np.array(places, np.int32), size, axis)
+    places = np.array(places, np.int32)
+    return _added(x, places, size, axis) if adds else _read(x, places, axis)
 
 
-def _read(x: Array, places: np.ndarray, size: int, axis: int) -> Array:
+def _read(x: Array, places: np.ndarray, axis: int) -> Array:
     """The entries at `places`."""
-    del size
     breaks = np.flatnonzero(np.diff(places) != 1) + 1
-    runs = np.split(places, breaks) if len(places) else []
-    if not 0 < len(runs) <= RUNS:
+    if not 0 < len(places) or len(breaks) >= RUNS:
         return jnp.take(x, places, axis=axis, mode="clip")
     before = (slice(None),) * axis
+    runs = np.split(places, breaks)
     parts = [x[(*before, slice(int(run[0]), int(run[-1]) + 1))] for run in runs]
     return jnp.concatenate(parts, axis=axis) if len(parts) > 1 else parts[0]
 
@@ -68,36 +74,35 @@ def _added(y: Array, places: np.ndarray, size: int, axis: int) -> Array:
     zeros = jnp.zeros((*y.shape[:axis], size, *y.shape[axis + 1 :]), y.dtype)
     if not len(places):
         return zeros
-    table, there = _sources(places, size)
-    if table.size > UNEVEN * max(len(places), size):
+    most = int(np.bincount(places).max())
+    if most * size > UNEVEN * max(len(places), size):
         return zeros.at[(*(slice(None),) * axis, places)].add(y)
+    table, there = _sources(places, size, most)
 
     def read(sources, there):
-        part = _read(y, sources, len(places), axis)
+        part = _read(y, sources, axis)
         mask = there.reshape((-1,) + (1,) * (y.ndim - axis - 1))
         return part if there.all() else jnp.where(mask, part, 0)
 
-    if len(table) <= CHAIN:
+    if most <= CHAIN:
         return reduce(add, map(read, table, there))
     whole = read(table.reshape(-1), there.reshape(-1))
     shape = *y.shape[:axis], *table.shape, *y.shape[axis + 1 :]
-    return jnp.sum(whole.reshape(shape), axis=axis)
+    return jnp.sum(whole.reshape(shape), axis=axis, dtype=y.dtype)
 
 
-def _sources(places: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+def _sources(places: np.ndarray, size: int, most: int) -> tuple[np.ndarray, np.ndarray]:
     """For every place the entries that belong to it, `(most, size)`, and where there is one.
 
     Elsewhere the sources run on from those before, so that there are fewer runs.
     """
     order, counts = np.argsort(places, kind="stable"), np.bincount(places, minlength=size)
-    begins = np.cumsum(counts) - counts
-    rank = np.arange(max(int(counts.max(initial=0)), 1))[:, None]
+    begins, rank, column = np.cumsum(counts) - counts, np.arange(most)[:, None], np.arange(size)
     there = rank < counts
     table = order[np.minimum(begins + rank, len(order) - 1)]
-    for row, known in zip(table, there, strict=True):
-        for i in np.flatnonzero(~known):
-            row[i] = min(row[i - 1] + 1, len(places) - 1) if i else 0
-    return table, there
+    known = np.maximum.accumulate(np.where(there, column, -1), axis=1)
+    last = np.where(known < 0, 0, np.take_along_axis(table, np.maximum(known, 0), axis=1))
+    return np.minimum(last + column - np.maximum(known, 0), len(places) - 1), there
 
 
 @entries_p.def_abstract_eval

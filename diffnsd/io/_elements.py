@@ -213,15 +213,20 @@ class Elements(eqx.Module):
             options["rest"] = self[f"{name}/springref"]
         return KINDS[kind](**options)
 
+    @property
+    def _places(self) -> tuple[int, ...]:
+        """Where the angle or displacement of each entry of `v` is in `q`, −1 for other entries."""
+        joints = ((-1 if k in (FREE, BALL) else q, RATES[k]) for _, _, k, q, _ in self.plan.joints)
+        return tuple(place for place, count in joints for _ in range(count))
+
     def _coordinates(self) -> Coordinates:
-        free, turning, places = [], [], []
-        for _, _, kind, place, at in self.plan.joints:
+        free, turning = [], []
+        for _, _, kind, _, at in self.plan.joints:
             free += [kind == FREE] * RATES[kind]
-            places += [-1 if kind in (FREE, BALL) else place] * RATES[kind]
             turning += [at + 3] if kind == FREE else [at] if kind == BALL else []
         n = len(free)
         group = JointSpace(n, tuple(turning)) if turning else Euclidean(n)
-        return Coordinates(group, tuple(free), tuple(places))
+        return Coordinates(group, tuple(free), self._places)
 
     def _along_joint(self, joint: int, gear: Array) -> Array:
         """A row of a transmission: the first entries of `gear` at the place of a joint."""
@@ -283,25 +288,22 @@ class Elements(eqx.Module):
 
     def tendon_length(self, tree: Multibody, which: list[int]) -> TendonLength:
         """The lengths of some of the tendons."""
-        count = len(which)
-        rows, rates = jnp.zeros((count, len(tree.rest))), jnp.zeros((count, tree.velocities))
+        rows, count = jnp.zeros((len(which), tree.velocities)), len(which)
         segments, wrapped = list[tuple](), list[tuple]()
         for row, k in enumerate(which):
             _, joints, straight, around = self.plan.tendons[k]
             for j, c in joints:
-                rows = rows.at[row, self.plan.joints[j][3]].add(c)
-                rates = rates.at[row, self.plan.joints[j][4]].add(c)
+                rows = rows.at[row, self.plan.joints[j][4]].add(c)
             segments += [(row, *piece) for piece in straight]
             wrapped += [(row, *piece) for piece in around]
-        paths: list[AbstractPath] = [JointPath(rows, rates)]
+        paths: list[AbstractPath] = [JointPath(rows, self._places)]
         if segments:
             ends, points, body = self._sites({i for s in segments for i in s[1:3]})
             listed = tuple((k, ends[a], ends[b], d) for k, a, b, d in segments)
             paths.append(SitePath(tree, points, body, listed, count))
         if wrapped:
-            ends, points, body = self._sites(
-                {i for s in wrapped for i in (*s[1:3], s[5]) if i >= 0}
-            )
+            needed = {i for s in wrapped for i in (*s[1:3], s[5]) if i >= 0}
+            ends, points, body = self._sites(needed)
             listed = tuple(
                 (k, ends[a], ends[b], d, ends.get(s, -1)) for k, a, b, d, _, s in wrapped
             )

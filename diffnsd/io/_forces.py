@@ -114,6 +114,11 @@ class Total(eqx.Module):
     def __call__(self, t: Scalar, state: State, args: Args) -> Vector:
         return sum((part(t, state, args) for part in self.parts), jnp.zeros_like(state.v))
 
+    def potential(self, t: Scalar, q: Array) -> Scalar:
+        """The potential energy of those that have one [J]."""
+        known = [part.potential(t, q) for part in self.parts if hasattr(part, "potential")]
+        return sum(known, jnp.zeros((), q.dtype))
+
 
 class SampledControls(AbstractChecked):
     """Controls that are held between samples, as `args` of a simulation.

@@ -28,7 +28,7 @@ class Coordinates(eqx.Module):
     places: tuple[int, ...] = eqx.field(static=True)
 
     def __call__(self, q: Array) -> Vector:
-        free, places = np.array(self.free), np.array(self.places)
+        free, places = np.array(self.free, bool), np.array(self.places, np.int32)
         turns = np.any(~free & (places < 0))
         found = self.group.log(q) if turns else entries_at(q, np.maximum(places, 0))
         return jnp.where(free, 0, found)
@@ -56,21 +56,23 @@ class AbstractPath(eqx.Module):
 
 
 class JointPath(AbstractPath):
-    """Lengths of fixed tendons, weighted sums `C q` of joint coordinates, whose rates are `C' v`; zero for
-    the others.
+    """Lengths of fixed tendons, weighted sums of angles and displacements; zero for the others.
+
+    **Arguments:** `coefficients`: for each entry of `v`, `(k, n)`; `places`: where its coordinate is in `q`,
+    −1 for those of rotations and free joints, whose coefficients are zero.
     """
 
-    coefficients: Float[Array, "k q"]
-    rates: Float[Array, "k n"]
+    coefficients: Float[Array, "k n"]
+    places: tuple[int, ...] = eqx.field(static=True)
 
     def __call__(self, t: Scalar, q: Array) -> Float[Array, " k"]:
-        return self.coefficients @ q
+        return self.coefficients @ entries_at(q, np.maximum(np.array(self.places, np.int32), 0))
 
     def moving(
         self, group: AbstractGroup, t: Scalar, state: State
     ) -> tuple[Array, Array, Callable]:
-        length, rate = self(t, state.q), self.rates @ state.v
-        return length, rate, lambda force: force @ self.rates
+        length, rate = self(t, state.q), self.coefficients @ state.v
+        return length, rate, lambda force: force @ self.coefficients
 
 
 def placed_sites(frames: Pose, points: Array, body: tuple[int | None, ...]) -> Float[Array, "3 i"]:
@@ -133,8 +135,14 @@ class TendonSprings(eqx.Module):
 
     def __call__(self, t: Scalar, state: State, args: Args) -> Vector:
         length, rate, pull = self.length.moving(t, state)
-        beyond = length - jnp.clip(length, self.relaxed[:, 0], self.relaxed[:, 1])
-        return -pull(self.stiffness * beyond + self.damping * rate)
+        return -pull(self.stiffness * self._beyond(length) + self.damping * rate)
+
+    def potential(self, t: Scalar, q: Array) -> Scalar:
+        """Energy of the springs [J]."""
+        return jnp.sum(self.stiffness * self._beyond(self.length(t, q)) ** 2) / 2
+
+    def _beyond(self, length: Array) -> Array:
+        return length - jnp.clip(length, self.relaxed[:, 0], self.relaxed[:, 1])
 
 
 class BallLimit(eqx.Module):

@@ -1,5 +1,6 @@
 """The loop over time steps, and the data it records."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -307,7 +308,6 @@ _COUNTED = (
     "missed",
     "slow",
     "merged",
-    "drifted",
     "kinks",
     "curved",
     "struck",
@@ -332,7 +332,7 @@ def _statistics(
         solver_names=names,
         too_large=too_large,
         contact_names=tuple(i.relation.contact_names for i in model.interactions),
-        **{name: getattr(info, name) for name in (*_LARGEST, "margin", *_COUNTED)},
+        **{name: getattr(info, name) for name in (*_LARGEST, "margin", "drifted", *_COUNTED)},
     )
 
 
@@ -362,12 +362,14 @@ def _summary(so_far: StepInfo, info: StepInfo, made: Array) -> StepInfo:
     counts = {name: getattr(so_far, name) + getattr(info, name) for name in _COUNTED}
     # Details are of the last step, and only what is saved can be apart.
     given = (info.details, info.drifted), (so_far.details, so_far.drifted)
-    details, counts["drifted"] = where(made, *given)
-    return StepInfo(
+    details, drifted = where(made, *given)
+    return dataclasses.replace(
+        so_far,
         impulses=jax.tree.map(jnp.add, so_far.impulses, info.impulses),
         margin=jnp.minimum(so_far.margin, info.margin),
         details=details,
         impacts=jnp.minimum(so_far.impacts, info.impacts),
+        drifted=drifted,
         **{name: jnp.maximum(getattr(so_far, name), getattr(info, name)) for name in _LARGEST},
         **counts,
     )

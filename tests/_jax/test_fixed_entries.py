@@ -86,6 +86,13 @@ def test_other_dtypes_keep_theirs(dtype):
     assert entries_at(x, [3, 2]).dtype == x.dtype
 
 
+def test_sums_of_integers_keep_their_dtype():
+    places, y = np.array([0] * 15 + [1, 2, 3, 4, 4]), jnp.ones((20, 2), jnp.int32)
+    found = jax.jit(lambda y: sums_at(y, places, 5))(y)
+    np.testing.assert_array_equal(found[:, 0], [15, 1, 1, 1, 2])
+    assert found.dtype == jnp.int32
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 8), max_size=40), st.integers(1, 3))
 def test_sums_are_those_of_a_loop(places, width):
@@ -97,7 +104,16 @@ def test_sums_are_those_of_a_loop(places, width):
     np.testing.assert_allclose(found, total, atol=1e-13)
 
 
-@pytest.mark.parametrize("places", [[0, 3], [-1]])
-def test_places_outside_are_refused(places):
-    with pytest.raises(IndexError, match="of an axis of length 3"):
-        entries_at(jnp.zeros(3), places)
+@pytest.mark.parametrize(
+    ("places", "axis", "error", "message"),
+    [
+        ([0, 3], 0, IndexError, "of an axis of length 3"),
+        ([-1], 0, IndexError, "of an axis of length 3"),
+        ([True, False, True], 0, TypeError, "must be integers, got an array of bool"),
+        ([0.7, 1.2], 0, TypeError, "must be integers, got an array of float64"),
+        ([0], 1, IndexError, "out of range"),
+    ],
+)
+def test_places_and_axes_that_do_not_exist_are_refused(places, axis, error, message):
+    with pytest.raises(error, match=message):
+        entries_at(jnp.zeros(3), places, axis)

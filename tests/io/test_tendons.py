@@ -32,8 +32,9 @@ STRINGS = """<mujoco><compiler angle="radian"/>
 <equality><tendon tendon1="line" tendon2="sum" polycoef=".1 .5 .2 0 0"/></equality></mujoco>"""
 
 
-def test_lengths_and_forces_are_those_of_mujoco():
+def test_lengths_forces_and_energies_are_those_of_mujoco():
     m = mujoco.MjModel.from_xml_string(STRINGS)
+    m.opt.enableflags |= mujoco.mjtEnableBit.mjENBL_ENERGY
     d, rng = mujoco.MjData(m), np.random.default_rng(0)
     model, elements, _ = io.load_mjcf(STRINGS)
     system, (*_, limit, held) = model.system, model.interactions
@@ -43,7 +44,8 @@ def test_lengths_and_forces_are_those_of_mujoco():
     def ours(q, v, u):
         state = nsd.State(q, v)
         tackle, rate, _ = length.moving(ZERO, state)
-        return system.force(ZERO, state, u), tackle, rate, held.relation.gap(ZERO, q)
+        energy = system.potential(ZERO, q)[None]
+        return system.force(ZERO, state, u), tackle, rate, held.relation.gap(ZERO, q), energy
 
     for _ in range(20):
         q, u = m.qpos0.copy(), rng.normal(size=m.nu)
@@ -51,7 +53,7 @@ def test_lengths_and_forces_are_those_of_mujoco():
         d.qpos[:], d.qvel[:], d.ctrl[:] = q, rng.normal(size=m.nv), u
         mujoco.mj_forward(m, d)
         force = d.qfrc_passive + d.qfrc_actuator - d.qfrc_bias
-        theirs = force, d.ten_length[:1], d.ten_velocity[:1], d.efc_pos[:1]
+        theirs = force, d.ten_length[:1], d.ten_velocity[:1], d.efc_pos[:1], d.energy[:1]
         for own, expected in zip(ours(q, d.qvel, u), theirs, strict=True):
             scale = np.max(np.abs(expected))
             np.testing.assert_allclose(own, expected, atol=1e-13 * scale)  # 2e-15

@@ -91,6 +91,19 @@ def test_what_is_saved_are_slices_of_the_full_run(saveat, kept, full):
     np.testing.assert_allclose(np.ravel(out.stats.margin), worst, rtol=1e-14)
 
 
+@pytest.mark.parametrize("saveat", [SaveAt.end(), SaveAt(steps=4)])
+@pytest.mark.parametrize("max_steps", [None, 12])
+def test_single_precision_stays_single_beside_double(saveat, max_steps):
+    def single(tree):
+        return jax.tree.map(lambda x: x.astype(jnp.float32) if eqx.is_inexact_array(x) else x, tree)
+
+    model, start = single((bouncing_ball(), START))
+    run = simulate(model, MoreauJean(), 0.0, 0.1, 0.01, start, saveat=saveat, max_steps=max_steps)
+    floats = [x for x in jax.tree.leaves(run) if eqx.is_inexact_array(x)]
+    assert {x.dtype for x in floats} == {jnp.dtype("float32")}
+    np.testing.assert_allclose(np.ravel(run.states.v)[-1], 0.2 - 0.981, rtol=1e-5)
+
+
 def test_memory_does_not_grow_with_steps_that_are_not_saved():
     """Reports of steps, the impulses of all contacts among them, are added up on the way."""
 

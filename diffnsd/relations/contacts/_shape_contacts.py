@@ -192,9 +192,10 @@ def _in_a_row(parts: list[Array]) -> Array:
     """
     if len(parts) == 1:
         return parts[0]
-    total, begin = jnp.zeros((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype), 0
+    shape, dtype = (sum(map(len, parts)), *parts[0].shape[1:]), jnp.result_type(*parts)
+    total, begin = jnp.zeros(shape, dtype), 0
     for part in parts:
-        total = jax.lax.dynamic_update_slice_in_dim(total, part, begin, 0)
+        total = jax.lax.dynamic_update_slice_in_dim(total, part.astype(dtype), begin, 0)
         begin += len(part)
     return total
 

@@ -61,7 +61,8 @@ class Multibody(AbstractSystem):
 
     - `bodies`: a sequence of `Body`, each after its parent.
     - `gravity`: [m/s²], world frame, `(3,)`.
-    - `forcing`: `forcing(t, state, args) -> (n,)`: generalised force, or `None`.
+    - `forcing`: `forcing(t, state, args) -> (n,)`: generalised force, or `None`. Where it has a method
+      `potential(t, q)` [J], the potential energy contains that.
     - `wrench`: `wrench(t, state, args) -> (b, 6)`: force at the origin of the frame of every body [N], world
       frame, and torque [N m], frame of the body; `state` has the `Pose` of the bodies and their velocities,
       `(6 b,)`. Or `None`.
@@ -294,12 +295,13 @@ class Multibody(AbstractSystem):
         return matrix - h * slope, force + now
 
     def potential(self, t: Scalar, q: Config) -> Scalar:
-        """Potential energy of gravity and of the springs [J]."""
-        del t
+        """Potential energy of gravity, of springs, and of `forcing` if it has a `potential(t, q)` [J]."""
         at = self.placed(q)
         height = dot(self.gravity[:, None], at.middle + at.origin)
         spring = self._per_rate(self.stiffness) * self._deflection(q) ** 2
-        return jnp.sum(spring) / 2 - jnp.sum(self.masses * height)
+        own = jnp.sum(spring) / 2 - jnp.sum(self.masses * height)
+        further = getattr(self.forcing, "potential", None)
+        return own if further is None else own + further(t, q)
 
     def check(self, q: Config | None = None) -> str | None:
         known = concrete(self)
