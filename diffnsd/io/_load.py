@@ -105,7 +105,8 @@ def load_mjcf(
         kinds = sorted({name.partition("/")[0] for name, _ in open_})
         raise ValueError(
             f"the file has elements that change the motion and have no counterpart:\n{listed}\n"
-            f"To load it without them, give ignore={kinds}, or their names."
+            f"To load it without them, give ignore={kinds}, or their names; on the command line "
+            f"--ignore {','.join(kinds)}."
         )
     if strange := unknown(reader, ignored):
         raise ValueError(
