@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ._jax import entries_at, sums_at
+from ._jax import entries_at, runs, sums_at
 from ._numerics import LOOP_LIMIT, dot, short_product, short_sum, weighted_sum
 from ._own_rows import OwnRows
 from ._world_rows import WorldRows
@@ -318,8 +318,8 @@ class CoordinateRows(AbstractRows):
         return jnp.where(here, self.values[:, None], 0)
 
     def apply(self, v: Float[Array, "n ..."]) -> Float[Array, "1 c ..."]:
-        runs = [v[first : first + stop - start] for start, stop, first in _runs(self.columns)]
-        return self.values * jnp.concatenate(runs)[None]
+        own = [v[first : first + stop - start] for start, stop, first in runs(self.columns)]
+        return self.values * jnp.concatenate(own)[None]
 
     def gather(self, z: Float[Array, "1 c ..."]) -> Float[Array, "n ..."]:
         return self._added(self.values * z)
@@ -337,15 +337,8 @@ class CoordinateRows(AbstractRows):
         rest = ((0, 0),) * (x.ndim - 2)
         return sum(
             jnp.pad(x[0, start:stop], ((first, self.n - first - stop + start), *rest))
-            for start, stop, first in _runs(self.columns)
+            for start, stop, first in runs(self.columns)
         )  # pyright: ignore[reportReturnType]
-
-
-def _runs(columns: tuple[int, ...]) -> list[tuple[int, int, int]]:
-    """Begin, end and first column of each run of consecutive columns: slices fuse, index tables do not."""
-    breaks = [i for i in range(1, len(columns)) if columns[i] != columns[i - 1] + 1]
-    ends = [0, *breaks, len(columns)]
-    return [(a, b, columns[a]) for a, b in zip(ends[:-1], ends[1:], strict=True)]
 
 
 def without_world(rows: Any) -> Any:

@@ -16,7 +16,7 @@ from ._dependence import (
     without_derivative as without_derivative,
 )
 from ._fences import always_staged as always_staged, one_by_one as one_by_one, staged as staged
-from ._fixed_entries import entries_at as entries_at, sums_at as sums_at
+from ._fixed_entries import entries_at as entries_at, runs as runs, sums_at as sums_at
 from ._loops import (
     SAVED_NAME as SAVED_NAME,
     AbstractLoopAdjoint as AbstractLoopAdjoint,

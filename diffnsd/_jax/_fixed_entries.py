@@ -45,6 +45,13 @@ def entries_at(x: Array, places, axis: int = 0) -> Array:
     return out.reshape((*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]))
 
 
+def runs(places) -> list[tuple[int, int, int]]:
+    """Begin, end and first place of each run of consecutive places: slices fuse, index tables do not."""
+    breaks = [int(i) + 1 for i in np.flatnonzero(np.diff(places) != 1)]
+    ends = [0, *breaks, len(places)]
+    return [(a, b, int(places[a])) for a, b in zip(ends[:-1], ends[1:], strict=True) if a < b]
+
+
 def sums_at(y: Array, places: np.ndarray, size: int) -> Array:
     """The sums of rows `y (c, ...)` that belong to the same fixed place `(c,)`, `(size, ...)`."""
     return entries_p.bind(y, places=tuple(places.tolist()), size=size, axis=0, adds=True)
@@ -60,12 +67,11 @@ def _evaluate(x, *, places, size, axis, adds):
 
 def _read(x: Array, places: np.ndarray, axis: int) -> Array:
     """The entries at `places`."""
-    breaks = np.flatnonzero(np.diff(places) != 1) + 1
-    if not 0 < len(places) or len(breaks) >= RUNS:
+    found = runs(places)
+    if not len(places) or len(found) > RUNS:
         return jnp.take(x, places, axis=axis, mode="clip")
     before = (slice(None),) * axis
-    runs = np.split(places, breaks)
-    parts = [x[(*before, slice(int(run[0]), int(run[-1]) + 1))] for run in runs]
+    parts = [x[(*before, slice(first, first + end - begin))] for begin, end, first in found]
     return jnp.concatenate(parts, axis=axis) if len(parts) > 1 else parts[0]
 
 

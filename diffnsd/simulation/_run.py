@@ -246,7 +246,7 @@ def _if_before_the_end(step, grid: Grid):
     """A loop pass that changes nothing after the last step."""
 
     def one(loop, i):
-        nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(step, loop, i)[1]).nothing()
+        nothing = _nothing(step, loop)
         # A conditional, not a mask, so that passes after the end cost almost nothing.
         return jax.lax.cond(i < grid.steps, step, lambda loop, i: (loop, nothing), loop, i)
 
@@ -339,7 +339,7 @@ def _statistics(
 def _nothing(one, loop: _Loop) -> StepInfo:
     """The report of no passes."""
     shapes = jax.eval_shape(one, loop, jnp.zeros((), int))[1]
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes).nothing()
+    return jax.tree.map(jnp.zeros_like, shapes).nothing()
 
 
 def _adding(one, grid: Grid):
