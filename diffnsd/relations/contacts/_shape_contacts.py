@@ -182,22 +182,10 @@ class ShapePairs(eqx.Module):
 def _closest_points(pairs: ShapePairs, q: Config) -> tuple[Array, Array, Array]:
     """Closest points and normals, traced once for all contacts of a step and for those that are solved."""
     points = [(c.point1, c.point2, c.normal) for c in pairs.closest(q)]
-    p1, p2, n = (_in_a_row([x.reshape(-1, 3) for x in part]) for part in zip(*points, strict=True))
+    p1, p2, n = (
+        jnp.concatenate([x.reshape(-1, 3) for x in part]) for part in zip(*points, strict=True)
+    )
     return p1, p2, n
-
-
-def _in_a_row(parts: list[Array]) -> Array:
-    """The parts one after the other. Each is written by what computes it, where a concatenation reads all of
-    them through one loop, which on a CPU does not vectorise.
-    """
-    if len(parts) == 1:
-        return parts[0]
-    shape, dtype = (sum(map(len, parts)), *parts[0].shape[1:]), jnp.result_type(*parts)
-    total, begin = jnp.zeros(shape, dtype), 0
-    for part in parts:
-        total = jax.lax.dynamic_update_slice_in_dim(total, part.astype(dtype), begin, 0)
-        begin += len(part)
-    return total
 
 
 def _rows(tree, rows):
